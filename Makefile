@@ -7,6 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 REQS   := config/requirements
 # The same pins with the hashes of their files, which pip checks: `make hashes` writes them.
 HASHES := $(REQS)/hashes
+HASHED := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate
 # vLLM's build for this machine: gpu if an NVIDIA GPU answers, else cpu. `make up ENGINE=cpu` chooses by hand.
 ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || echo cpu)
 # More arguments of `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
@@ -15,7 +16,7 @@ ARGS   ?=
 # The suite starts Python hundreds of times: compiled modules are kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 # Processes that run the tests; one of them runs all tests with an engine (tests/support/sharing.py).
-JOBS   ?= 2
+JOBS   ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --no-loadscope-reorder
 # The tests of gpt-oss and of the shipped MCP servers, for `make tools`.
 TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolservers \
@@ -70,8 +71,8 @@ format: install-dev  ## Let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .
 
 hashes: install-dev  ## Write the hashes of the pinned packages, after a change of a pin
-	for name in base worker-cpu tools dev; do $(BIN)/uv pip compile --quiet --no-deps --universal --generate-hashes --no-header --no-annotate \
-		$(REQS)/$$name.txt --output-file $(HASHES)/$$name.txt; done
+	for name in base worker-cpu tools dev; do $(HASHED) --no-deps $(REQS)/$$name.txt --output-file $(HASHES)/$$name.txt; done
+	$(HASHED) $(REQS)/worker-gpu.txt --constraint $(REQS)/base.txt --output-file $(HASHES)/worker-gpu.txt
 
 unit: install-dev  ## Run the tests without services
 	$(BIN)/python -m pytest tests/unit
@@ -139,9 +140,9 @@ torch-libraries:
 	@echo "installing what PyTorch's build for CUDA needs (gigabytes; its build for CPUs is smaller: see README)"
 	@$(PIP) --no-warn-conflicts -c $(REQS)/base.txt $$($(BIN)/python $(REQS)/torch_libraries.py)
 
-$(VENV)/.worker-gpu: $(REQS)/worker-gpu.txt $(VENV)/.base
+$(VENV)/.worker-gpu: $(HASHES)/worker-gpu.txt $(VENV)/.base
 	@echo "installing $< (vLLM and torch for CUDA: gigabytes the first time)"
-	@$(PIP) -r $< -c $(REQS)/base.txt
+	@$(PIP) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(VENV)/.tools-$(ENGINE): $(HASHES)/tools.txt $(VENV)/.worker-$(ENGINE)

@@ -7,36 +7,56 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from app.local import programs
-from app.local.commands.tenants_command import keys, limits, projects
-from app.local.commands.tools_command import tools
+from app.local.commands import tools
 from app.local.errors import LocalError
-from app.local.home import with_running_services
+from app.local.home import running_workers, with_running_services
 from app.local.procfile import PROCFILE
 from app.local.reporting import one_line
+from config.model_files import description
 from config.models import load_models
-from config.settings import ConfigError, Settings, load_settings, unknown_variables
+from config.settings import Settings, load_settings, unknown_variables
 
-if TYPE_CHECKING:
-    from app.store.database import Database
+_LAZY_GROUPS = ("audit", "keys", "limits", "projects")
+"""Groups of commands whose imports take half a second: modules of `app.local.commands`."""
+
+
+class Commands(TyperGroup):
+    """All commands. An error that the user can mend becomes one line."""
+
+    def invoke(self, context: Any) -> Any:
+        with one_line():
+            return super().invoke(context)
+
+    def list_commands(self, context: Any) -> list[str]:
+        return [*super().list_commands(context), *_LAZY_GROUPS]
+
+    def get_command(self, context: Any, name: str) -> Any:
+        if name not in _LAZY_GROUPS:
+            return super().get_command(context, name)
+        group = get_group(import_module(f"app.local.commands.{name}").commands)
+        group.name = name
+        return group
+
 
 cli = typer.Typer(
+    cls=Commands,
     help="A self-hosted Responses API whose work outlives connections, processes and GPUs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-cli.add_typer(keys, name="keys")
-cli.add_typer(limits, name="limits")
-cli.add_typer(projects, name="projects")
-cli.add_typer(tools, name="tools")
+cli.add_typer(tools.commands, name="tools")
 
 
 def _show_version(wanted: bool) -> None:
@@ -74,19 +94,22 @@ def up(
     procfile: Annotated[Path, typer.Option(help="File that names the processes to run.")] = PROCFILE,
 ) -> None:
     """Start everything on this machine, and keep it running until Ctrl-C."""
-    from app.local.up import UpOptions
     from app.local.up import up as run
 
-    with one_line():
-        overrides: dict[str, Any] = {} if port is None else {"port": port}
-        settings = _settings(**overrides)
-        asyncio.run(run(settings, UpOptions(model, workers, procfile)))
+    overrides: dict[str, Any] = {} if port is None else {"port": port}
+    settings = _settings(**overrides)
+    asyncio.run(run(settings, model, workers, procfile))
 
 
-def _become(program: Callable[[Settings], programs.Launch]) -> None:
-    with one_line():
-        settings = _settings()
-        program(settings).become(settings)
+def _become(program: Callable[[Settings], programs.Launch], *, postgres: bool = True) -> None:
+    from app.local.service_check import check_postgres, check_redis
+
+    settings = _settings()
+    launch = program(settings)
+    asyncio.run(check_redis(settings))
+    if postgres:
+        asyncio.run(check_postgres(settings))
+    launch.become(settings)
 
 
 @cli.command()
@@ -103,6 +126,17 @@ def worker() -> None:
 
 
 @cli.command()
+def ready(
+    of_api: Annotated[bool, typer.Option("--api", help="Ask the API of LONGHAUL_PORT instead.")] = False,
+) -> None:
+    """Exit with status 0 if the worker of LONGHAUL_READY_FILE can take responses, and else with 1. For probes."""
+    from app.local import readiness
+
+    settings = load_settings()
+    readiness.check_api(settings) if of_api else readiness.check_worker(settings)
+
+
+@cli.command()
 def maintenance() -> None:
     """Run maintenance: send lost messages again, take over from dead workers, delete what is old."""
     _become(programs.maintenance)
@@ -111,14 +145,13 @@ def maintenance() -> None:
 @cli.command()
 def flower() -> None:
     """Run Flower, the operators' view of workers and tasks."""
-    _become(programs.flower)
+    _become(programs.flower, postgres=False)
 
 
 @cli.command()
 def migrate() -> None:
     """Bring the database's schema up to date. With LONGHAUL_AUTH=keys, make the first admin key."""
-    with one_line():
-        asyncio.run(_migrate(_settings()))
+    asyncio.run(_migrate(_settings()))
     if os.environ.get("HONCHO_PROCESS_NAME"):
         stop_signals = {signal.SIGINT, signal.SIGTERM}
         signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
@@ -128,63 +161,56 @@ def migrate() -> None:
 
 
 async def _migrate(settings: Settings) -> None:
-    from app.store.database import Database, StoreBusy, StoreUnavailable
+    from app.local.commands.database import make_first_key, opened
+    from app.local.service_check import check_postgres
+    from app.store.database import StoreUnavailable
     from app.store.migrate import migrate as run
 
-    db = Database(settings.database_dsn)
-    try:
-        await run(db)
-        if settings.auth == "keys":
-            await _make_first_key(settings, db)
-    except (ConfigError, LocalError):
-        raise
-    except StoreBusy as error:
-        raise LocalError(f"DATABASE_URL: other transactions hold the tables ({error}); try again later") from None
-    except StoreUnavailable as error:
-        raise LocalError(f"DATABASE_URL: Postgres cannot be reached ({error})") from None
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise LocalError(f"the database's schema cannot be brought up to date: {reason}") from None
-    finally:
-        await db.close()
-
-
-async def _make_first_key(settings: Settings, db: Database) -> None:
-    from app.local.commands.tenants import make_first_key
-    from app.local.home import Home
-
-    home = Home.prepare(settings.home)
-    if await make_first_key(db, home):
-        typer.echo(f"the first admin key lies in {home.admin_key_file}")
+    await check_postgres(settings)
+    async with opened(settings) as db:
+        try:
+            await run(db)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise LocalError(f"the database's schema cannot be brought up to date: {reason}") from None
+        if settings.asks_for_keys:
+            await make_first_key(db, settings)
 
 
 @cli.command()
 def rotate_key() -> None:
     """Seal with a new key from now on; what was sealed before stays readable. Takes two minutes."""
-    with one_line():
-        number = asyncio.run(_rotate_key(with_running_services(_settings())))
-        typer.echo(f"key {number} seals now")
+    number = asyncio.run(_rotate_key(with_running_services(_settings())))
+    typer.echo(f"key {number} seals now")
 
 
 async def _rotate_key(settings: Settings) -> int:
-    from app.store.database import Database, StoreUnavailable
+    from app.local.commands.database import opened
     from app.store.keys import rotate
 
-    db = Database(settings.database_dsn)
-    try:
+    async with opened(settings) as db:
         return await rotate(db)
-    except StoreUnavailable as error:
-        raise LocalError(f"DATABASE_URL: Postgres cannot be reached ({error})") from None
-    finally:
-        await db.close()
 
 
 @cli.command()
 def models() -> None:
-    """List the models of the models file."""
-    with one_line():
-        for model in load_models(_settings().models).models:
-            typer.echo(f"{model.name}\t{model.engine}\t{model.path or '-'}\tqueue {model.queue}")
+    """List the models of the models file, how they are read, and the workers that `longhaul up` runs here."""
+    settings = _settings()
+    workers = running_workers(settings)
+    served = load_models(settings.models).models
+    for model in served:
+        typer.echo(f"{model.name}\t{model.engine}\t{model.path or '-'}\tqueue {model.queue}\t{description(model)}")
+        _list_workers(worker for worker in workers if worker[1] == model.name)
+    for name in {worker[1]: None for worker in workers if worker[1] not in {model.name for model in served}}:
+        typer.echo(f"{name}\tnot in the models file")
+        _list_workers(worker for worker in workers if worker[1] == name)
+
+
+def _list_workers(workers: Iterable[tuple[str, str, str]]) -> None:
+    for name, _, devices in workers:
+        typer.echo(f"  {name}\t{f'devices {devices}' if devices else 'no devices'}")
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -11,7 +12,9 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from app.access.charges import Charges
 from app.access.directory import Directory
+from app.aio import BackgroundTasks
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
@@ -19,21 +22,25 @@ from app.api.errors import add_error_handlers
 from app.api.limits import Limits
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
 from app.api.readiness import RecentReadiness
-from app.api.shutdown import Shutdown, set_by_signals
+from app.api.shutdown import Shutdown, begun_by_signals
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
 from app.responses.create.references import ReferenceLimits, ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
+from app.responses.models.registered import RegisteredModels
 from app.responses.read.canceller import ResponseCanceller
 from app.responses.read.reader import ResponseReader
 from app.responses.service import ResponseService
-from app.store.database import Database
+from app.store.database import CALLER_SECONDS, Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
 from config.collector import freeze_gc
 from config.logging import setup_logging
-from config.models import ModelCatalog, load_catalog
+from config.models import ModelCatalog
+from config.models_file import ModelsFile
 from config.settings import ConfigError, Settings, load_settings
+
+log = logging.getLogger("longhaul.api")
 
 DESCRIPTION = "A self-hosted Responses API whose work outlives connections, processes and GPUs."
 
@@ -41,13 +48,14 @@ DESCRIPTION = "A self-hosted Responses API whose work outlives connections, proc
 def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = None) -> FastAPI:
     """Returns the app. Without `settings` it reads them from the environment; bad ones end the process with one line.
 
-    Connects to nothing. The lifespan does so, and waits neither for Postgres nor for Redis.
+    Without a `catalog` it follows the models file. Connects to nothing. The lifespan does so, and waits neither for
+    Postgres nor for Redis.
     """
     try:
         if settings is None:
             settings = load_settings()
             setup_logging(settings.log_level)
-        catalog = catalog or load_catalog(settings)
+        models = ModelsFile(settings) if catalog is None else catalog
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
         settings.check_auth()
     except ConfigError as error:
@@ -56,7 +64,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         title="Longhaul",
         version=version("longhaul"),
         description=DESCRIPTION,
-        lifespan=partial(_lifespan, settings=settings, catalog=catalog),
+        lifespan=partial(_lifespan, settings=settings, models=models),
         redirect_slashes=False,
         redoc_url=None,
         static_url="/docs/static",
@@ -65,7 +73,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     )
     add_error_handlers(app)
     app.add_middleware(HeadMiddleware)
-    app.add_middleware(AuthenticationMiddleware, auth=settings.auth)
+    app.add_middleware(AuthenticationMiddleware, auth=settings.auth, origins=settings.cors_origins)
     app.add_middleware(HostMiddleware, allowed={settings.host.lower(), *settings.allowed_hosts})
     app.add_middleware(RequestIdMiddleware)
     if settings.cors_origins:
@@ -75,46 +83,64 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
-    db = Database(settings.database_dsn, settings.database_pool)
+async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | ModelCatalog) -> AsyncIterator[State]:
+    db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
     pubsub = PubSub(settings.broker_url, pubsub_key(db))
     queue = TaskQueue(settings)
     sealer = SharedSealer(db)
-    references = ReferenceResolver(db, sealer, ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes))
+    limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
+    references = ReferenceResolver(db, sealer, limits, shares=settings.asks_for_keys)
     directory = Directory(db, pubsub)
-    asks_for_keys = settings.auth == "keys"
-    catalogs = PermittedCatalogs(catalog, directory if asks_for_keys else None)
+    catalog = models.catalog if isinstance(models, ModelsFile) else models
+    asked = directory if settings.asks_for_keys else None
+    catalogs, charges = PermittedCatalogs(catalog, asked), Charges(db, asked)
+    registered = RegisteredModels(db)
     reader = ResponseReader(db, pubsub, settings)
     canceller = ResponseCanceller(db, pubsub, queue, reader)
-    responses = ResponseService(db, sealer, references, pubsub, queue, catalogs, reader, canceller, settings)
-    conversations = ConversationService(db, references, settings)
-    shutdown = Shutdown()
+    responses = ResponseService(
+        db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
+    )
+    conversations = ConversationService(db, references, catalogs, settings)
+    shutdown = Shutdown(settings.api_grace_seconds)
     await pubsub.start()
-    if asks_for_keys:
+    if settings.asks_for_keys:
         directory.start()
     freeze_gc()
+    background = BackgroundTasks()
+    if isinstance(models, ModelsFile):
+        background.start(_follow(models, catalogs))
     try:
-        with set_by_signals(shutdown):
+        with begun_by_signals(shutdown):
             started_at = int(time.time())
             runtime = Runtime(
                 settings=settings,
-                catalog=catalog,
                 db=db,
                 pubsub=pubsub,
                 responses=responses,
                 reader=reader,
                 canceller=canceller,
                 conversations=conversations,
+                charges=charges,
                 shutdown=shutdown,
                 catalogs=catalogs,
-                readiness=RecentReadiness(db, pubsub, catalog),
+                registered=registered,
+                readiness=RecentReadiness(db, pubsub),
                 started_at=started_at,
             )
             yield State(runtime=runtime, limits=Limits.of(settings), directory=directory)
     finally:
+        await background.close(0)
         await directory.close()
         await responses.close()
+        await charges.close()
         await canceller.close()
+        await reader.close()
         await queue.close()
         await pubsub.close()
         await db.close()
+
+
+async def _follow(file: ModelsFile, catalogs: PermittedCatalogs) -> None:
+    async for catalog in file.changes(log.error):
+        catalogs.whole = catalog
+        log.info("the models file has changed; the models are now %s", ", ".join(one.name for one in catalog.served))

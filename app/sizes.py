@@ -1,14 +1,15 @@
 """What is small, and what is large: decided here and nowhere else.
 
-Small work is done on the event loop, and in the batch of all others. Large work is done in a thread (`HEAVY`, aio.py)
+Small work is done on the event loop, and in the batch of all others. Large work is done in a thread (heavy.py)
 and in a batch of its own beside the others, in which projects take turns.
 
-A thing is measured where it is made. Its size travels with it, as a field or a column: nobody measures it again.
+A thing is measured where it is made. Its size travels with it, as a field or a column. Only a prompt is measured again,
+for each time that it is built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -29,6 +30,24 @@ def is_large(size: int, items: int = 0) -> bool:
 def weight(size: int) -> int:
     """What a thing of `size` bytes counts in a batch."""
     return 1 + size // WEIGHT_BYTES
+
+
+def item_count(items: Iterable[Mapping[str, Any]]) -> int:
+    """How many items and parts of their content these are."""
+    return sum(1 + (len(content) if isinstance(content := item.get("content"), list) else 0) for item in items)
+
+
+def grouped(sizes: Mapping[str, int], most: int) -> list[list[str]]:
+    """The keys in groups, in their order: each group has `most` bytes together, or a single key with more."""
+    groups: list[list[str]] = []
+    total = 0
+    for key, size in sizes.items():
+        total += size
+        if total > most or not groups:
+            groups.append([])
+            total = size
+        groups[-1].append(key)
+    return groups
 
 
 def json_size(values: Iterable[Any], most: int = LARGE_BYTES) -> int:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from config.families import Reading
 from config.settings import ConfigError, Seconds, Settings
 from config.tools import McpServer, ToolServerEntry, merge_servers, servers_of_file, servers_of_variable
 
+AUTO: Final = "auto"
+"""In place of a format or a parser: it follows from the model's files, which its worker reads."""
+NONE: Final = "none"
+"""In a models file, in place of a parser: the model calls no tools, or does not reason."""
 Format = Literal["auto", "chat", "harmony"]
+ParserName = Annotated[str, Field(min_length=1, max_length=100)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
 
 
@@ -39,18 +44,18 @@ class ServedModel:
     """A folder on this machine, or a hub id that vLLM downloads."""
     queue: str
     """The Celery queue of its workers; no other model uses it."""
-    context_length: int | None
-    """The most tokens of prompt and output together; None: the limit of the model's own config."""
     engine: EngineName
-    engine_args: Mapping[str, Any]
+    context_length: int | None = None
+    """The most tokens of prompt and output together; None: the limit of the model's own config."""
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of vLLM's AsyncEngineArgs, or of the scripted engine."""
-    chat_template_args: Mapping[str, Any]
-    default_sampling: Mapping[str, float]
-    """Sampling parameters for requests without them (`temperature`, `top_p`, ...)."""
-    reasoning_parser: str | None
-    """Name of vLLM's parser of the model's reasoning; None: the model does not reason."""
-    tool_parser: str | None
-    """Name of vLLM's parser of the model's tool calls; None: the model calls no tools."""
+    chat_template_args: Mapping[str, Any] = field(default_factory=dict)
+    default_sampling: Mapping[str, float] | None = field(default_factory=dict)
+    """Sampling parameters for requests without them (`temperature`, `top_k`, ...); None: they follow from its files."""
+    reasoning_parser: str | None = None
+    """Name of vLLM's parser of the model's reasoning, or AUTO; None: the model does not reason."""
+    tool_parser: str | None = None
+    """Name of vLLM's parser of the model's tool calls, or AUTO; None: the model calls no tools."""
     revision: str | None = None
     """The commit, tag or branch of a hub id that vLLM downloads; None: the newest."""
     images: bool = False
@@ -64,10 +69,31 @@ class ServedModel:
     """Seconds that a response may wait for a worker; None: the limit of the settings."""
     run_timeout_seconds: float | None = None
     """Seconds that a response may be in progress; None: the limit of the settings."""
-    format: Format = "auto"
-    """The prompt format: the chat template, or gpt-oss's harmony; `auto` decides by `model_type`."""
-    harmony: bool = False
-    """Whether the prompt format is harmony, as far as this process can tell."""
+    format: Format = "chat"
+    """The prompt format: the chat template, gpt-oss's harmony (which brings its own parsers), or AUTO."""
+
+    @property
+    def harmony(self) -> bool:
+        return self.format == "harmony"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether nothing is left that follows from the model's files."""
+        return self.default_sampling is not None and AUTO not in (self.format, self.tool_parser, self.reasoning_parser)
+
+    def decided(self, reading: Reading) -> ServedModel:
+        """The model with `reading`, its files', wherever the models file leaves it open."""
+        form = reading.format if self.format == AUTO else self.format
+        sampling = reading.default_sampling if self.default_sampling is None else self.default_sampling
+        if form == "harmony":
+            return replace(self, format=form, tool_parser=None, reasoning_parser=None, default_sampling=sampling)
+        return replace(
+            self,
+            format=form,
+            default_sampling=sampling,
+            tool_parser=reading.tool_parser if self.tool_parser == AUTO else self.tool_parser,
+            reasoning_parser=reading.reasoning_parser if self.reasoning_parser == AUTO else self.reasoning_parser,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +140,18 @@ def _adapters_of(model: ServedModel) -> Iterable[ServedModel]:
     return (replace(model, name=adapter.name, base=model.name, adapters=()) for adapter in model.adapters)
 
 
-class _DefaultSampling(BaseModel):
+class DefaultSampling(BaseModel):
+    """Parameters that an entry, or a model's makers, may set for requests without them."""
+
     model_config = ConfigDict(extra="forbid")
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
 
 
 class _AdapterEntry(BaseModel):
@@ -141,9 +172,9 @@ class _Entry(BaseModel):
     engine: EngineName = "vllm"
     engine_args: dict[str, Any] = {}
     chat_template_args: dict[str, Any] = {}
-    default_sampling: _DefaultSampling = _DefaultSampling()
-    reasoning_parser: str | None = None
-    tool_parser: str | None = None
+    default_sampling: DefaultSampling | None = None
+    reasoning_parser: ParserName = AUTO
+    tool_parser: ParserName = AUTO
     images: bool = False
     adapters: list[_AdapterEntry] = []
     verbosity: bool = False
@@ -178,6 +209,7 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
     if entry.engine == "vllm" and not entry.path:
         raise ConfigError(f"model {entry.name!r} has no path")
     path = _resolve(entry.path, folder)
+    form = "chat" if entry.engine == "scripted" and entry.format == AUTO else entry.format
     if entry.revision is not None and Path(path).is_absolute():
         raise ConfigError(f"model {entry.name!r}: revision is for models of a hub, and its path is a folder")
     return ServedModel(
@@ -188,34 +220,30 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         engine=entry.engine,
         engine_args=entry.engine_args,
         chat_template_args=entry.chat_template_args,
-        default_sampling=entry.default_sampling.model_dump(exclude_none=True),
-        reasoning_parser=entry.reasoning_parser,
-        tool_parser=entry.tool_parser,
+        default_sampling=_default_sampling(entry),
+        reasoning_parser=_parser(entry.reasoning_parser, entry, form),
+        tool_parser=_parser(entry.tool_parser, entry, form),
         revision=entry.revision,
         images=entry.images,
         adapters=tuple(Adapter(adapter.name, _resolve(adapter.path, folder)) for adapter in entry.adapters),
         verbosity=entry.verbosity,
         queue_timeout_seconds=entry.queue_timeout_seconds,
         run_timeout_seconds=entry.run_timeout_seconds,
-        format=entry.format,
-        harmony=uses_harmony(entry.format, path),
+        format=form,
     )
 
 
-def uses_harmony(form: Format, path: str) -> bool:
-    """Whether the prompt format is harmony: by the entry, by `model_type` in the model's folder, or by its path.
+def _default_sampling(entry: _Entry) -> Mapping[str, float] | None:
+    if entry.default_sampling is None:
+        return {} if entry.engine == "scripted" else None
+    return entry.default_sampling.model_dump(exclude_none=True)
 
-    The path decides for a hub id, and for a folder that is not on this machine.
-    """
-    if form != "auto":
-        return form == "harmony"
-    if not Path(path).is_dir():
-        return "gpt-oss" in path.lower()
-    try:
-        config = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and config.get("model_type") == "gpt_oss"
+
+def _parser(name: str, entry: _Entry, form: Format) -> str | None:
+    """The scripted engine has no files, and harmony its own parsers."""
+    if name == NONE or form == "harmony":
+        return None
+    return None if name == AUTO and entry.engine == "scripted" else name
 
 
 def _require_unique(values: Iterable[str], kind: str) -> None:

@@ -4,97 +4,54 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from config.gone import refusal
 from config.process import CHECKOUT as CHECKOUT
 from config.server_kind import SERVER_PREFIXES
-from config.urls import split_hosts
+from config.service_links import drop_service_links
+from config.urls import PostgresUrl, RedisUrl
 
 PREFIX = "LONGHAUL_"
 _PREFIXES_OF_OTHERS = (*SERVER_PREFIXES, "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
-_CONSTANT = "unset it; the default is the only value now"
-GONE: Mapping[str, str] = {
-    "LONGHAUL_FAST_PATHS": "unset it; messages are sent and fetched in one way",
-    "LONGHAUL_EVENT_INTERVAL_SECONDS": "unset it; a smaller LONGHAUL_EVENTS_PER_SECOND makes fewer, larger events",
-    "LONGHAUL_EVENT_PER_TOKEN": "unset it; tokens that are sent together are one event",
-    "LONGHAUL_LOST_SECONDS": _CONSTANT,
-    "LONGHAUL_MAINTENANCE_SECONDS": _CONSTANT,
-    "LONGHAUL_READER_POLL_SECONDS": _CONSTANT,
-}
-"""Settings that went: variable -> what to do instead. No process starts while one of them is set."""
 
 
 class ConfigError(Exception):
     """A setting or a models file is not valid. The message is one line and names it."""
 
 
-def _url_of(*schemes: str, check: Callable[[SplitResult, Sequence[str]], None]) -> BeforeValidator:
-    def check_url(value: Any) -> Any:
-        if isinstance(value, str):
-            before, hosts, after = split_hosts(value)
-            parts = urlsplit(before + after)
-            check(parts, hosts)
-            if parts.scheme not in schemes:
-                raise ValueError(f"must be a URL that starts with {schemes[0]}://")
-        return value
-
-    return BeforeValidator(check_url)
+def _split(value: Any) -> Any:
+    """Returns the names in a text with commas."""
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
-def _check_postgres(url: SplitResult, hosts: Sequence[str]) -> None:
-    """Every process writes, so none can work with a standby."""
-    if not all(map(_HOST_AND_PORT.fullmatch, hosts)):
-        raise ValueError("must name its servers as host:port, separated by commas: postgresql://a:5432,b:5432/longhaul")
-    if not {"read-write", "primary"}.issuperset(parse_qs(url.query).get("target_session_attrs", ())):
-        raise ValueError("its target_session_attrs must be read-write, which is the default")
-    if "ssl" in parse_qs(url.query):
-        raise ValueError("its option is sslmode, not ssl: postgresql://a:5432/longhaul?sslmode=require")
-
-
-def _check_redis(url: SplitResult, hosts: Sequence[str]) -> None:
-    if "sentinel" in url.scheme:
-        raise ValueError(
-            "Sentinel is not supported: give the address of a proxy or a name that follows the primary, as redis://"
-        )
-    if len(hosts) > 1:
-        raise ValueError("must name one server: give the address of a proxy or a name that follows the primary")
-
-
-def _split_origins(value: Any) -> Any:
+def _check_origin(origin: str) -> str:
     """A browser writes an origin in small letters, without a path and without the port that its scheme implies."""
-    origins = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-    for origin in origins:
-        if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise ValueError("must be origins, separated by commas: https://app.example, http://localhost:3000, or *")
-    return origins
+    if origin != "*" and not _ORIGIN.fullmatch(origin):
+        raise ValueError("must be origins, separated by commas: https://app.example, http://localhost:3000, or *")
+    return origin
 
 
-def _split_hosts(value: Any) -> Any:
-    hosts = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-    for host in hosts:
-        if host != "*" and not _HOST.fullmatch(host):
-            raise ValueError("must be names without a port, separated by commas: longhaul.example, or *")
-    return tuple(host.lower() for host in hosts)
+def _check_host(host: str) -> str:
+    if host != "*" and not _HOST.fullmatch(host):
+        raise ValueError("must be names without a port, separated by commas: longhaul.example, or *")
+    return host.lower()
 
 
-_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?")
 _HOST = re.compile(r"[A-Za-z0-9_.-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9_.:\[\]-]+")
-Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_origins)]
-Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_hosts)]
-PostgresUrl = Annotated[str, _url_of("postgresql", "postgres", check=_check_postgres)]
-RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix", check=_check_redis)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], NoDecode, BeforeValidator(_split)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_check_host)], ...], NoDecode, BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 MAX_SECONDS = 10**9
@@ -120,20 +77,18 @@ OmittableTool = Literal[
 """Types of tools that run on a server, or that Longhaul does not know."""
 
 
-def _names(value: Any) -> Any:
-    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-
-
 MAX_LIMIT = 2**53 - 2
 """The largest value of a project's limit. In OpenAI's admin API the next number stands for "no limit"."""
 
 LimitName = Literal[
     "requests_per_minute",
+    "reads_per_minute",
     "tokens_per_minute",
     "tokens_per_day",
     "queued_responses",
     "queued_bytes",
     "unfinished_responses",
+    "stored_bytes",
 ]
 
 
@@ -153,10 +108,6 @@ _HOME = (CHECKOUT if _IN_CHECKOUT else Path(os.environ.get("HOME", "/"))) / ".lo
 """A package has no place for data."""
 
 
-def _variable(name: str) -> AliasChoices:
-    return AliasChoices(name)
-
-
 class Settings(BaseSettings):
     """The environment, checked. docs/settings.md explains each setting.
 
@@ -167,16 +118,20 @@ class Settings(BaseSettings):
 
     # What everybody sets
 
-    database_url: PostgresUrl | None = Field(None, validation_alias=_variable("DATABASE_URL"))
+    database_url: PostgresUrl | None = Field(None, validation_alias="DATABASE_URL")
     """URL of Postgres; unset: `longhaul up` starts its own."""
-    redis_url: RedisUrl | None = Field(None, validation_alias=_variable("REDIS_URL"))
+    redis_url: RedisUrl | None = Field(None, validation_alias="REDIS_URL")
     """URL of Redis or Valkey; unset: `longhaul up` starts its own."""
+    secrets: Path | None = None
+    """Folder with files that set what the environment does not: each is named after its variable."""
     home: Path = _HOME
     """Folder for the data of embedded services and for Flower's password."""
     host: str = "127.0.0.1"
     """Address that the API listens on."""
     auth: Literal["open", "keys"] = "open"
     """Whether requests need an API key; without one, only this machine may reach the API."""
+    admin_key: Annotated[str, Field(min_length=1)] | None = None
+    """The first admin key, as the operator gives it; unset: one is generated and kept in `home`."""
     port: Port = 8000
     """Port of the API."""
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
@@ -185,6 +140,8 @@ class Settings(BaseSettings):
     """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
     allowed_hosts: Hosts = ()
     """Names, beside localhost, by which clients reach the API, separated by commas; `*`: all names."""
+    flower_host: str = "127.0.0.1"
+    """Address that Flower listens on."""
     flower_port: Port = 5555
     """Port of Flower."""
     flower_auth: Annotated[str, Field(pattern=r"^[^:\s,]+:[^\s,]+$")] | None = None
@@ -193,9 +150,11 @@ class Settings(BaseSettings):
     """The models file."""
     model: str | None = None
     """The model that this worker serves; required if the models file has several."""
+    ready_file: Path | None = None
+    """File by which `longhaul ready` knows whether this worker is ready; unset: none is written."""
     tool_servers: str = ""
     """More MCP servers for hosted tools (config/tools.py): `label=url,...`."""
-    omit_tools: Annotated[frozenset[OmittableTool], NoDecode, BeforeValidator(_names)] = frozenset()
+    omit_tools: Annotated[frozenset[OmittableTool], NoDecode, BeforeValidator(_split)] = frozenset()
     """Types of tools that a request may have and that are left out: `web_search,...`; the others are refused."""
     worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 1024
     """The most responses that one worker runs at once; it takes a few more if its engine has no more slots."""
@@ -207,17 +166,12 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     """The largest request body, in bytes."""
     max_context_bytes: Annotated[int, Field(ge=1024, le=2**31 - 1)] = 64 * 1024 * 1024
-    """The most bytes, as JSON, of the responses or of the conversation that a request continues."""
-    worker_context_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-    """The most bytes, as JSON, of the contexts that the responses of one worker hold at once; more wait in line."""
+    """The most bytes, as JSON, that a request continues, and of what the responses of one worker hold of it at once."""
     buffer_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
-    """The most bytes of large request bodies that one API process holds at once; more are refused with 503."""
+    """The most bytes of large request bodies that one API process holds at once, and as many again of answers
+    that clients have not taken, and of large pages of events; more are refused."""
     max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
-    """The most connections of one API process; further ones are refused with 503."""
-    max_websockets: Annotated[int, Field(ge=1, le=100_000)] = 512
-    """The most WebSockets of one API process; further ones are refused with 503."""
-    max_readers: Annotated[int, Field(ge=1, le=100_000)] = 4096
-    """The most streams of events that one API process sends at once; further ones are refused with 503."""
+    """The most connections of one API process, an eighth of them WebSockets, and the most readers of events."""
     head_seconds: Timeout = 10.0
     """Seconds that a client may take to send the head of a request."""
     body_seconds: Timeout = 120.0
@@ -245,7 +199,7 @@ class Settings(BaseSettings):
     usage_retention_seconds: Seconds = 400 * 86400.0
     """Seconds for which the ledger, the audit log, and keys that were revoked or expired are kept."""
     reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
-    """Output tokens that a response without `max_output_tokens` reserves, if its project has limits."""
+    """Output tokens that a response without `max_output_tokens` reserves, and ends at, if its project has limits."""
 
     new_project_limits: Annotated[
         Mapping[LimitName, Annotated[int, Field(ge=1, le=MAX_LIMIT)]], NoDecode, BeforeValidator(_split_limits)
@@ -258,6 +212,8 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat after which a worker loses its responses to other workers."""
     shutdown_grace_seconds: Annotated[Number, Field(ge=0, le=86400)] = 5.0
     """Seconds that running responses may go on after a worker got its stop signal."""
+    api_grace_seconds: Annotated[Number, Field(ge=0, le=86400)] = 60.0
+    """Seconds that foreground answers may go on after an API process got its stop signal."""
     events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 1500.0
     """The most text events per second of all responses of a worker together; 0: no limit. More are merged."""
     keepalive_seconds: Pause = 15.0
@@ -269,6 +225,11 @@ class Settings(BaseSettings):
         if self.database_url is None:
             raise ConfigError("DATABASE_URL is not set (`longhaul up` starts a Postgres of its own)")
         return self.database_url
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Without keys all callers are one project, so no bound has shares."""
+        return self.auth == "keys"
 
     def check_auth(self) -> None:
         """Raises ConfigError if strangers could reach an API that asks for no key."""
@@ -295,31 +256,34 @@ def _is_loopback(host: str) -> bool:
 
 def variable_of(field: str) -> str:
     """The environment variable that sets `field`."""
-    info = Settings.model_fields[field]
-    alias = info.validation_alias
-    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"{PREFIX}{field.upper()}"
+    return str(Settings.model_fields[field].validation_alias or f"{PREFIX}{field.upper()}")
+
+
+def _secrets_folder() -> Path | None:
+    """The folder of `secrets`, which only the environment can name. Raises ConfigError."""
+    name = os.environ.get(variable_of("secrets"), "")
+    if name and not Path(name).is_dir():
+        raise ConfigError(f"{variable_of('secrets')}: {name} is not a folder")
+    return Path(name) if name else None
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Reads the environment. Raises ConfigError, one line that names the first bad variable.
+    """Reads the environment, and the folder of secrets. Raises ConfigError, one line that names the first bad variable.
 
     The message never repeats the value: it may hold a password.
     """
-    _refuse_gone(os.environ)
+    drop_service_links(os.environ)
+    if (refused := refusal(os.environ)) is not None:
+        raise ConfigError(refused)
     try:
-        return Settings(**overrides)
+        return Settings(_secrets_dir=_secrets_folder(), **overrides)
+    except OSError as error:
+        raise ConfigError(f"LONGHAUL_SECRETS: cannot read {error.filename}: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = str(first["loc"][0]) if first["loc"] else "?"
         name = variable_of(location) if location in Settings.model_fields else location
         raise ConfigError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
-
-
-def _refuse_gone(environ: Mapping[str, str]) -> None:
-    """Raises ConfigError for a setting that went. An empty variable counts as unset, as everywhere."""
-    for name, value in environ.items():
-        if value and (instead := GONE.get(name.upper())) is not None:
-            raise ConfigError(f"{name} is no setting any more: {instead}")
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

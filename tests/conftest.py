@@ -6,6 +6,7 @@ import gc
 import os
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return sharing.scheduler(config, log)
 
 
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """For the report of a failure, which parses source code: a finalizer that does so meanwhile would break the parser
+    of Python 3.11 (`AST constructor recursion depth mismatch`), and end pytest without the failure's name."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """In CI a skipped test fails with the reason, so that no test is left out unnoticed."""
-    report = yield
+    with _no_garbage_collected():
+        report = yield
     if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and CI=true: {report.longrepr}"

@@ -15,21 +15,24 @@ from celery import Celery, signals
 from app.queue.celery_app import make_celery
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
+from config.worker_readiness import WorkerReadiness
 from workers.celery_host import remote_control, tasks
-from workers.celery_host.fetch import BatchFetchConnection, FreeSlots
+from workers.celery_host.event_buffer import EventBuffer
+from workers.celery_host.fetch import BatchFetchConnection, Fetching
 from workers.celery_host.pool import Lifespan, StopWorker, TaskPool
 from workers.celery_host.program import WorkerProgram
 from workers.celery_host.tasks import Runner
 
 
-def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
+def make_worker_app(settings: Settings, lifespan: Lifespan, readiness: WorkerReadiness | None = None) -> Celery:
     """A Celery app that runs our task in our pool, with the runner that `lifespan` gives. One for each process."""
     celery = make_celery(settings)
     celery.conf.worker_pool = "workers.celery_host.pool:TaskPool"
     celery.conf.worker_consumer = "workers.celery_host.connection:ReconnectingConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
+    celery.Worker.readiness = readiness or WorkerReadiness()
     celery.amqp.Connection = BatchFetchConnection
-    celery.steps["consumer"].add(FreeSlots)
+    celery.steps["consumer"].update({EventBuffer, Fetching})
     # Celery leaves logging alone if somebody else handles this signal.
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)
@@ -40,14 +43,15 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
 
 def _from_environment() -> Celery:
     settings = load_settings()
+    readiness = WorkerReadiness(settings.ready_file)
 
     def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
         # Engines take seconds to import, so this waits until the pool's loop needs one.
         from workers.worker import worker_lifespan
 
-        return worker_lifespan(settings, stop_worker)
+        return worker_lifespan(settings, stop_worker, readiness)
 
-    return make_worker_app(settings, lifespan)
+    return make_worker_app(settings, lifespan, readiness)
 
 
 def __getattr__(name: str) -> Any:

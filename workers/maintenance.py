@@ -13,7 +13,9 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from app.aio import end_tasks
+from app.access.erasure import erase_due
+from app.aio import end_tasks, run_until
+from app.dispatcher import Dispatcher
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
@@ -23,12 +25,11 @@ from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.store.queue import dispatch, redelivery, workers
-from app.store.responses import claims, endings
+from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
-from workers.dispatcher import Dispatcher
 
 log = logging.getLogger("longhaul.maintenance")
 
@@ -86,6 +87,7 @@ class Maintenance:
             self._repeat(often, self.fail_exhausted),
             self._repeat(SWEEP_SECONDS, self.sweep),
             self._repeat(SWEEP_SECONDS, self.add_up),
+            self._repeat(SWEEP_SECONDS, self.erase),
         )
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -96,16 +98,16 @@ class Maintenance:
 
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
-        for worker in await workers.remove_dead_workers(self._db, watch=self._servers):
-            crashed = await claims.release_all(self._db, worker, self._settings.max_crashes)
+        lease = self._settings.lease_seconds
+        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease)
+        for worker in dead:
             log.warning("worker %s is gone; its responses go to other workers", worker)
-            message = f"its worker crashed {self._settings.max_crashes} times while it ran"
-            for response_id in crashed:
-                await self._fail(response_id, "server_error", message)
+        if dead:
+            await self.fail_exhausted()
 
     async def send_released(self) -> None:
-        """Sends messages for released responses."""
-        while messages := await redelivery.take_released(self._db, BATCH):
+        """Sends messages for released responses; suspects a few at a time."""
+        while messages := await redelivery.take_released(self._db, self._settings.max_crashes, BATCH):
             await self._send(messages)
 
     async def dispatch(self) -> None:
@@ -119,7 +121,7 @@ class Maintenance:
         lists = await redelivery.lists_to_check(self._db, seconds)
         if not lists:
             return
-        heads = {each: await self._queue.head(each.queue, each.list) for each in lists}
+        heads = {each: await self._queue.head(each.list) for each in lists}
         while lost := await redelivery.put_back(self._db, heads, seconds, BATCH):
             log.info("%d messages were lost; their responses wait again", len(lost))
         while messages := await redelivery.take_undelivered(self._db, heads, seconds, BATCH):
@@ -132,31 +134,38 @@ class Maintenance:
 
     async def expire(self) -> None:
         """Fails responses that have waited or run for longer than their timeout."""
-        for response_id, status in await endings.find_overdue(self._db, BATCH):
-            code, message = _OVERDUE[status]
-            await self._fail(response_id, code, message, only=status)
+        failed_in_vain: set[str] = set()
+        while found := await endings.find_overdue(self._db, BATCH, failed_in_vain):
+            for response_id, status in found:
+                code, message = _OVERDUE[status]
+                if not await self._fail(response_id, code, message, status):
+                    failed_in_vain.add(response_id)
 
     async def fail_exhausted(self) -> None:
         """Fails released responses that no worker may claim again."""
-        for response_id in await endings.find_exhausted(self._db, self._settings.max_crashes, limit=BATCH):
-            message = "workers began it too often, and none could end it"
-            await self._fail(response_id, "server_error", message, only=Status.IN_PROGRESS)
+        max_crashes, failed_in_vain = self._settings.max_crashes, set[str]()
+        while found := await endings.find_exhausted(self._db, max_crashes, limit=BATCH, but=failed_in_vain):
+            for each in found:
+                message = f"{each.attempts} attempts did not end it, and its worker crashed {each.crashes} times"
+                if not await self._fail(each.id, "server_error", message, Status.IN_PROGRESS):
+                    failed_in_vain.add(each.id)
 
-    async def _fail(self, response_id: str, code: str, message: str, *, only: Status | None = None) -> None:
-        """Fails one response. If that raises, the others that are due must not wait for it."""
+    async def _fail(self, response_id: str, code: str, message: str, only: Status) -> bool:
+        """Fails one response; returns whether it did. If that raises, the others that are due must not wait for it."""
         try:
-            ended = await endings.fail(self._db, response_id, code, message, only=only)
+            chunk = await endings.fail(self._db, response_id, code, message, only=only)
         except StoreUnavailable:
             raise
         except Exception as error:
             log.error("%s cannot be failed: %s", response_id, type_and_places(error))
-            return
-        if ended is not None and ended.chunk is not None:
+            return False
+        if chunk is not None:
             log.error("%s failed: %s", response_id, message)
-            await self._pubsub.publish([ended.chunk])
+            await self._pubsub.publish([chunk])
+        return chunk is not None
 
     async def sweep(self) -> None:
-        """Merges the logs of finished responses; deletes events and rows at the end of their retention."""
+        """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
         await dispatch.forget_idle_flows(self._db)
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
@@ -167,6 +176,8 @@ class Maintenance:
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
+        if deleted := await retention.delete_conversations(self._db, BATCH):
+            log.info("deleted %d conversations at the end of their retention", deleted)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""
@@ -177,6 +188,10 @@ class Maintenance:
         before = await retention.now(self._db) - kept
         while await retention.delete_records(self._db, before, BATCH):
             pass
+
+    async def erase(self) -> None:
+        """Erases the projects whose time has come."""
+        await erase_due(self._db, self._pubsub)
 
     async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         name = getattr(step, "__name__", "maintenance")
@@ -196,19 +211,20 @@ class Maintenance:
 
 
 async def maintain(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
+    """Runs until the first SIGTERM or SIGINT; more of them cut no connection's end short."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stopped.set)
     db = Database(settings.database_dsn, 4)
     pubsub = PubSub(settings.broker_url, pubsub_key(db))
     queue = TaskQueue(settings)
-    try:
+
+    async def work() -> None:
         await wait_for_schema(db)
         await Maintenance(settings, db, pubsub, queue).run()
-    except asyncio.CancelledError:
+
+    try:
+        await run_until(work(), stopped.wait())
         log.info("stopped")
     finally:
         await queue.close()

@@ -5,38 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from app.aio import end_tasks
-from app.queue.message import Message
-from app.queue.publisher import QueueUnavailable, TaskQueue
+from app.dispatcher import Dispatcher
+from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
-from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.collector import freeze_gc
-from config.models import load_catalog, require_folders
+from config.model_files import decided
+from config.models import ServedModel, require_folders
+from config.models_file import ModelsFile
 from config.settings import Settings
-from workers.dispatcher import Dispatcher
+from config.worker_readiness import WorkerReadiness
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
+from workers.generation.claimer import Claimer
+from workers.generation.errors import ErrorHandler
+from workers.generation.flush_clock import FlushClock
+from workers.generation.generator import Generator
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
-from workers.generation.look_ahead import LookAhead
-from workers.generation.runner import Runner, WorkerParts
-from workers.generation.runs import ActiveRuns
+from workers.generation.runner import Runner
+from workers.generation.runs import ActiveRuns, SuspectGate
+from workers.generation.slots import Slots
+from workers.generation.turns.inputs import Inputs
 from workers.mcp.sessions import McpSessions
+from workers.pace import Pace
 
 log = logging.getLogger("longhaul.worker")
 
 PART_DIED = 1
 """Exit code of a worker whose engine or background work died; the supervisor starts another."""
 CHECK_SECONDS = 1.0
-SIDE_CONCURRENCY = 4
-"""The most counts (`input_tokens`) and compactions that one worker runs at once."""
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
@@ -44,14 +49,16 @@ message: with Python's default of 5 ms, the last of many simultaneous requests b
 
 
 @asynccontextmanager
-async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]) -> AsyncIterator[Runner]:
+async def worker_lifespan(
+    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness
+) -> AsyncIterator[Runner]:
     """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
-    `stop_worker` ends this process with an exit code.
+    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there.
     """
-    catalog = load_catalog(settings)
-    model = catalog.choose(settings.model)
-    require_folders(model)
+    file = ModelsFile(settings)
+    model = await _decided(file.catalog.choose(settings.model))
+    stop = partial(stop_worker, PART_DIED)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
@@ -59,67 +66,103 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         stack.push_async_callback(pubsub.close)
         queue = TaskQueue(settings)
         stack.push_async_callback(queue.close)
-        engine = await asyncio.to_thread(make_engine, model)
-        stack.push_async_callback(engine.stop)
-
-        await wait_for_schema(db)
-        log.info("loading %s", model.name)
-        mcp_sessions = McpSessions(catalog.tools, settings.tool_result_bytes)
-        await asyncio.to_thread(mcp_sessions.open)
-        await engine.start()
-
-        # The lease ends before the journal: a released response belongs to other workers, so late chunks are fenced.
-        journal = Journal(db, pubsub)
-        stack.push_async_callback(journal.close)
-        runs = ActiveRuns()
-        stop = partial(stop_worker, PART_DIED)
-        slots = min(settings.worker_concurrency, engine.slots)
-        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, slots, stop)
-        stack.push_async_callback(lease.close)
-        await lease.start()
-
-        dispatcher = Dispatcher(db, queue, settings.queue_window)
-        stack.push_async_callback(dispatcher.close)
-
+        mcp_sessions = McpSessions(file.catalog.tools, settings.tool_result_bytes)
+        engine = await stack.enter_async_context(_loaded(model, db, mcp_sessions, readiness))
+        runner = await stack.enter_async_context(
+            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness)
+        )
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
         watch = asyncio.create_task(_watch(engine), name="engine-watch")
         stack.push_async_callback(end_tasks, watch)
-        watch.add_done_callback(lambda task: None if task.cancelled() else stop_worker(PART_DIED))
+        watch.add_done_callback(lambda task: None if task.cancelled() else stop())
+        following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
+        stack.push_async_callback(end_tasks, following)
         log.info("%s is ready", model.name)
+        yield runner
+
+
+async def _decided(model: ServedModel) -> ServedModel:
+    """The model, with what its files say of its family. Raises ConfigError."""
+    require_folders(model)
+    chosen, line = await asyncio.to_thread(decided, model)
+    log.info("%s: %s", model.name, line)
+    return chosen
+
+
+@asynccontextmanager
+async def _loaded(
+    model: ServedModel, db: Database, mcp_sessions: McpSessions, readiness: WorkerReadiness
+) -> AsyncIterator[Engine]:
+    """The model's engine, started. Waits for Postgres first: an engine takes long to load."""
+    engine = await asyncio.to_thread(make_engine, model)
+    try:
+        await wait_for_schema(db, readiness.wait)
+        log.info("loading %s", model.name)
+        await asyncio.to_thread(mcp_sessions.open)
+        await engine.start()
+        yield engine
+    finally:
+        await engine.stop()
+
+
+@asynccontextmanager
+async def _claiming(
+    settings: Settings,
+    db: Database,
+    pubsub: PubSub,
+    queue: TaskQueue,
+    model: ServedModel,
+    engine: Engine,
+    mcp_sessions: McpSessions,
+    stop: Callable[[], None],
+    readiness: WorkerReadiness,
+) -> AsyncIterator[Runner]:
+    """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
+    async with AsyncExitStack() as stack:
+        # The lease ends before the journal: a released response belongs to other workers, so late chunks are fenced.
+        journal = Journal(db, pubsub)
+        stack.push_async_callback(journal.close)
+        runs = ActiveRuns()
+        pace = Pace()
+        slots = Slots(engine.slots, pace, settings.worker_concurrency)
+        lease = Lease(
+            db,
+            model,
+            settings.lease_seconds,
+            runs,
+            engine.context_length,
+            lambda: slots.count,
+            stop,
+            readiness,
+        )
+        stack.push_async_callback(lease.close)
+        await lease.start()
+        dispatcher = Dispatcher(db, queue, settings.queue_window, pace.ended_within)
+        stack.push_async_callback(dispatcher.close)
+
+        most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
+        inputs = Inputs(db, most_context, settings.max_context_bytes)
+        clock = FlushClock(settings.events_per_second)
         yield Runner(
-            WorkerParts(
-                db=db,
-                engine=engine,
-                model=model,
-                journal=journal,
-                lease=lease,
-                runs=runs,
-                look_ahead=LookAhead(engine.slots),
-                mcp_sessions=mcp_sessions,
-                events_per_second=settings.events_per_second,
-                side_concurrency=SIDE_CONCURRENCY,
-                max_crashes=settings.max_crashes,
-                most_context_bytes=2 * settings.max_context_bytes,  # requests were accepted under another bound, maybe
-                held_context_bytes=settings.worker_context_bytes,
-                send_released=_send_released(queue),
-                claimed=partial(dispatcher.nudge, model.queue),
-                ended=dispatcher.correct_flow,
-                engine_died=stop,
-            )
+            Claimer(db, runs, lambda: lease.worker, partial(dispatcher.nudge, model.queue)),
+            runs,
+            SuspectGate(settings.max_crashes),
+            Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock),
+            ErrorHandler(db, journal, settings.max_crashes, dispatcher.send_released, stop),
+            dispatcher,
+            pace,
+            slots,
         )
 
 
-def _send_released(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
-    async def send_released(row: ResponseRow) -> None:
-        try:
-            await queue.enqueue(
-                Message(row.id, row.model, row.queue, row.priority, row.project, row.stream, row.attempt + 1)
-            )
-        except QueueUnavailable:
-            log.info("%s released; maintenance will send its message", row.id)
-
-    return send_released
+async def _follow(file: ModelsFile, mcp_sessions: McpSessions) -> None:
+    """Lets new responses use the MCP servers that the models file has now. The model stays as it was at the start."""
+    async for catalog in file.changes(log.error):
+        if catalog.tools != mcp_sessions.servers:
+            await asyncio.to_thread(McpSessions(catalog.tools).open)
+            mcp_sessions.servers = catalog.tools
+            log.info("the MCP servers are now %s", ", ".join(server.label for server in catalog.tools) or "none")
 
 
 async def _watch(engine: Engine) -> None:

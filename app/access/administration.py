@@ -13,14 +13,14 @@ from app.access.new_keys import (
     check_key_count,
     check_lifetime,
     check_name,
+    check_outlived,
     check_scopes,
     insert_key,
     lock_active_project,
     lock_project,
-    works,
 )
 from app.access.project_limits import put_limits, remove_limit
-from app.access.project_rules import check_permitted, check_tier, check_weight
+from app.access.project_rules import check_days, check_permitted, check_tier, check_weight
 from app.access.tool_permissions import permitted_after
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS
@@ -65,7 +65,6 @@ class Administration:
         check_tier(top_tier)
         check_weight(weight)
         async with self._changes.begin() as change:
-            await projects.lock_operators(change.connection)
             if await projects.count(change.connection) >= MAX_PROJECTS:
                 raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
             row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier, weight)
@@ -81,11 +80,16 @@ class Administration:
         return found
 
     async def change_project(
-        self, project_id: str, *, name: str | None = None, weight: float | None = None
+        self,
+        project_id: str,
+        *,
+        name: str | None = None,
+        weight: float | None = None,
+        conversation_days: int | None = None,
     ) -> ProjectRow:
-        """Sets the project's name, and its share of every queue beside the other projects that wait there.
+        """Sets the project's name, its share of every queue, and how long its conversations are kept unchanged.
 
-        None leaves either as it is.
+        None leaves each as it is; 0 days: they are kept until they are deleted.
         """
         values: dict[str, Any] = {}
         asked: dict[str, Any] = {}
@@ -95,6 +99,9 @@ class Administration:
         if weight is not None:
             check_weight(weight)
             values["weight"] = asked["weight"] = weight
+        if conversation_days is not None:
+            check_days(conversation_days, "conversation_days")
+            values["conversation_days"], asked["conversation_days"] = conversation_days or None, conversation_days
         return await self._change(project_id, values, asked)
 
     async def permit(
@@ -148,6 +155,21 @@ class Administration:
                 await change.note(AuditType.PROJECT_ARCHIVED, project_id, project_id)
         return row
 
+    async def erase_project(self, project_id: str, after_days: int = 0) -> ProjectRow:
+        """Archives the project, and has everything of it erased after so many days (erasure.py).
+
+        The project 'default' is not archived: it loses what was made before then, and keeps its keys and limits.
+        """
+        check_days(after_days, "after_days")
+        async with self._changes.begin() as change:
+            before = await lock_project(change, project_id)
+            if project_id != DEFAULT_PROJECT and before.archived_at is None:
+                await projects.archive(change.connection, project_id)
+                await change.note(AuditType.PROJECT_ARCHIVED, project_id, project_id)
+            row = await projects.erase_after(change.connection, project_id, after_days)
+            await _note_update(change, project_id, {"erase_after_days": after_days})
+        return row
+
     async def create_key(
         self, project: str | None, name: str, scopes: Collection[Scope], lifetime_seconds: float | None = None
     ) -> CreatedKey:
@@ -172,8 +194,10 @@ class Administration:
         names = None if scopes is None else sorted(scope.value for scope in scopes)
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
-            if not works(await _key_of(change.connection, project, key_id)):
+            if (await _key_of(change.connection, project, key_id)).state != "works":
                 raise AdministrationError(f"the key '{key_id}' has expired; create a new one", "key_id")
+            if lifetime_seconds is not None:
+                await check_outlived(change, lifetime_seconds)
             await api_keys.change(change.connection, key_id, names, lifetime_seconds)
             asked = {"scopes": names, "expires_in_seconds": lifetime_seconds}
             sent = {name: value for name, value in asked.items() if value is not None}
@@ -203,7 +227,7 @@ class Administration:
             if (project := (await _existing_key(change, key_id)).project) is not None:
                 await lock_project(change, project)  # Its service accounts, too: no key of a deleted one is made.
             old = await _existing_key(change, key_id)
-            if not works(old):
+            if old.state != "works":
                 raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")
             lifetime = None if old.expires_at is None else (old.expires_at - old.created_at).total_seconds()
             scopes = [Scope(name) for name in old.scopes]

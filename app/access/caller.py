@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import ip_address
 
 from app.store.tables import DEFAULT_PROJECT
 
@@ -45,6 +46,14 @@ class Caller:
         """The project whose responses the caller sees: that of its key."""
         assert self.project is not None, "the scopes of a key without a project allow no such request"
         return self.project
+
+
+def checked_address(sent: str | None) -> str | None:
+    """Returns the IP address, or None if it is none: a proxy may name whatever it likes."""
+    try:
+        return str(ip_address(sent or ""))
+    except ValueError:
+        return None
 
 
 ANYBODY = Caller(DEFAULT_PROJECT, frozenset(Scope))

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from app.access.directory import DOORBELL
 from app.store.database import Connection, Database
-from app.store.tenants import audit
+from app.store.tenants import audit, projects
 from app.store.tenants.audit import NewEntry
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.pubsub import PubSub
 
 
 class AuditType(Enum):
-    """What operators do, by OpenAI's names."""
+    """What operators do, by OpenAI's names: its client refuses others."""
 
     PROJECT_CREATED = "project.created"
     PROJECT_UPDATED = "project.updated"
     PROJECT_ARCHIVED = "project.archived"
+    PROJECT_DELETED = "project.deleted"
     ACCOUNT_CREATED = "service_account.created"
     ACCOUNT_UPDATED = "service_account.updated"
     ACCOUNT_DELETED = "service_account.deleted"
@@ -44,36 +45,51 @@ class NothingThere(AdministrationError):
     """There is no project, service account or key of that id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Who makes a change: the holder of a key, or (None) somebody at a shell of the operators' machine."""
+
+    key_id: str | None = None
+    address: str | None = None
+    request_id: str | None = None
+
+
+COMMAND_LINE = Operator()
+
+
 class Change:
     """One transaction of an operator."""
 
-    def __init__(self, connection: Connection, actor: str | None) -> None:
+    def __init__(self, connection: Connection, operator: Operator) -> None:
         self.connection = connection
-        self._actor = actor
+        self.operator = operator
 
     async def note(
         self, kind: AuditType, resource: str, project: str | None, details: Mapping[str, Any] | None = None
     ) -> None:
         """Adds an entry about `resource` to the audit log."""
-        entry = NewEntry(new_id("audit_log"), kind.value, self._actor, project, resource, details or {})
+        by = self.operator
+        entry = NewEntry(
+            new_id("audit_log"), kind.value, by.key_id, project, resource, details or {}, by.address, by.request_id
+        )
         await audit.add(self.connection, entry)
 
 
 class Changes:
-    """Makes changes for one operator: `actor` is the id of a key, or None for a command on the operators' machine."""
+    """Makes changes for one operator."""
 
-    def __init__(self, db: Database, pubsub: PubSub, actor: str | None = None) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, operator: Operator = COMMAND_LINE) -> None:
         self.db = db
         self._pubsub = pubsub
-        self._actor = actor
+        self._operator = operator
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Change]:
         """Raises StoreUnavailable. Once it is committed, every process looks again at what it knows."""
         async with self.db.begin() as connection:
-            yield Change(connection, self._actor)
-        with contextlib.suppress(PubSubUnavailable):  # Every process looks a few seconds later.
-            await self._pubsub.ring(DOORBELL)
+            await projects.lock_operators(connection)
+            yield Change(connection, self._operator)
+        await self._pubsub.ring(DOORBELL)  # Without Redis every process looks a few seconds later.
 
 
 def new_id(kind: str) -> str:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from app.access.known_key import DELETED, KnownKey
+from app.access.refused_keys import RefusedKeys, name_of
 from app.access.secret import hash_of, is_well_formed
 from app.aio import end_tasks
 from app.batching import Batcher
@@ -46,6 +47,7 @@ class Directory:
     def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
         self._pubsub = pubsub
+        self._refused = RefusedKeys()
         self._keys: dict[bytes, KnownKey] = {}
         self._unknown: dict[bytes, None] = {}
         self._projects: dict[str, ProjectRow | None] = {}
@@ -67,6 +69,12 @@ class Directory:
             await self._note_uses()
         for key in self._keys.values():
             key.forget()
+        self._refused.write()
+
+    def count_refusal(self, secret: str | None, address: str | None, status: int) -> None:
+        """Counts for the log that a request with this key was refused."""
+        known = None if secret is None else self._keys.get(hash_of(secret))
+        self._refused.count(name_of(secret, None if known is None else known.id), address, status)
 
     async def key(self, secret: str) -> KnownKey | None:
         """Returns the key, which may have ended, or None if it does not exist. Raises StoreUnavailable."""

@@ -14,6 +14,8 @@ REVOKED = "This API key was revoked. Use another key of the project."
 EXPIRED = "This API key has expired. Use another key of the project."
 ARCHIVED = "This API key belongs to a project that is archived."
 DELETED = "This API key does not exist any more."
+_REFUSALS = {"revoked": REVOKED, "archived": ARCHIVED, "expired": EXPIRED}
+"""By the state of a key."""
 
 
 class KnownKey:
@@ -33,28 +35,25 @@ class KnownKey:
 
     def update(self, row: KeyRow) -> None:
         """Takes over what Postgres says now. A key that has ended stays so."""
-        self._stop_timer()
+        self.forget()
         self.caller = _caller(row)
-        left = row.remaining_seconds
-        if row.revoked_at is not None:
-            self.end(REVOKED)
-        elif row.is_archived:
-            self.end(ARCHIVED)
-        elif left is not None and left <= 0:
-            self.end(EXPIRED)
-        elif left is not None and not self.ended.is_set():
-            self._expiry = asyncio.get_running_loop().call_later(left, self.end, EXPIRED)
+        if row.state != "works":
+            self.end(_REFUSALS[row.state])
+        elif row.remaining_seconds is not None and not self.ended.is_set():
+            self._expiry = asyncio.get_running_loop().call_later(row.remaining_seconds, self.end, EXPIRED)
 
     def end(self, refusal: str) -> None:
         """From now on the key is refused, and what it has open ends."""
-        self._stop_timer()
+        self.forget()
         if self.refusal is None:
             self.refusal = refusal
             self.ended.set()
 
     def forget(self) -> None:
-        """Nobody refers to the key any longer."""
-        self._stop_timer()
+        """Lets go of the timer: nobody refers to the key any longer, or another timer is due."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -74,11 +73,6 @@ class KnownKey:
         """Returns how many seconds ago the key was used, if that is news."""
         used, self.used_at = self.used_at, None
         return None if used is None else time.monotonic() - used
-
-    def _stop_timer(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
 
 
 def _caller(row: KeyRow) -> Caller:

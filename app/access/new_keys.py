@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
-from app.access.changes import AdministrationError, AuditType, Change, NothingThere, new_id
-from app.access.secret import hash_of, new_secret, shown
+from app.access.changes import COMMAND_LINE, AdministrationError, AuditType, Change, NothingThere, new_id
+from app.access.secret import hash_of, is_well_formed, new_secret, shown
 from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
 from app.store.database import Database
 from app.store.tenants import api_keys, projects
@@ -39,6 +39,7 @@ async def add_key(
     check_name(name)
     check_scopes(project, scopes)
     check_lifetime(lifetime_seconds)
+    await check_outlived(change, lifetime_seconds)
     await check_key_count(change, project)
     return await insert_key(change, project, name, scopes, lifetime_seconds, service_account)
 
@@ -50,9 +51,10 @@ async def insert_key(
     scopes: Collection[Scope],
     lifetime_seconds: float | None,
     service_account: str | None,
+    secret: str | None = None,
 ) -> CreatedKey:
-    """`add_key` without its checks."""
-    secret, values = new_secret(), sorted(scope.value for scope in scopes)
+    """`add_key` without its checks. Without a `secret` it makes one."""
+    secret, values = secret or new_secret(), sorted(scope.value for scope in scopes)
     key_id = new_id("key")
     new = NewKey(key_id, project, name, hash_of(secret), shown(secret), values, lifetime_seconds, service_account)
     row = await api_keys.create(change.connection, new)
@@ -69,15 +71,33 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
         await projects.lock_operators(connection)
         if await api_keys.has_admin(connection):
             return False
-        made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
+        made = await insert_key(Change(connection, COMMAND_LINE), None, "first key", OPERATOR_SCOPES, None, None)
         keep(made.secret)  # where it is found again, before the key counts
     return True
 
 
+async def create_given_key(db: Database, secret: str) -> bool:
+    """Makes the operator's own `secret` an admin key unless it is one; returns whether it did.
+
+    Raises StoreUnavailable, and AdministrationError if it is no API key, another key, or one that works no longer.
+    """
+    if not is_well_formed(secret):
+        raise AdministrationError("it is no API key; `longhaul keys generate` prints one")
+    async with db.begin() as connection:
+        await projects.lock_operators(connection)
+        known = (await api_keys.find(db, [hash_of(secret)])).get(hash_of(secret))
+        if known is None:
+            await insert_key(Change(connection, COMMAND_LINE), None, "given key", OPERATOR_SCOPES, None, None, secret)
+            return True
+    if known.state != "works":
+        raise AdministrationError(f"this key is {known.state}; give another one (`longhaul keys generate`)")
+    if known.project is not None or Scope.ADMIN.value not in known.scopes:
+        raise AdministrationError(f"this key is {known.id}, which may not administer; give another one")
+    return False
+
+
 async def check_key_count(change: Change, project: str | None) -> None:
     """Refuses one more working key than MAX_KEYS with an AdministrationError. A project is locked already."""
-    if project is None:
-        await projects.lock_operators(change.connection)
     if await api_keys.count_working(change.connection, project) >= MAX_KEYS:
         raise AdministrationError(f"there are {MAX_KEYS} working keys already, the limit; revoke some first")
 
@@ -98,11 +118,6 @@ async def lock_active_project(change: Change, project_id: str) -> ProjectRow:
     return row
 
 
-def works(key: KeyRow) -> bool:
-    is_expired = key.remaining_seconds is not None and key.remaining_seconds <= 0
-    return key.revoked_at is None and not key.is_archived and not is_expired
-
-
 def check_name(name: str) -> None:
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         raise AdministrationError(f"a name has 1 to {MAX_NAME_CHARS} printable characters", "name")
@@ -111,6 +126,17 @@ def check_name(name: str) -> None:
 def check_lifetime(seconds: float | None) -> None:
     if seconds is not None and not MIN_SECONDS <= seconds <= MAX_KEY_SECONDS:
         message = f"a key may live for {MIN_SECONDS:g} to {MAX_KEY_SECONDS} seconds"
+        raise AdministrationError(message, "expires_in_seconds")
+
+
+async def check_outlived(change: Change, seconds: float | None) -> None:
+    """Refuses a lifetime (None: endless) beyond that of the key that makes the change, with an AdministrationError."""
+    if change.operator.key_id is None:
+        return
+    parent = await api_keys.get(change.connection, change.operator.key_id)
+    left = None if parent is None else parent.remaining_seconds
+    if left is not None and (seconds is None or seconds > left):
+        message = f"a key lives no longer than the key that makes it: at most {max(0, int(left))} seconds from now"
         raise AdministrationError(message, "expires_in_seconds")
 
 

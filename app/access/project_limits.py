@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.access.changes import AdministrationError, AuditType, Change
-from app.protocol.limits import LimitKind
+from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from app.store.tenants import limits
 from app.store.tenants.limits import LimitRow
@@ -30,6 +30,8 @@ async def put_limits(change: Change, project: str, model: str, values: Mapping[L
     """Sets limits of a project that is locked, or new; None removes one. Raises AdministrationError."""
     for kind, value in values.items():
         _check_limit(kind, value, model)
+        if kind is LimitKind.STORED_BYTES and model != ALL_MODELS:
+            raise AdministrationError("what a project stores belongs to no model: set 'stored_bytes' for all models")
         if value is None:
             await limits.remove(change.connection, project, model, kind)
         elif not await limits.put(change.connection, LimitRow(project, model, kind, value), MAX_LIMITS):
@@ -52,5 +54,7 @@ async def _note_limits(change: Change, project: str, model: str, values: Mapping
 def _check_limit(kind: LimitKind, value: int | None, model: str) -> None:
     if value is not None and not 1 <= value <= MAX_LIMIT:
         raise AdministrationError(f"a limit is a number from 1 to {MAX_LIMIT}", LIMIT_FIELDS.get(kind))
+    if kind is LimitKind.READS_PER_MINUTE and model != ALL_MODELS:
+        raise AdministrationError("a read is of no model: 'reads_per_minute' is a limit on all of them together")
     if not 1 <= len(model) <= MAX_NAME_CHARS or not model.isprintable():
         raise AdministrationError(f"the name of a model has 1 to {MAX_NAME_CHARS} printable characters")

@@ -6,12 +6,17 @@ from collections.abc import Collection
 
 from app.access.changes import AdministrationError
 from app.protocol.limits import TIERS
-from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
+from app.protocol.requests.bodies.organization import MAX_DAYS, MAX_NAME_CHARS
 
 MAX_PERMITTED = 1000
 """Models, or MCP servers, that one project may be permitted by name."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Of a project beside others with weight 1."""
+
+
+def check_days(days: int, param: str) -> None:
+    if not 0 <= days <= MAX_DAYS:
+        raise AdministrationError(f"a number of days is from 0 to {MAX_DAYS}, not {days}", param)
 
 
 def check_tier(tier: str) -> None:

@@ -74,11 +74,17 @@ class Project(Shape):
     status: Literal["active", "archived"]
     external_key_id: None = None
     residency: None = None
+    stored_bytes: int
+    """This and what follows is Longhaul's own."""
+    conversation_days: int | None
+    erase_at: Seconds | None
+    erased_at: Seconds | None
 
     @classmethod
     def of(cls, row: ProjectRow) -> Project:
         status: Literal["active", "archived"] = "active" if row.archived_at is None else "archived"
-        return cls(**_fields(row, "id", "name", "created_at", "archived_at"), status=status)
+        own = _fields(row, "stored_bytes", "conversation_days", "erase_at", "erased_at")
+        return cls(**_fields(row, "id", "name", "created_at", "archived_at"), **own, status=status)
 
 
 class Account(Shape):
@@ -219,12 +225,15 @@ class AuditLog(Shape):
     effective_at: Seconds
     project: AuditProject | None
     actor: Json
+    ip_address: str | None
+    request_id: str | None
 
     @classmethod
     def of(cls, row: AuditRow) -> AuditLog:
         project = None if row.project is None else AuditProject(id=row.project, name=row.project_name)
         details = {row.type: {"id": row.resource, **row.details}}
-        return cls(**_fields(row, "id", "type", "effective_at"), project=project, actor=_actor(row.actor), **details)
+        shown = {**_fields(row, "id", "type", "effective_at", "request_id"), "ip_address": row.address}
+        return cls(**shown, project=project, actor=_actor(row.actor), **details)
 
 
 class RateLimit(Shape):

@@ -7,6 +7,7 @@ for a client that leaves, and the client is told why.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Literal
 
 from starlette.requests import ClientDisconnect
@@ -16,14 +17,18 @@ from app.access.caller import ANYBODY, PROJECT_SCOPES, STRANGER, Caller
 from app.access.caller import Scope as KeyScope
 from app.access.directory import Directory
 from app.access.known_key import KnownKey
-from app.api.errors import api_error_of, refuse
+from app.api.errors import api_error_of, bound_error, refuse, status_of
+from app.api.limits import CALLER, give_connection
+from app.api.middleware import may_connect
+from app.bounds import BoundReached
+from app.heavy import PROJECT
 from app.protocol.errors import Forbidden, Unauthorized
 from app.store.database import StoreUnavailable
 
-CALLER = "caller"
-"""The key of the request's caller in its state."""
 DIRECTORY = "directory"
 """The key of the process' directory in the lifespan's state."""
+_KEY = "api_key"
+"""The key of the caller's `KnownKey` in the request's state."""
 
 OPEN_PATHS = frozenset({"/health/live"})
 """Paths that ask nobody for a key."""
@@ -42,6 +47,7 @@ SCOPES = {
 """The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have."""
 
 _READS = frozenset({"GET", "HEAD"})
+_HARMLESS = _READS | {"OPTIONS"}
 _POLICY_VIOLATION = 1008
 
 _MISSING = "No API key was sent. Send one in the header 'Authorization: Bearer sk-lh-...'."
@@ -49,18 +55,21 @@ _TWICE = "The header 'Authorization' comes twice; send it once."
 _NO_KEY = "The header 'Authorization' holds no API key; send 'Authorization: Bearer sk-lh-...'."
 _UNKNOWN = "The API key does not exist here. Check that it was copied whole, and that it belongs to this server."
 _MISMATCH = "The header 'OpenAI-Project' names another project than the API key's. Leave it out, or send that one's id."
+_FOREIGN = "Requests from web pages of this origin are not accepted; 'LONGHAUL_CORS_ORIGINS' lists those that are."
 _NO_PROJECT = "This API key belongs to no project. Use a key of the project in which this shall happen."
 
 
 class AuthenticationMiddleware:
     """Lets a request in if its API key allows it; with `auth` `open`, every request.
 
-    The request's state then has its `Caller`.
+    The request's state then has its `Caller`. Where no key is asked for, a web page of another origin changes nothing:
+    browsers send its POST without asking anybody if it has no body, or one that is plain text.
     """
 
-    def __init__(self, app: ASGIApp, auth: Literal["open", "keys"]) -> None:
+    def __init__(self, app: ASGIApp, auth: Literal["open", "keys"], origins: Collection[str] = ()) -> None:
         self._app = app
         self._asks = auth == "keys"
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -68,6 +77,9 @@ class AuthenticationMiddleware:
             return
         if not self._asks or scope["path"] in OPEN_PATHS:
             caller = STRANGER if self._asks else ANYBODY
+            if not self._asks and self._is_foreign(scope):
+                await refuse(Forbidden(_FOREIGN, code="origin_not_allowed"))(scope, receive, send)
+                return
             await self._pass_on(caller, scope, receive, send)
             return
         try:
@@ -75,14 +87,32 @@ class AuthenticationMiddleware:
         except (Unauthorized, Forbidden, StoreUnavailable) as raised:
             error = api_error_of(raised)
             assert error is not None
+            if isinstance(raised, Unauthorized | Forbidden):
+                _count_refusal(scope, status_of(raised))
             await refuse(error)(scope, receive, send)
             return
         if key is None:
             await self._pass_on(STRANGER, scope, receive, send)
             return
+        try:
+            give_connection(scope, key.caller.project)
+        except BoundReached as reached:
+            last = {"connection": "close"} if scope["type"] == "http" else None
+            await refuse(bound_error(reached), last)(scope, receive, send)
+            return
+        PROJECT.set(key.caller.project)
         with key.in_use():
             scope["state"][CALLER] = key.caller
+            scope["state"][_KEY] = key
             await _Admitted(self._app, key, scope, receive, send).run()
+
+    def _is_foreign(self, scope: Scope) -> bool:
+        """Whether a page of another origin, which is not allowed, wants to change something over HTTP."""
+        if scope["type"] != "http" or scope["method"] in _HARMLESS:
+            return False
+        sent = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"origin", b"host")}
+        origin = sent.get(b"origin")
+        return origin is not None and not may_connect(origin, sent.get(b"host", ""), self._origins)
 
     async def _pass_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})[CALLER] = caller
@@ -127,6 +157,27 @@ def _credentials(scope: Scope) -> tuple[str | None, str | None]:
     if scheme.lower() != "bearer" or not (secret := secret.strip()):
         raise Unauthorized(_NO_KEY)
     return secret, project
+
+
+def check_scopes_now(scope: Scope) -> None:
+    """Raises Forbidden if a connection's key does not allow any longer what the connection is for."""
+    key: KnownKey | None = scope["state"].get(_KEY)
+    if key is not None:
+        try:
+            _check_scopes(scope, key.caller)
+        except Forbidden as refused:
+            _count_refusal(scope, status_of(refused))
+            raise
+
+
+def _count_refusal(scope: Scope, status: int) -> None:
+    """Counts a refused request for the log. A proxy that uvicorn trusts says whose request it is."""
+    try:
+        secret, _ = _credentials(scope)
+    except Unauthorized:
+        secret = None
+    directory: Directory = scope["state"][DIRECTORY]
+    directory.count_refusal(secret, scope["client"][0] if scope.get("client") else None, status)
 
 
 def _check_scopes(scope: Scope, caller: Caller) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from app.aio import HEAVY
-from app.api.limits import lease_body
+from app.api.limits import hold_accepting, hold_body
+from app.heavy import beside_loop
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import Model, validate
 from app.protocol.text import shortened
-from app.sizes import is_large
 from config.settings import Settings
 
 T = TypeVar("T")
@@ -30,7 +30,11 @@ async def read_request(
     """
     _check_media_type(request)
     body = await read_body(request, settings.max_body_bytes)
-    return await _decoded(lambda: as_request(omit_tools(decode_object(body), settings.omit_tools)), body)
+
+    def decoded() -> ResponseRequest:
+        return replace(as_request(omit_tools(decode_object(body), settings.omit_tools)), size=len(body))
+
+    return await _decoded(request, decoded, body)
 
 
 async def read_body_as(
@@ -41,27 +45,30 @@ async def read_body_as(
     if may_be_empty and not body:
         return validate(model, {})
     _check_media_type(request)
-    return await _decoded(lambda: validate(model, omit_tools(decode_object(body), settings.omit_tools)), body)
+    return await _decoded(request, lambda: validate(model, omit_tools(decode_object(body), settings.omit_tools)), body)
 
 
-async def _decoded(decode: Callable[[], T], body: bytes) -> T:
-    return await HEAVY.run(decode) if is_large(len(body)) else decode()
+async def _decoded(request: Request, decode: Callable[[], T], body: bytes) -> T:
+    await hold_accepting(request.scope, len(body))
+    return await beside_loop(decode, len(body))
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
     """Returns the body, whatever length its headers claim.
 
-    Its bytes count in the budget of the process until `release_body`. Raises TooLarge and OverBudget.
+    Its bytes count as held by its project until `release_body`; `body_bytes` in the request's state is how many they
+    are. Raises TooLarge and BoundReached.
     """
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(max_bytes)
-    body, lease = bytearray(), lease_body(request.scope)
+    body, holding = bytearray(), hold_body(request.scope)
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
-        lease.hold(len(body))
+        holding.resize(len(body))
+    request.state.body_bytes = len(body)
     return bytes(body)
 
 

@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, TypedDict, cast
 
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
 from app.access.caller import Caller
+from app.access.charges import Charges
 from app.access.directory import Directory
-from app.api.authentication import CALLER
-from app.api.limits import Limits
+from app.api.limits import CALLER, Limits, wait_for_answer
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
 from app.responses.models.catalog import PermittedCatalogs
+from app.responses.models.registered import RegisteredModels
 from app.responses.read.canceller import ResponseCanceller
 from app.responses.read.reader import ResponseReader
 from app.responses.service import ResponseService
 from app.store.database import Database
+from app.store.responses.lookup import Hold
 from app.streaming.pubsub import PubSub
-from config.models import ModelCatalog
 from config.settings import Settings
 
 
@@ -35,15 +37,16 @@ class Runtime:
     """The parts of one API process; `app.main` builds them."""
 
     settings: Settings
-    catalog: ModelCatalog
     db: Database
     pubsub: PubSub
     responses: ResponseService
     reader: ResponseReader
     canceller: ResponseCanceller
     conversations: ConversationService
+    charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs
+    registered: RegisteredModels
     readiness: RecentReadiness
     started_at: int
     """Epoch seconds."""
@@ -72,6 +75,17 @@ async def current_project(request: HTTPConnection) -> str:
     return (await current_caller(request)).own_project
 
 
+async def body_bytes(request: Request) -> int:
+    """Returns the size of the body, which a parameter before this one has read."""
+    size: int = request.state.body_bytes
+    return size
+
+
+async def hold_of(request: Request) -> Hold:
+    """Returns what waits for room for a large answer to the request."""
+    return partial(wait_for_answer, request.scope)
+
+
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -90,3 +104,5 @@ async def idempotency_key(request: Request) -> str | None:
 RuntimeOf = Annotated[Runtime, Depends(runtime_of)]
 CallerOf = Annotated[Caller, Depends(current_caller)]
 Project = Annotated[str, Depends(current_project)]
+BodyBytes = Annotated[int, Depends(body_bytes)]
+HoldOf = Annotated[Hold, Depends(hold_of)]

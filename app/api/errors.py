@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from app.access.changes import AdministrationError, NothingThere
-from app.api.rate_limits import headers_of_error
-from app.budget import OverBudget
+from app.api.rate_limits import RETRY_AFTER_SECONDS, headers_of_error
+from app.bounds import BoundReached, ShareReached
 from app.protocol.errors import (
     ApiError,
     Forbidden,
@@ -25,6 +25,7 @@ from app.protocol.errors import (
     NotFound,
     RequestTimeout,
     ServerFault,
+    ShareUsed,
     TimedOut,
     TooLarge,
     Unauthorized,
@@ -34,13 +35,12 @@ from app.protocol.errors import (
 )
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.store.database import StoreUnavailable
+from app.store.database import PoolInUse, StatementTimeout, StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
 
 OK = 200
 SERVICE_UNAVAILABLE = 503
 
-RETRY_AFTER_SECONDS = 1
 MAX_URL_CHARS = 120
 
 _STATUS: dict[type[ApiError], int] = {
@@ -55,6 +55,7 @@ _STATUS: dict[type[ApiError], int] = {
     UnsupportedMedia: 415,
     Misdirected: 421,
     LimitReached: 429,
+    ShareUsed: 429,
     HeadTooLarge: 431,
     ServerFault: 500,
     Unavailable: SERVICE_UNAVAILABLE,
@@ -76,13 +77,22 @@ def status_of(error: ApiError) -> int:
 
 def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None) -> Response:
     """Returns a JSON answer."""
-    return Response(orjson.dumps(body), status, headers, media_type="application/json")
+    return encoded_reply(orjson.dumps(body), status, headers)
+
+
+def encoded_reply(body: bytes, status: int = OK, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns an answer with this JSON."""
+    return Response(body, status, headers, media_type="application/json")
 
 
 def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Returns the answer to a refused request."""
-    status = status_of(error)
-    return reply(error.error.body(), status, {**_HEADERS.get(status, {}), **headers_of_error(error), **(headers or {})})
+    return reply(error.error.body(), status_of(error), {**error_headers(error), **(headers or {})})
+
+
+def error_headers(error: ApiError) -> dict[str, str]:
+    """Returns the headers of the answer to a refused request, such as how long to wait."""
+    return {**_HEADERS.get(status_of(error), {}), **headers_of_error(error)}
 
 
 def crash() -> ServerFault:
@@ -90,18 +100,37 @@ def crash() -> ServerFault:
     return ServerFault("The server had an error while processing your request.")
 
 
+_TOO_LONG = (
+    "A statement of this request took the database too long, and was ended. "
+    "Send the request again, or ask for less at once."
+)
+
+
 def api_error_of(error: Exception) -> ApiError | None:
     """Returns the error to answer an exception with, or None if the exception is a bug."""
+    if isinstance(error, PoolInUse):
+        return Unavailable("Every connection to the database is in use at the moment; send the request again.")
+    if isinstance(error, StatementTimeout):
+        return Unavailable(_TOO_LONG, code="statement_timeout")
     if isinstance(error, StoreUnavailable):
         return Unavailable("The database cannot be reached at the moment; send the request again.")
     if isinstance(error, PubSubUnavailable):
         return Unavailable("Redis cannot be reached at the moment; send the request again.")
-    if isinstance(error, OverBudget):
-        message = "The server holds as many large requests as it may; send the request again."
-        return Unavailable(message, code="too_many_large_requests")
+    if isinstance(error, BoundReached):
+        return bound_error(error)
     if isinstance(error, AdministrationError):
         return _administration_error(error)
     return error if isinstance(error, ApiError) else None
+
+
+def bound_error(error: BoundReached) -> ApiError:
+    """Returns the error that says which bound was reached, and whether by the project or by all."""
+    code = f"too_many_{error.what.lower().replace(' ', '_')}"
+    if isinstance(error, ShareReached):
+        return ShareUsed(
+            f"The caller holds its share of the {error.total} that the server may hold; try again later.", code=code
+        )
+    return Unavailable(f"The server may hold {error.total} at once, and has no more room; try again later.", code=code)
 
 
 def _administration_error(error: AdministrationError) -> ApiError:
@@ -141,6 +170,6 @@ def _allowed(request: Request) -> set[str]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Answers every error in the form of OpenAI's API."""
-    for kind in (ApiError, AdministrationError, StoreUnavailable, PubSubUnavailable, OverBudget):
+    for kind in (ApiError, AdministrationError, StoreUnavailable, PubSubUnavailable, BoundReached):
         app.add_exception_handler(kind, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_exception)

@@ -3,7 +3,7 @@
 client            this process                                         Postgres, queue
 POST  ----------> subscribe, insert, commit, message ----------------> queued ... completed
 disconnects ----> the work is cancelled; the response is abandoned --> cancelled, revoked
-                  SIGTERM: the same after a grace period; the client still gets the cancelled response
+                  SIGTERM: the same after the grace; the client still gets the cancelled response
 
 With an Idempotency-Key the response goes on without its client. The client gets it by repeating the request.
 """
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.errors import refuse, reply
-from app.api.limits import release_body
+from app.api.limits import mark_foreground, release_body
 from app.api.rate_limits import headers_of
-from app.api.shutdown import Shutdown
 from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
 from app.protocol.types import Json
@@ -44,14 +44,13 @@ class ForegroundReply(Response):
     """Runs one foreground request. Errors before the first byte go to the app's error handlers.
 
     The response ends with its client unless it is `detachable`, as one with an Idempotency-Key is. When the server
-    stops, the request goes on for `grace_seconds`. `shape` is for a reply that is no `stream`.
+    stops, the request goes on until the grace is `over`. `shape` is for a reply that is no `stream`.
     """
 
     def __init__(
         self,
         attach: Attach,
-        shutdown: Shutdown,
-        grace_seconds: float,
+        over: asyncio.Event,
         *,
         stream: bool,
         obfuscation: bool = False,
@@ -60,8 +59,7 @@ class ForegroundReply(Response):
     ) -> None:
         super().__init__()
         self._attach: Attach | None = attach
-        self._shutdown = shutdown
-        self._grace_seconds = grace_seconds
+        self._over = over
         self._stream = stream
         self._obfuscation = obfuscation
         self._detachable = detachable
@@ -70,12 +68,13 @@ class ForegroundReply(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._release = partial(release_body, scope)
-        signals = [disconnected(receive)]
+        mark_foreground(scope)
+        signals: list[Coroutine[Any, Any, object]] = [disconnected(receive)]
         if self._detachable:
-            signals.append(self._stopped())
+            signals.append(self._over.wait())
         answer = self._send_stream(send) if self._stream else self._send_object(scope, receive, send)
         finished = await run_until(answer, *signals)
-        if not finished and self._detachable and self._shutdown.is_set:
+        if not finished and self._detachable and self._over.is_set():
             await self._break_off(scope, receive, send)
 
     async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,17 +109,20 @@ class ForegroundReply(Response):
         async with attaching as response:
             del attaching
             self._release()  # The request is stored, and nothing here refers to it any longer.
-            detaching = asyncio.create_task(self._detach_at_stop(response))
-            try:
+            async with detached_by(self._over, response):
                 yield response
-            finally:
-                detaching.cancel()
 
-    async def _detach_at_stop(self, response: AttachedResponse) -> None:
-        """The cancellation arrives as the last event, so the client gets a proper end."""
-        await self._stopped()
+
+@contextlib.asynccontextmanager
+async def detached_by(over: asyncio.Event, response: AttachedResponse) -> AsyncIterator[None]:
+    """Detaches the response once the grace is over. Its cancellation arrives as the last event: a proper end."""
+
+    async def detach() -> None:
+        await over.wait()
         response.detach()
 
-    async def _stopped(self) -> None:
-        await self._shutdown.wait()
-        await asyncio.sleep(self._grace_seconds)
+    detaching = asyncio.create_task(detach())
+    try:
+        yield
+    finally:
+        detaching.cancel()

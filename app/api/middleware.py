@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 
 from starlette.middleware.cors import CORSMiddleware
@@ -18,8 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.aio import run_until
 from app.api import rate_limits
 from app.api.errors import crash, refuse
-from app.api.limits import release_body
+from app.api.limits import release_answer, release_body
 from app.protocol.errors import Misdirected, Unavailable
+from config.hosts import is_allowed_host
 
 log = logging.getLogger("longhaul.api")
 
@@ -74,6 +75,7 @@ class RequestIdMiddleware:
                 await send({"type": "websocket.close", "code": 1011})
         finally:
             release_body(scope)
+            release_answer(scope)
 
 
 class HeadMiddleware:
@@ -97,19 +99,14 @@ class HeadMiddleware:
         async def get() -> None:
             await self._app({**scope, "method": "GET"}, receive, send_head)
 
-        async def wait() -> None:
-            await answered.wait()
-
-        await run_until(get(), wait())
+        await run_until(get(), answered.wait())
 
 
 class HostMiddleware:
-    """Refuses requests, and WebSockets, for a host name that is not ours with 421.
+    """Refuses requests, and WebSockets, for a host name that is not ours (config/hosts.py) with 421.
 
-    A web page may point its own name at our address, and is then of one origin with us (DNS rebinding). An address
-    cannot be pointed elsewhere, so addresses are allowed. The probes of load balancers name whatever host they like, or
-    none, and `/health/` tells a page nothing that is worth the trick. Starlette's TrustedHostMiddleware has no such
-    rules, and its refusal does not say what to do.
+    The probes of load balancers name whatever host they like, or none, and `/health/` tells a page nothing that is
+    worth the trick. Starlette's TrustedHostMiddleware has no such rules, and its refusal does not say what to do.
     """
 
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
@@ -127,20 +124,6 @@ class HostMiddleware:
 
 
 _NOT_OURS = "The API is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to."
-_NAME = re.compile(r"([a-z0-9_.-]+)(?::\d+)?")
-_ADDRESS = re.compile(r"(?:\d+\.\d+\.\d+\.\d+|\[[0-9a-f:.]+\])(?::\d+)?")
-
-
-def is_allowed_host(sent: Sequence[str], allowed: Collection[str]) -> bool:
-    """Whether the one Host header names an address, localhost or an allowed name."""
-    if len(sent) != 1:
-        return False
-    host = sent[0].lower()
-    if "*" in allowed or _ADDRESS.fullmatch(host):
-        return True
-    named = _NAME.fullmatch(host)
-    name = named[1].removesuffix(".") if named else ""
-    return name in allowed or name == "localhost" or name.endswith(".localhost")
 
 
 EXPOSED = (
@@ -164,7 +147,7 @@ cross_origin = partial(
 
 
 def may_connect(origin: str, host: str, allowed: Collection[str]) -> bool:
-    """Whether a web page of that origin may open a WebSocket: browsers ask nobody before they open one.
+    """Whether a web page of that origin may open a WebSocket, or send a POST of which browsers ask nobody before.
 
     `host` is one of ours: `HostMiddleware` has seen to that.
     """

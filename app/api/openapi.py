@@ -1,51 +1,25 @@
-"""The OpenAPI document: FastAPI's, with the request bodies that routes read themselves."""
+"""The OpenAPI document: FastAPI's, with our request bodies and errors."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api.authentication import OPEN_PATHS
 from app.api.docs.schemas import ErrorBody
+from app.api.routes.route import Route
 from app.protocol.requests.bodies.compaction import Compact
-from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.input_tokens import CountTokens
-from app.protocol.requests.bodies.organization import (
-    CreateAccountKey,
-    CreateAdminKey,
-    CreateProject,
-    CreateServiceAccount,
-    SetModelPermissions,
-    SetRateLimit,
-    SetToolPermissions,
-    UpdateKey,
-    UpdateProject,
-    UpdateServiceAccount,
-)
 from app.protocol.types import Json
 
-BODIES = (
-    CreateResponse,
-    CountTokens,
-    Compact,
-    CreateConversation,
-    UpdateConversation,
-    CreateItems,
-    CreateProject,
-    UpdateProject,
-    CreateServiceAccount,
-    UpdateServiceAccount,
-    CreateAccountKey,
-    UpdateKey,
-    CreateAdminKey,
-    SetModelPermissions,
-    SetToolPermissions,
-    SetRateLimit,
-)
-"""The request bodies that FastAPI does not know of: routes read them."""
+_READ_BY_ROUTES = (CreateResponse, CountTokens, Compact)
+"""Request bodies that routes read themselves; those of the others are in their signatures."""
 
 _FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
 _REF = "#/components/schemas/{model}"
@@ -60,7 +34,8 @@ _REFUSED = {
 def document(app: FastAPI) -> Json:
     """Returns the document. It is made once per app."""
     if app.openapi_schema is None:
-        app.openapi_schema = _with_our_errors(_with_requests(_generated(app)))
+        bodies = [route.body.model for route in app.routes if isinstance(route, Route) and route.body is not None]
+        app.openapi_schema = _with_our_errors(_with_requests(_generated(app), (*_READ_BY_ROUTES, *bodies)))
     return app.openapi_schema
 
 
@@ -74,10 +49,10 @@ def _generated(app: FastAPI) -> Json:
     )
 
 
-def _with_requests(schema: Json) -> Json:
+def _with_requests(schema: Json, bodies: Iterable[type[BaseModel]]) -> Json:
     """Adds the request bodies. A schema of theirs whose name an answer has too gets `Param` behind its name."""
     schemas = schema["components"]["schemas"]
-    _, made = models_json_schema([(model, "validation") for model in BODIES], ref_template=_REF)
+    _, made = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
     encoded = orjson.dumps(made["$defs"])
     for name in made["$defs"].keys() & schemas.keys():
         encoded = encoded.replace(_quoted(name), _quoted(f"{name}Param"))

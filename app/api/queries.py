@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Any, Literal, Self, get_origin
 
-from fastapi import Depends
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -158,10 +157,6 @@ Cursor = Annotated[str, AfterValidator(_cursor)]
 Names = Annotated[tuple[Annotated[str, AfterValidator(_stored)], ...], Field(max_length=MAX_VALUES)]
 
 
-NO_QUERY = Depends(Query.read)
-"""Of routes without parameters."""
-
-
 class Including(Query):
     """Of routes that answer with items."""
 
@@ -204,6 +199,12 @@ class BothWaysQuery(ListQuery):
         if self.after is not None and self.before is not None:
             raise InvalidRequest("Send 'after' or 'before', but not both.", "before", "invalid_value")
         return Page(self.limit, self.after, self.before)
+
+
+class ReadyQuery(Query):
+    """Of `GET /health/ready`."""
+
+    model: str | None = Field(None, description="Ask for this model alone, and whether it can answer now.")
 
 
 class ReadQuery(Including):

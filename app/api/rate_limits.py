@@ -1,11 +1,14 @@
-"""What a project's limits leave, as OpenAI's headers."""
+"""What a project's limits leave, and how long to wait, as OpenAI's headers."""
 
 from __future__ import annotations
 
 import math
 
-from app.protocol.errors import ApiError, LimitReached
+from app.protocol.errors import ApiError, LimitReached, ShareUsed
 from app.protocol.limits import RESPONSES, Allowance, LimitState
+
+RETRY_AFTER_SECONDS = 1
+"""After a refusal that lasts as long as others hold something, which nobody knows."""
 
 HEADERS = tuple(
     f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")
@@ -25,6 +28,8 @@ def headers_of(allowance: Allowance | None) -> dict[str, str]:
 
 def headers_of_error(error: ApiError) -> dict[str, str]:
     """Returns the headers that belong to the error itself: how long to wait, and what is left."""
+    if isinstance(error, ShareUsed):
+        return {"retry-after": str(RETRY_AFTER_SECONDS)}
     if not isinstance(error, LimitReached):
         return {}
     headers, limit, wait = headers_of(error.shortage.allowance), error.shortage.limit, error.shortage.wait_seconds

@@ -1,19 +1,20 @@
-"""Whether this server can generate responses now: Postgres, Redis, and a worker with a loaded engine."""
+"""What this server lacks to do its work: Postgres, its schema, Redis, and a worker for each model."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from app.protocol.types import Json
+from app.store import migrate
 from app.store.database import Database, StoreUnavailable
 from app.store.queue import workers
 from app.streaming.pubsub import PubSub, PubSubUnavailable
-from config.models import ModelCatalog
+from config.models import ServedModel
 
 log = logging.getLogger("longhaul.api")
 
@@ -21,64 +22,88 @@ CHECK_SECONDS = 1.0
 
 RECENT_SECONDS = 1.0
 
+Part = Literal["postgres", "schema", "redis", "workers"]
+NEEDED_TO_ACCEPT = frozenset[Part]({"postgres", "schema"})
+"""Without these parts background work is refused. Without the others it is stored, and runs once they are back."""
+
 T = TypeVar("T")
 
 
-def status_text(is_ready: bool) -> str:
-    return "ready" if is_ready else "not_ready"
+@dataclass(frozen=True, slots=True)
+class ModelReadiness:
+    """What is missing for some models."""
+
+    missing: tuple[Part, ...]
+    with_worker: tuple[str, ...]
+    without_worker: tuple[str, ...]
+
+    @property
+    def accepts(self) -> bool:
+        """Whether background work is accepted."""
+        return NEEDED_TO_ACCEPT.isdisjoint(self.missing)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every model is served now, in the foreground, too."""
+        return not self.missing
+
+    @property
+    def status(self) -> str:
+        if self.is_whole:
+            return "ready"
+        return "degraded" if self.accepts else "not_ready"
+
+    def body(self) -> Json:
+        models = {"ready": list(self.with_worker), "without_worker": list(self.without_worker)}
+        return {"status": self.status, "missing": list(self.missing), "models": models}
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The result of a check; `missing` names what this server lacks."""
+    """The result of a check."""
 
-    missing: tuple[str, ...]
-    models: tuple[str, ...]
-    """Served models with a worker."""
-    without_worker: tuple[str, ...]
+    missing: tuple[Part, ...]
+    served: frozenset[str]
+    """The models that have a living worker."""
 
-    @property
-    def ready(self) -> bool:
-        return not self.missing
-
-    def body(self) -> Json:
-        return {
-            "status": status_text(self.ready),
-            "missing": list(self.missing),
-            "models": {"ready": list(self.models), "without_worker": list(self.without_worker)},
-        }
+    def of(self, models: Sequence[ServedModel]) -> ModelReadiness:
+        """Returns what is missing for these models: an answer names no others."""
+        having = tuple(model.name for model in models if (model.base or model.name) in self.served)
+        lacking = tuple(model.name for model in models if model.name not in having)
+        missing: tuple[Part, ...] = (*self.missing, "workers") if lacking else self.missing
+        return ModelReadiness(missing, having, lacking)
 
 
-async def check(db: Database, pubsub: PubSub, catalog: ModelCatalog) -> Readiness:
+async def check(db: Database, pubsub: PubSub) -> Readiness:
     """Checks everything at once, within CHECK_SECONDS. Never raises."""
-    redis, ready_models = await asyncio.gather(_within(_is_connected(pubsub)), _within(workers.ready_models(db)))
-    names = [model.name for model in catalog.models]
-    ready = tuple(name for name in names if name in (ready_models or frozenset()))
-    missing = []
-    if ready_models is None:
+    is_supported, served, redis = await asyncio.gather(
+        _within(migrate.is_supported(db)), _within(workers.ready_models(db)), _within(_is_connected(pubsub))
+    )
+    missing: list[Part] = []
+    if is_supported is None:
         missing.append("postgres")
+    elif not is_supported or served is None:
+        missing.append("schema")
     if not redis:
         missing.append("redis")
-    if not ready:
-        missing.append("a worker with a loaded engine")
-    return Readiness(tuple(missing), ready, tuple(name for name in names if name not in ready))
+    return Readiness(tuple(missing), frozenset(served or ()))
 
 
 class RecentReadiness:
-    """Whether the server is ready, for strangers: however many ask, there is one check in RECENT_SECONDS."""
+    """What this server lacks: however many ask, there is one check in RECENT_SECONDS."""
 
-    def __init__(self, db: Database, pubsub: PubSub, catalog: ModelCatalog) -> None:
-        self._check = partial(check, db, pubsub, catalog)
+    def __init__(self, db: Database, pubsub: PubSub) -> None:
+        self._check = partial(check, db, pubsub)
         self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
-        self._ready = False
+        self._found = Readiness((), frozenset())
 
-    async def get(self) -> bool:
+    async def get(self) -> Readiness:
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if now > self._checked_at + RECENT_SECONDS:
-                self._ready, self._checked_at = (await self._check()).ready, now
-        return self._ready
+                self._found, self._checked_at = await self._check(), now
+        return self._found
 
 
 async def _is_connected(pubsub: PubSub) -> bool:

@@ -1,4 +1,9 @@
-"""Knowing that the server is about to stop, while streams are still open.
+"""How the server stops.
+
+    serving --SIGTERM, SIGINT--> draining: foreground answers may go on; nothing else does, and nobody connects
+    draining --a second signal, or the grace is over--> foreground responses are cancelled, and their clients told
+             --a third signal--> the process ends at once
+             --no connection is left--> the server stops
 
 uvicorn waits for every connection before it tells the app (ASGI's lifespan.shutdown), and a stream that does not know
 would go on for hours. The signal is the only earlier sign.
@@ -8,50 +13,70 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
+log = logging.getLogger("longhaul.api")
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+REPEAT_SECONDS = 2.0
+"""Signals that follow each other sooner are one: systemd and the parent process may both send it."""
+END_SECONDS = 5.0
+"""How long the answers may take that end with the server: those of foreground responses after their cancellation, and
+all others after the signal."""
 
 
 class Shutdown:
-    """An event that is set when the server begins to stop."""
+    """The shutdown of one server, for whatever has to end before it."""
 
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self.begun = asyncio.Event()
+        """The server drains."""
+        self.over = asyncio.Event()
+        """The grace of foreground answers is over."""
 
-    @property
-    def is_set(self) -> bool:
-        return self._event.is_set()
+    def begin(self) -> None:
+        """Begins to drain, once."""
+        if not self.begun.is_set():
+            log.info("stopping; foreground answers have %g s to end", self._grace_seconds)
+            self.begun.set()
+            asyncio.get_running_loop().call_later(self._grace_seconds, self.over.set)
 
-    def set(self) -> None:
-        self._event.set()
-
-    async def wait(self) -> None:
-        await self._event.wait()
+    def end_grace(self) -> None:
+        self.over.set()
 
 
 @contextlib.contextmanager
-def set_by_signals(shutdown: Shutdown) -> Iterator[None]:
-    """Sets `shutdown` on SIGTERM and SIGINT, and then runs the handlers that were installed before.
+def begun_by_signals(shutdown: Shutdown) -> Iterator[None]:
+    """Lets SIGTERM and SIGINT begin the shutdown; the first one also runs the handler that was installed before.
 
-    Python runs signal handlers in the main thread only: a server in another thread has to call `shutdown.set` itself.
+    Python runs signal handlers in the main thread only: a server in another thread has to call `begin` itself.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     earlier = {number: signal.getsignal(number) for number in SIGNALS}
+    count, counted_at = 0, float("-inf")
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(shutdown.set)
+        nonlocal count, counted_at
+        if time.monotonic() < counted_at + REPEAT_SECONDS:
+            return
+        count, counted_at = count + 1, time.monotonic()
         handler = earlier[signal.Signals(number)]
-        if callable(handler):
+        if count == 2:
+            loop.call_soon_threadsafe(shutdown.end_grace)
+        elif count == 1 and callable(handler):
+            loop.call_soon_threadsafe(shutdown.begin)
             handler(number, frame)
-        elif handler is signal.SIG_DFL:
-            signal.signal(number, handler)
+        else:
+            signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
     for number in SIGNALS:

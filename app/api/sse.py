@@ -6,7 +6,8 @@ bytes, several go out in one write, and our rules for keep-alives and shutdown d
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 
@@ -15,9 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.obfuscation import obfuscated
-from app.api.shutdown import Shutdown
+from app.api.rate_limits import headers_of
+from app.bounds import Bound
 from app.protocol.events.frames import DONE, KEEPALIVE
-from app.responses.read.reader import Pulse
+from app.responses.read.reader import Events, Pulse
 
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -63,33 +65,46 @@ def _as_bytes(pulse: Pulse, obfuscation: bool) -> bytes:
     return obfuscated(pulse.frames) if obfuscation else pulse.frames
 
 
+OpenEvents = Callable[[], Awaitable[Events]]
+"""`ResponseReader.replay` or `ResponseService.start_stream` with its arguments."""
+
+
 class EventStream(Response):
     """A stream that its reader can resume. It ends with the response, with the reader, or with this server.
 
-    When the server stops, the stream has neither a terminal event nor `[DONE]`: the reader resumes it with
-    `starting_after`.
+    It takes a reader's place before it opens the events; errors until then go to the app's error handlers. When the
+    server stops, the stream has neither a terminal event nor `[DONE]`: the reader resumes it with `starting_after`.
     """
 
     def __init__(
         self,
-        pulses: AsyncGenerator[Pulse, None],
-        shutdown: Shutdown,
+        open_events: OpenEvents,
+        readers: Bound,
+        project: str,
+        shutdown: asyncio.Event,
         *,
         obfuscation: bool = False,
-        headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
         super().__init__()
-        self._more = headers
-        self._pulses = pulses
+        self._open_events: OpenEvents | None = open_events
+        self._readers = readers
+        self._project = project
         self._shutdown = shutdown
         self._obfuscation = obfuscation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_start(send, self._more)
-        finished = await run_until(self._send(send), disconnected(receive), self._shutdown.wait())
-        if not finished and self._shutdown.is_set:
-            await send_end(send)
+        with self._readers.take(self._project):
+            events = await self._opened()
+            await send_start(send, headers_of(events.allowance))
+            finished = await run_until(self._send(send, events), disconnected(receive), self._shutdown.wait())
+            if not finished and self._shutdown.is_set():
+                await send_end(send)
 
-    async def _send(self, send: Send) -> None:
-        async with aclosing(self._pulses) as pulses:
+    async def _opened(self) -> Events:
+        assert self._open_events is not None, "a stream is sent once"
+        opening, self._open_events = self._open_events(), None  # It has the whole request in it.
+        return await opening
+
+    async def _send(self, send: Send, events: Events) -> None:
+        async with aclosing(events.pulses) as pulses:
             await send_pulses(send, pulses, obfuscation=self._obfuscation)

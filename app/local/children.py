@@ -92,6 +92,10 @@ class Child:
         """Waits until the whole process tree has ended; the exit status, negative for a signal. May be cancelled."""
         return await asyncio.shield(self._ended)
 
+    def drain(self) -> None:
+        """Sends the stop signal to the main process, which may take its own time; `stop` sends it once more."""
+        self._signal(signal.SIGUSR2)
+
     def stop(self) -> None:
         """Sends the stop signal to the main process, and after its grace SIGKILL to the rest of the tree."""
         self._signal(signal.SIGTERM)

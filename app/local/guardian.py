@@ -5,6 +5,7 @@ library alone. Between the runner and each program stands one guardian:
 
 * The **lifeline** is a pipe whose other end the runner holds. It breaks when the runner ends, even by `kill -9`.
   Then, or on SIGTERM, the guardian sends the stop signal to the program's main process alone.
+* On SIGUSR2 it sends the stop signal, too, and sets no deadline: the program may take its own time.
 * After `--grace` seconds (at once on SIGUSR1), or once the main process has ended, the guardian kills the rest of
   the tree. It is a subreaper, so orphans of any session become its children.
 * If the guardian itself is killed, the kernel sends the program its stop signal.
@@ -27,7 +28,7 @@ from config.process import PR_SET_CHILD_SUBREAPER, die_with_parent, prctl
 
 CANNOT_RUN = 127
 """Exit status if the program could not be started; the reason is on stderr."""
-HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 """The runner handles Ctrl-C and a closed terminal."""
 
@@ -106,7 +107,7 @@ def _kill_tree(main: int) -> None:
 
 
 def _watch(main: int, lifeline: int, wakeup: int, stop: int, grace: float) -> int:
-    """Waits until the main process ends, and returns its wait status. Sends the stop signal at most once."""
+    """Waits until the main process ends, and returns its wait status."""
     deadline: float | None = None
     watched = [lifeline, wakeup]
     while (status := _reap(main)) is None:
@@ -115,6 +116,8 @@ def _watch(main: int, lifeline: int, wakeup: int, stop: int, grace: float) -> in
         numbers = os.read(wakeup, 4096) if wakeup in ready else b""
         if lifeline in ready:
             watched.remove(lifeline)
+        if signal.SIGUSR2 in numbers:
+            os.kill(main, stop)
         if deadline is None and (lifeline in ready or signal.SIGTERM in numbers):
             os.kill(main, stop)
             deadline = time.monotonic() + grace

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,11 @@ from app.local.errors import LocalError
 from config.settings import Settings
 
 MARKER = "longhaul.id"
+ADMIN_KEY_FILE = "admin-key"
 SERVICES_FILE = "services"
 """The URLs of the services of a running `longhaul up`."""
+WORKERS_FILE = "workers"
+"""Its workers: name, model and devices of each."""
 _ID = re.compile(r"[0-9a-f]{12}")
 POLL_SECONDS = 0.1
 
@@ -56,12 +59,7 @@ class Home:
     @property
     def admin_key_file(self) -> Path:
         """The first admin key, if it was made here."""
-        return self.path / "admin-key"
-
-    @property
-    def first_key(self) -> str:
-        """Where the first admin key lies, in words."""
-        return str(self.admin_key_file) if self.admin_key_file.exists() else "it was not made in this LONGHAUL_HOME"
+        return self.path / ADMIN_KEY_FILE
 
     def keep_admin_key(self, secret: str) -> None:
         """Raises LocalError."""
@@ -76,6 +74,11 @@ class Home:
             yield
         finally:
             file.unlink(missing_ok=True)
+            (self.path / WORKERS_FILE).unlink(missing_ok=True)
+
+    def show_workers(self, workers: Iterable[tuple[str, str, str]]) -> None:
+        """Tells other commands on this machine which workers run: name, model and devices. Raises LocalError."""
+        _write_private(self.path / WORKERS_FILE, "".join("\t".join(worker) + "\n" for worker in workers))
 
     @asynccontextmanager
     async def lock(self, max_wait: float, log: Callable[[str], None]) -> AsyncIterator[int]:
@@ -111,6 +114,14 @@ class Home:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
+def where_first_key_lies(settings: Settings) -> str:
+    """In words. It makes no folder."""
+    if settings.admin_key is not None:
+        return "the one in LONGHAUL_ADMIN_KEY"
+    file = settings.home.resolve() / ADMIN_KEY_FILE
+    return str(file) if file.exists() else "it was not made in this LONGHAUL_HOME"
+
+
 def with_running_services(settings: Settings) -> Settings:
     """Returns the settings with the URLs of the services that `longhaul up` runs here, as far as none are set."""
     file = settings.home / SERVICES_FILE
@@ -121,6 +132,18 @@ def with_running_services(settings: Settings) -> Settings:
     urls = dict(line.split("=", 1) for line in lines if "=" in line)
     found = {"database_url": urls.get("DATABASE_URL"), "redis_url": urls.get("REDIS_URL")}
     return settings.model_copy(update={name: url for name, url in found.items() if getattr(settings, name) is None})
+
+
+def running_workers(settings: Settings) -> list[tuple[str, str, str]]:
+    """Name, model and devices of each worker that `longhaul up` runs here; none if it does not run."""
+    try:
+        with (settings.home / "lock").open("rb") as lock:
+            if _try_lock(lock.fileno()):
+                return []
+        lines = (settings.home / WORKERS_FILE).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    return [(name, model, devices) for name, model, devices in (line.split("\t") for line in lines)]
 
 
 def _write_private(file: Path, text: str) -> None:
@@ -162,7 +185,7 @@ def _identity(path: Path) -> str:
 
 def _refuse_foreign(path: Path) -> None:
     if path.stat().st_uid != os.geteuid():
-        raise LocalError(f"LONGHAUL_HOME: {path} belongs to another user; name a folder of your own")
+        raise LocalError(f"LONGHAUL_HOME: {path} belongs to another user; name a new folder, such as {path}/longhaul")
     if (path / MARKER).exists():
         return
     if any(not entry.name.startswith(MARKER) for entry in path.iterdir()):

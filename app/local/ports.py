@@ -23,21 +23,30 @@ _REASONS = {
 
 
 def check_port(variable: str, host: str, port: int) -> None:
-    """Raises ConfigError, one line that names `variable`, if no program could listen on host and port now."""
+    """Raises ConfigError, one line, if no program could listen on host and port now.
+
+    It names `variable`, which sets the port, or the one beside it that sets the host.
+    """
+    host_variable = f"{variable.removesuffix('PORT')}HOST"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError:
-        raise ConfigError(f"LONGHAUL_HOST: {host!r} is no address of this machine") from None
+        raise ConfigError(f"{host_variable}: {host!r} is no address of this machine") from None
     try:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        name = "LONGHAUL_HOST" if error.errno == errno.EADDRNOTAVAIL else variable
+        name = host_variable if error.errno == errno.EADDRNOTAVAIL else variable
         subject = host if error.errno == errno.EADDRNOTAVAIL else f"port {port} of {host}"
         raise ConfigError(f"{name}: {subject} {_REASONS.get(error.errno or 0, error.strerror)}") from None
+
+
+def local_host(host: str) -> str:
+    """The address by which this machine reaches what listens on `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
 
 
 def free_port() -> int:

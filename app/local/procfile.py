@@ -1,10 +1,9 @@
-"""The Procfile: which processes to run, and how many of each."""
+"""The Procfile: which processes to run."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.local.errors import LocalError
@@ -14,7 +13,10 @@ PROCFILE = CHECKOUT / "config" / "Procfile"
 """Longhaul's own. In the checkout it is a link to the one at the top, in the package a file."""
 RELEASE = "release"
 """The process that runs once, to its end, before all others."""
+API = "api"
+"""The process whose clients wait: it is stopped before the others."""
 WORKER = "worker"
+"""The process that runs for each worker of each model (workers/plan.py)."""
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s+)*")
 _SHELL = re.compile(r"[;&|<>()`\n]|\$\(")
@@ -53,29 +55,9 @@ def parse(text: str) -> dict[str, str]:
     return commands
 
 
-def formation(commands: Mapping[str, str], models: Sequence[str], workers: int) -> list[Process]:
-    """All processes but `release`: each once, and `workers` workers for each model."""
-    processes = []
-    for name, command in commands.items():
-        if name == WORKER:
-            processes += _workers(command, models, workers)
-        elif name != RELEASE:
-            processes.append(Process(name, command))
-    return processes
-
-
-def _workers(command: str, models: Sequence[str], count: int) -> list[Process]:
-    """The workers, with the shortest names that differ: `worker`, `worker.2`, `worker.qwen3-8b.2`."""
-    labels = [re.sub(r"[^a-z0-9.-]+", "-", model.rsplit("/", 1)[-1].lower()) for model in models]
-    used = Counter(labels)
-    processes = []
-    for number_of_model, (model, label) in enumerate(zip(models, labels, strict=True), start=1):
-        distinct = label if used[label] == 1 else f"{label}-{number_of_model}"
-        base = WORKER if len(models) == 1 else f"{WORKER}.{distinct}"
-        for number in range(1, count + 1):
-            name = base if count == 1 else f"{base}.{number}"
-            processes.append(Process(name, command, {"LONGHAUL_MODEL": model}))
-    return processes
+def once(commands: Mapping[str, str]) -> list[Process]:
+    """The processes that run once for as long as Longhaul does: all but `release` and `worker`."""
+    return [Process(name, command) for name, command in commands.items() if name not in (RELEASE, WORKER)]
 
 
 def _assignments_end(command: str) -> int:

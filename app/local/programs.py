@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 from app.local.home import Home
@@ -24,12 +25,13 @@ WS_PONG_SECONDS = 60
 CONNECTION = "app.api.connection"
 """The package of our connections, for uvicorn."""
 
+API_END_SECONDS = 5
+"""What answers may take to end after the grace (`app/api/shutdown.py`, which costs an import of the API)."""
+
 OTHER_FILES = 512
 """Open files of an API process beside its connections."""
 
-FLOWER_HOST = "127.0.0.1"
 FLOWER_DEFAULTS = {
-    "FLOWER_ADDRESS": FLOWER_HOST,
     "FLOWER_LOGGING": "error",  # its warnings say that no worker has answered yet
     "FLOWER_PERSISTENT": "true",
     "FLOWER_STATE_SAVE_INTERVAL": "30000",  # milliseconds
@@ -38,7 +40,11 @@ FLOWER_DEFAULTS = {
     "FLOWER_TASKS_COLUMNS": "name,uuid,state,args,kwargs,received,started,runtime,worker",
 }
 """Defaults of Flower's own variables (flower 2.2, options.py); the environment may override them."""
-FLOWER_SETTINGS = {"FLOWER_PORT": "LONGHAUL_FLOWER_PORT", "FLOWER_BASIC_AUTH": "LONGHAUL_FLOWER_AUTH"}
+FLOWER_SETTINGS = {
+    "FLOWER_ADDRESS": "LONGHAUL_FLOWER_HOST",
+    "FLOWER_PORT": "LONGHAUL_FLOWER_PORT",
+    "FLOWER_BASIC_AUTH": "LONGHAUL_FLOWER_AUTH",
+}
 """Variables of Flower that Longhaul's settings set, with the setting to use in their place."""
 
 
@@ -66,8 +72,14 @@ class Launch:
 
 
 def absolute_paths(settings: Settings) -> dict[str, str]:
-    """The variables that hold paths, as absolute paths."""
-    return {"LONGHAUL_HOME": str(settings.home.resolve()), "LONGHAUL_MODELS": str(settings.models.resolve())}
+    """The variables that hold paths, as absolute paths. Links stay links: a ConfigMap's lead elsewhere later."""
+    paths = {
+        "LONGHAUL_HOME": settings.home,
+        "LONGHAUL_MODELS": settings.models,
+        "LONGHAUL_READY_FILE": settings.ready_file,
+        "LONGHAUL_SECRETS": settings.secrets,
+    }
+    return {name: str(path.absolute()) for name, path in paths.items() if path is not None}
 
 
 def api(settings: Settings) -> Launch:
@@ -77,11 +89,12 @@ def api(settings: Settings) -> Launch:
     check_port("LONGHAUL_PORT", settings.host, settings.port)
     _allow_open_files(settings.max_connections + OTHER_FILES)
     argv = [
-        *("-m", "uvicorn", "app.main:create_app", "--factory"),
+        *("-m", "uvicorn" if settings.api_processes == 1 else f"{CONNECTION}.processes"),
+        *("app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
         *("--loop", "uvloop", "--log-level", settings.log_level.lower()),
         *("--http", f"{CONNECTION}.http:BoundedHttp", "--ws", f"{CONNECTION}.websocket:BoundedWebSocket"),
-        *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
+        *("--timeout-graceful-shutdown", str(math.ceil(settings.api_grace_seconds + API_END_SECONDS))),
         # A frame beyond the limit gets an error event; one beyond twice the limit closes the WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),
         *("--ws-ping-interval", str(settings.keepalive_seconds), "--ws-ping-timeout", str(WS_PONG_SECONDS)),
@@ -105,6 +118,8 @@ def worker(settings: Settings) -> Launch:
     """Celery with Longhaul's pool, on the queue of the model that it serves."""
     model = _check_shared(settings).choose(settings.model)
     require_folders(model)
+    if settings.ready_file is not None:
+        _clear(settings.ready_file)
     name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}-{uuid.uuid4().hex[:8]}"
     argv = (
         *("-m", "celery", "--quiet", "--app", "workers.main:celery", "worker"),
@@ -116,6 +131,15 @@ def worker(settings: Settings) -> Launch:
     )
 
 
+def _clear(ready_file: Path) -> None:
+    """Removes what an earlier worker left. Raises ConfigError if this one could not write there."""
+    try:
+        ready_file.touch()
+        ready_file.unlink()
+    except OSError as error:
+        raise ConfigError(f"LONGHAUL_READY_FILE: cannot write {ready_file}: {error.strerror}") from None
+
+
 def maintenance(settings: Settings) -> Launch:
     """The maintenance loop."""
     _check_shared(settings)
@@ -123,20 +147,20 @@ def maintenance(settings: Settings) -> Launch:
 
 
 def flower(settings: Settings) -> Launch:
-    """Flower on 127.0.0.1. Password and broker URL are in the environment, never in the arguments."""
+    """Flower. Password and broker URL are in the environment, never in the arguments."""
     _ = settings.broker_url
     for name, setting in FLOWER_SETTINGS.items():
         if name in os.environ:
             raise ConfigError(f"{name} is not read here; set {setting}")
     options = {name: os.environ.get(name, value) for name, value in FLOWER_DEFAULTS.items()}
-    check_port("LONGHAUL_FLOWER_PORT", options["FLOWER_ADDRESS"], settings.flower_port)
+    check_port("LONGHAUL_FLOWER_PORT", settings.flower_host, settings.flower_port)
     home = Home.prepare(settings.home)
     auth = home.flower_auth(settings)
     if "," in auth:
         raise ConfigError("LONGHAUL_FLOWER_AUTH: must not hold a comma (Flower would read two passwords)")
     env = {"FLOWER_DB": str(home.path / "flower.db"), **options}
-    env |= {"FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
-    return Launch(("-m", "celery", "--quiet", "--app", "app.queue.celery_app:flower_app", "flower"), env)
+    env |= {"FLOWER_ADDRESS": settings.flower_host, "FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
+    return Launch(("-m", "celery", "--quiet", "--app", "app.queue.flower:flower_app", "flower"), env)
 
 
 def _check_shared(settings: Settings) -> ModelCatalog:

@@ -1,177 +1,170 @@
-"""Restarts programs that end, and gives up on those that cannot run.
-
-    start -> running -> (shutdown) stop signal, grace, SIGKILL -> done
-                     -> (ended by itself) delay, then start; or broken
-
-A program is broken if it ended with the status of a wrong configuration. It is also broken if it failed `MAX_FAILURES`
-times in a row with the same status, each time soon after its start. SIGKILL and SIGTERM come from outside (an operator,
-the kernel's out-of-memory killer) and never count as failures.
-"""
+"""The processes that `longhaul up` keeps running: those of the Procfile, and workers that follow the models file."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from pathlib import Path
 
-from app.local.children import Child
+from app.aio import end_tasks, run_until
+from app.local.children import Child, Program
+from app.local.console import Console
 from app.local.errors import LocalError
-
-CONFIG_STATUSES = frozenset({2, 78, 126, 127})
-"""Exit statuses that a restart does not change: wrong usage (2, as in Click), EX_CONFIG of sysexits.h (78),
-and a program that cannot be run or does not exist (126 and 127, as in the shell)."""
-NO_FAILURE_STATUSES = frozenset({0, -signal.SIGKILL, -signal.SIGTERM})
-MAX_FAILURES = 5
-SHORT_LIFE_SECONDS = 60.0
-MIN_DELAY_SECONDS = 0.5
-MAX_DELAY_SECONDS = 30.0
-
-Log = Callable[[str], None]
-T = TypeVar("T")
+from app.local.home import Home
+from app.local.procfile import API, WORKER, Process, once
+from app.local.restarts import StopRequest, Supervised, stop_after, supervise
+from app.local.workers.devices import Devices
+from app.local.workers.plan import Worker, plan
+from config.models import ModelCatalog
+from config.models_file import LOOK_SECONDS, ModelsFile
+from config.settings import ConfigError
 
 
-class Stopped(Exception):
-    """Longhaul was asked to stop while it was still starting."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The workers that are wanted: `count` for each model of the models file, or for `model` alone."""
+
+    file: ModelsFile
+    model: str | None
+    count: int
+    devices: Devices | None
+
+    def plan(self, catalog: ModelCatalog, running: list[Worker]) -> list[Worker]:
+        """Raises ConfigError."""
+        models = [model for model in catalog.models if self.model in (None, model.name)]
+        return plan(models, self.count, self.devices, running)
 
 
-class StopRequest:
-    """Whether Longhaul is to stop, and why if something failed."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every process gets."""
 
-    def __init__(self) -> None:
-        self._requested = asyncio.Event()
-        self._immediate = asyncio.Event()
-        self.reason: str | None = None
+    env: Mapping[str, str]
+    folder: Path
+    lock: int
+    grace: float
+    drain_seconds: float
+    """How long the API may drain before that."""
 
-    def __bool__(self) -> bool:
-        return self._requested.is_set()
-
-    def set(self) -> None:
-        self._requested.set()
-
-    def set_immediate(self) -> None:
-        """Stops everything without grace."""
-        self._requested.set()
-        self._immediate.set()
-
-    def fail(self, reason: str) -> None:
-        """Stops everything because of `reason`; the first reason counts."""
-        self.reason = self.reason or reason
-        self._requested.set()
-
-    async def wait(self) -> None:
-        await self._requested.wait()
-
-    async def wait_immediate(self) -> None:
-        await self._immediate.wait()
+    def program(self, process: Process) -> Program:
+        return Program(process.argv, {**self.env, **process.env}, self.folder, grace=self.grace, hold=(self.lock,))
 
 
-@dataclass(slots=True)
-class DeathRecord:
-    """How often a program has died in a row, and how."""
-
-    status: int | None = None
-    failures: int = 0
-    deaths: int = 0
-
-    def died(self, status: int, lifetime: float) -> None:
-        """Records a death after `lifetime` seconds."""
-        soon = lifetime < SHORT_LIFE_SECONDS
-        failed = soon and status not in NO_FAILURE_STATUSES
-        self.failures = (self.failures + 1 if status == self.status else 1) if failed else 0
-        self.deaths = self.deaths + 1 if soon else 1
-        self.status = status
-
-    @property
-    def broken(self) -> bool:
-        return self.status in CONFIG_STATUSES or self.failures >= MAX_FAILURES
-
-    @property
-    def delay(self) -> float:
-        """Seconds until the restart: none after the first death, for clients are waiting."""
-        return float(min(MIN_DELAY_SECONDS * 2 ** (self.deaths - 2), MAX_DELAY_SECONDS)) if self.deaths > 1 else 0.0
+@dataclass(frozen=True, slots=True)
+class _Running:
+    worker: Worker
+    stopping: StopRequest
+    task: asyncio.Task[None]
 
 
-async def supervise(
-    start: Callable[[], Awaitable[Child]], stopping: StopRequest, log: Log, first: Child | None = None
-) -> str | None:
-    """Keeps one program running until `stopping`; returns None, or why the program is broken (one line)."""
-    record = DeathRecord()
-    child = first
-    while child is not None or not stopping:
-        began = time.monotonic()
+class Supervisor:
+    """All processes of one `longhaul up` after `release`."""
+
+    def __init__(
+        self,
+        commands: Mapping[str, str],
+        workers: list[Worker],
+        wanted: Wanted,
+        surroundings: Surroundings,
+        home: Home,
+        console: Console,
+        stopping: StopRequest,
+    ) -> None:
+        self._commands = commands
+        self._first = workers
+        self._wanted = wanted
+        self._surroundings = surroundings
+        self._home = home
+        self._console = console
+        self._stopping = stopping
+        self._others_stop = StopRequest()
+        """Set once the API has drained: its answers need all others."""
+        self._workers: list[_Running] = []
+        self._has_changed = False
+        """Whether the models file has."""
+
+    async def run(self) -> None:
+        """Returns when every process has ended: after `stopping`, which a broken one sets."""
+        for name in (*(process.name for process in once(self._commands)), *(worker.name for worker in self._first)):
+            self._console.writer_for(name)
+        relaying: asyncio.Task[None] | None = None
         try:
-            child = child or await start()
-            status, last = await _end_of(child, stopping), child.last_line
+            async with asyncio.TaskGroup() as group:
+                tasks = {process.name: group.create_task(self._keep(process)) for process in once(self._commands)}
+                first = [task for name, task in tasks.items() if name == API]
+                relaying = asyncio.create_task(stop_after(first, self._stopping, self._others_stop))
+                if WORKER in self._commands:
+                    group.create_task(run_until(self._follow(group), self._others_stop.wait()))
+        finally:
+            if relaying is not None:
+                await end_tasks(relaying)
+
+    async def _keep(self, process: Process) -> None:
+        stopping = self._stopping if process.name == API else self._others_stop
+        if (reason := await self._supervise(process, stopping)) is not None:
+            self._stopping.fail(f"{process.name} {reason}")
+
+    async def _keep_worker(self, worker: Worker, stopping: StopRequest) -> None:
+        """A broken worker ends all, but it ends alone once the models file has changed: other models must not suffer
+        from a faulty entry."""
+        reason = await self._supervise(worker.process(self._commands[WORKER]), stopping)
+        if reason is not None and self._has_changed:
+            self._console.log(f"{worker.name} {reason}; it is started again when the models file changes")
+        elif reason is not None:
+            self._stopping.fail(f"{worker.name} {reason}")
+        self._workers = [running for running in self._workers if running.worker is not worker]
+        self._show()
+
+    async def _supervise(self, process: Process, stopping: StopRequest) -> str | None:
+        """Returns None, or why the process is broken. While the models file is not valid, no process is broken: one
+        that dies then is started again once the file is valid."""
+        start = partial(Child.start, self._surroundings.program(process), self._console.writer_for(process.name))
+        log = partial(self._log_of, process.name)
+        program = Supervised(start, log, self._surroundings.drain_seconds if process.name == API else 0.0)
+        while (reason := await supervise(program, stopping)) is not None and not self._wanted.file.is_valid():
+            log(f"{reason}; it is started again once the models file is valid")
+            while not stopping and not self._wanted.file.is_valid():
+                await run_until(asyncio.sleep(LOOK_SECONDS), stopping.wait())
+        return reason
+
+    def _log_of(self, name: str, line: str) -> None:
+        self._console.log(f"{name} {line}")
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        """Starts the first workers, then starts and stops what each change of the models file asks for."""
+        self._start(self._first, group)
+        async for catalog in self._wanted.file.changes(self._console.log):
+            self._has_changed = True
+            try:
+                workers = self._wanted.plan(catalog, [running.worker for running in self._workers])
+            except ConfigError as error:
+                self._console.log(f"the models file has changed, and the workers stay as they were: {error}")
+                continue
+            gone = [running for running in self._workers if running.worker not in workers]
+            for running in gone:
+                self._console.log(
+                    f"{running.worker.name} stops: the models file has another entry for its model, or none"
+                )
+                running.stopping.set()
+            if gone:  # Others may get their devices.
+                await asyncio.wait([running.task for running in gone])
+            kept = [running.worker for running in self._workers]
+            self._start([worker for worker in workers if worker not in kept], group)
+
+    def _start(self, workers: list[Worker], group: asyncio.TaskGroup) -> None:
+        for worker in workers:
+            stopping = self._others_stop.part()
+            task = group.create_task(self._keep_worker(worker, stopping))
+            self._workers.append(_Running(worker, stopping, task))
+            if worker.devices:
+                self._console.log(f"{worker.name} has the devices {worker.device_names}")
+        self._show()
+
+    def _show(self) -> None:
+        workers = (running.worker for running in self._workers)
+        try:
+            self._home.show_workers((worker.name, worker.model.name, worker.device_names) for worker in workers)
         except LocalError as error:
-            status, last = 1, str(error)
-        child = None
-        if stopping:
-            break
-        record.died(status, time.monotonic() - began)
-        if record.broken:
-            return f"ended with {describe(status)}: {last}" if last else f"ended with {describe(status)}"
-        log(f"ended with {describe(status)}; starting again in {record.delay:g} s")
-        await first_of(stopping.wait(), asyncio.sleep(record.delay))
-    return None
-
-
-async def supervise_all(
-    programs: Iterable[tuple[str, Callable[[], Awaitable[Child]], Log]], stopping: StopRequest
-) -> None:
-    """Supervises programs, each (name, start, log). A broken one stops all. Returns when all have ended."""
-
-    async def supervise_one(name: str, start: Callable[[], Awaitable[Child]], log: Log) -> None:
-        if (reason := await supervise(start, stopping, log)) is not None:
-            stopping.fail(f"{name} {reason}")
-
-    async with asyncio.TaskGroup() as group:
-        for name, start, log in programs:
-            group.create_task(supervise_one(name, start, log))
-
-
-async def _end_of(child: Child, stopping: StopRequest) -> int:
-    """Waits until the program ends, by itself or because of `stopping`; returns its status."""
-    await first_of(child.wait(), stopping.wait())
-    if stopping:
-        child.stop()
-        await first_of(child.wait(), stopping.wait_immediate())
-        child.kill()
-    return await child.wait()
-
-
-async def first_of(*waits: Awaitable[object]) -> None:
-    """Waits until one of them has ended; cancels the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def run_unless_stopped(stopping: StopRequest, work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work`. If `stopping` is set before it ends, cancels it and raises Stopped."""
-    if stopping:
-        work.close()
-        raise Stopped
-    task = asyncio.create_task(work)
-    await first_of(asyncio.wait({task}), stopping.wait())
-    if not task.done():
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        raise Stopped
-    return task.result()
-
-
-def describe(status: int) -> str:
-    """An exit status in words."""
-    if status >= 0:
-        return f"status {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"
+            self._console.log(str(error))

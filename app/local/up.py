@@ -12,35 +12,31 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.local.children import Child, Program, run
+from app.local.children import run
 from app.local.console import Console
 from app.local.errors import LocalError
-from app.local.home import Home
+from app.local.home import Home, where_first_key_lies
 from app.local.ports import check_port
-from app.local.procfile import PROCFILE, RELEASE, Process, formation, parse
-from app.local.programs import FLOWER_HOST, absolute_paths
-from app.local.services.embedded_services import embedded
-from app.local.supervisor import Log, Stopped, StopRequest, describe, run_unless_stopped, supervise_all
+from app.local.procfile import API, RELEASE, WORKER, Process, parse
+from app.local.programs import absolute_paths
+from app.local.restarts import Stopped, StopRequest, describe, run_unless_stopped
+from app.local.service_check import check_postgres, check_redis
+from app.local.services.embedded_services import Urls, embedded
+from app.local.supervisor import Supervisor, Surroundings, Wanted
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
+from app.local.workers.devices import visible_devices
+from app.local.workers.plan import Worker
 from config.models import load_models
+from config.models_file import ModelsFile
 from config.settings import CHECKED_VARIABLE, ConfigError, Settings
 
+_OF_ONE_PROCESS = ("LONGHAUL_MODEL", "LONGHAUL_READY_FILE", "NOTIFY_SOCKET", "HONCHO_PROCESS_NAME")
+"""Variables that hold for one process alone, so none of several gets them."""
 STOP_MARGIN_SECONDS = 15.0
 """Seconds from the end of a worker's grace to SIGKILL."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IMMEDIATE_AFTER_SECONDS = 1.0
 """A second Ctrl-C stops without grace if it comes this long after the first: a double press is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpOptions:
-    """The options of the command line."""
-
-    model: str | None = None
-    """A name of the models file, a folder, or a hub id; None: every model of the models file."""
-    workers: int = 1
-    """Worker processes for each model."""
-    procfile: Path = PROCFILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +46,21 @@ class Start:
     settings: Settings
     home: Home
     commands: dict[str, str]
-    processes: list[Process]
-    models: tuple[str, ...]
+    wanted: Wanted
+    workers: list[Worker]
+    """The first ones."""
     folder: Path
 
-    @property
-    def grace(self) -> float:
-        return self.settings.shutdown_grace_seconds + STOP_MARGIN_SECONDS
-
-    def program(self, process: Process, env: dict[str, str], lock: int) -> Program:
-        return Program(process.argv, {**env, **process.env}, self.folder, grace=self.grace, hold=(lock,))
+    def surroundings(self, env: dict[str, str], lock: int) -> Surroundings:
+        grace = self.settings.shutdown_grace_seconds + STOP_MARGIN_SECONDS
+        return Surroundings(env, self.folder, lock, grace, self.settings.api_grace_seconds)
 
 
-async def up(settings: Settings, options: UpOptions) -> None:
-    """Runs until it is asked to stop. Raises ConfigError or LocalError, one line, if it cannot start or go on."""
+async def up(settings: Settings, model: str | None, workers: int, procfile: Path) -> None:
+    """Runs until it is asked to stop: `workers` worker processes for `model` (None: for each of the models file).
+
+    Raises ConfigError or LocalError, one line, if it cannot start or go on.
+    """
     console = Console()
     stopping = StopRequest()
     _handle_signals(stopping)
@@ -71,10 +68,12 @@ async def up(settings: Settings, options: UpOptions) -> None:
     max_wait = settings.shutdown_grace_seconds + 2 * STOP_MARGIN_SECONDS
     try:
         async with home.lock(max_wait, console.log) as lock:
-            start = _checked(settings, options, home)
+            start = _checked(settings, home, model or settings.model, workers, procfile)
+            await check_postgres(settings)
+            await check_redis(settings)
             async with embedded(start.settings, home, lock, stopping, console.log) as urls:
-                with home.showing_services(urls):
-                    await _run(start, {**_environment(start.settings), **urls}, lock, stopping, console)
+                with home.showing_services(urls.processes):
+                    await _run(start, urls, lock, stopping, console)
     except Stopped:
         pass
     finally:
@@ -83,36 +82,40 @@ async def up(settings: Settings, options: UpOptions) -> None:
         raise LocalError(stopping.reason)
 
 
-def _checked(settings: Settings, options: UpOptions, home: Home) -> Start:
+def _checked(settings: Settings, home: Home, model: str | None, workers: int, procfile: Path) -> Start:
     """Checks everything that can be known to be wrong before a process runs. Raises ConfigError, LocalError."""
     try:
-        commands = parse(options.procfile.read_text(encoding="utf-8"))
+        commands = parse(procfile.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise LocalError(f"cannot read {options.procfile}: {getattr(error, 'strerror', 'not UTF-8')}") from None
-    if "api" in commands:
+        raise LocalError(f"cannot read {procfile}: {getattr(error, 'strerror', 'not UTF-8')}") from None
+    if API in commands:
         settings.check_auth()
-    settings, models = _models(settings, options.model or settings.model, home)
+    settings, model = _model(settings, model, home)
     for name, variable, host, port in (
-        ("api", "LONGHAUL_PORT", settings.host, settings.port),
-        ("flower", "LONGHAUL_FLOWER_PORT", FLOWER_HOST, settings.flower_port),
+        (API, "LONGHAUL_PORT", settings.host, settings.port),
+        ("flower", "LONGHAUL_FLOWER_PORT", settings.flower_host, settings.flower_port),
     ):
         if name in commands:
             check_port(variable, host, port)
-    processes = formation(commands, models, options.workers)
-    return Start(settings, home, commands, processes, models, options.procfile.resolve().parent)
+    file = ModelsFile(settings)
+    wanted = Wanted(file, model, workers, visible_devices() if WORKER in commands else None)
+    return Start(settings, home, commands, wanted, wanted.plan(file.catalog, []), procfile.resolve().parent)
 
 
-def _models(settings: Settings, wanted: str | None, home: Home) -> tuple[Settings, tuple[str, ...]]:
-    """The models that get workers. A model that is not in the models file gets its own models file."""
+def _model(settings: Settings, wanted: str | None, home: Home) -> tuple[Settings, str | None]:
+    """The settings, and the model that gets workers; None: all.
+
+    A model that is not in the models file gets a models file of its own.
+    """
     if wanted is None or settings.models.exists():
-        known = tuple(model.name for model in load_models(settings.models).models)
+        known = [model.name for model in load_models(settings.models).models]
         if wanted is None or wanted in known:
-            return settings, known if wanted is None else (wanted,)
+            return settings, wanted
     file = home.path / "models.toml"
     name, path = _name_and_path(wanted)
     file.write_text(f"[[models]]\nname = {_toml(name)}\npath = {_toml(path)}\n", encoding="utf-8")
     try:
-        return settings.model_copy(update={"models": file}), (load_models(file).models[0].name,)
+        return settings.model_copy(update={"models": file}), load_models(file).models[0].name
     except ConfigError as error:
         raise ConfigError(f"--model: {str(error).removeprefix(f'LONGHAUL_MODELS: {file}: ')}") from None
 
@@ -134,51 +137,50 @@ def _toml(text: str) -> str:
 def _environment(settings: Settings) -> dict[str, str]:
     """The environment of every process: this one's, with this installation's commands first in PATH."""
     commands = str(Path(sys.executable).parent)
-    env = {name: value for name, value in os.environ.items() if name not in ("LONGHAUL_MODEL", "HONCHO_PROCESS_NAME")}
-    env |= absolute_paths(settings)
+    env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_PROCESS}
+    env |= absolute_paths(settings.model_copy(update={"ready_file": None}))
     env |= {"LONGHAUL_PORT": str(settings.port), CHECKED_VARIABLE: "1"}
     env |= {"PATH": f"{commands}{os.pathsep}{env.get('PATH', os.defpath)}", "PYTHONUNBUFFERED": "1"}
     return env
 
 
-async def _run(start: Start, env: dict[str, str], lock: int, stopping: StopRequest, console: Console) -> None:
+async def _run(start: Start, urls: Urls, lock: int, stopping: StopRequest, console: Console) -> None:
     """Runs `release`, then all processes until `stopping`."""
-    for process in start.processes:
-        console.writer_for(process.name)
+    surroundings = start.surroundings({**_environment(start.settings), **urls.processes}, lock)
     if RELEASE in start.commands:
-        release = start.program(Process(RELEASE, start.commands[RELEASE]), env, lock)
+        release = surroundings.program(Process(RELEASE, start.commands[RELEASE], urls.migration))
         status, line = await run_unless_stopped(stopping, run(release, console.writer_for(RELEASE)))
         if status != 0:
             raise LocalError(f"{RELEASE} ended with {describe(status)}: {line}")
-    programs = [
-        (process.name, partial(Child.start, start.program(process, env, lock), console.writer_for(process.name)))
-        for process in start.processes
-    ]
-    supervised = [(name, begin, _logger(console, name)) for name, begin in programs]
     welcoming = asyncio.create_task(_print_welcome(start, console))
+    welcoming.add_done_callback(partial(_report_failure, console))
     try:
-        await supervise_all(supervised, stopping)
+        await Supervisor(start.commands, start.workers, start.wanted, surroundings, start.home, console, stopping).run()
     finally:
         welcoming.cancel()
         await asyncio.gather(welcoming, return_exceptions=True)
 
 
-def _logger(console: Console, name: str) -> Log:
-    return lambda line: console.log(f"{name} {line}")
-
-
 async def _print_welcome(start: Start, console: Console) -> None:
     """Prints all addresses once the API is ready."""
-    if "api" not in start.commands:
+    if API not in start.commands:
         return
     began = time.monotonic()
-    addresses = Addresses(start.settings.host, start.settings.port, start.settings.flower_port)
-    await api_is_ready(addresses)
+    settings = start.settings
+    addresses = Addresses(settings.host, settings.port, settings.flower_port, settings.flower_host)
+    model = start.wanted.model or start.wanted.file.catalog.models[0].name
+    await api_is_ready(addresses, model)
     auth = start.home.flower_auth(start.settings)
     login = flower_login(auth, None if start.settings.flower_auth else str(start.home.flower_file))
-    first_key = start.home.first_key if start.settings.auth == "keys" else None
-    console.write(welcome(addresses, start.models[0], login, first_key) + "\n")
+    first_key = where_first_key_lies(start.settings) if start.settings.asks_for_keys else None
+    console.write(welcome(addresses, model, login, first_key) + "\n")
     console.log(f"ready after {time.monotonic() - began:.1f} s")
+
+
+def _report_failure(console: Console, welcoming: asyncio.Task[None]) -> None:
+    """Says why there is no welcome: the processes run without it."""
+    if not welcoming.cancelled() and (error := welcoming.exception()) is not None:
+        console.log(f"cannot print the addresses: {type(error).__name__}: {error}")
 
 
 def _handle_signals(stopping: StopRequest) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from app.local.ports import local_host
+
 POLL_SECONDS = 0.25
 
 
@@ -18,23 +20,30 @@ class Addresses:
     host: str
     port: int
     flower_port: int
+    flower_host: str = "127.0.0.1"
 
     @property
     def api(self) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return _url(self.host, self.port)
 
     @property
     def flower(self) -> str:
-        return f"http://127.0.0.1:{self.flower_port}"
+        return _url(self.flower_host, self.flower_port)
 
 
-async def api_is_ready(addresses: Addresses) -> None:
-    """Waits until /health/ready answers 200."""
+def _url(host: str, port: int) -> str:
+    reached = local_host(host)
+    return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
+
+
+async def api_is_ready(addresses: Addresses, model: str) -> None:
+    """Waits until the API can answer with this model."""
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
         while True:
             try:
-                if (await client.get(f"{addresses.api}/health/ready")).status_code == httpx.codes.OK:
+                if (
+                    await client.get(f"{addresses.api}/health/ready", params={"model": model})
+                ).status_code == httpx.codes.OK:
                     return
             except httpx.HTTPError:
                 pass

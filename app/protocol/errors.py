@@ -5,6 +5,7 @@ ApiError
  │    ├── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Misdirected
  │    └── Unauthorized, Forbidden
  ├── LimitReached           the request does not fit into a limit of its project
+ ├── ShareUsed              its project holds its share of what the process may hold
  ├── NotFound               no such response, model or route
  ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
  ├── TimedOut               the response ran for longer than its run timeout
@@ -118,11 +119,20 @@ class LimitReached(ApiError):
         self.shortage = shortage
 
 
+class ShareUsed(ApiError):
+    """The project holds as much of something as it may hold beside others. Nothing was stored."""
+
+    type = ErrorType.REQUESTS
+    default_code = "rate_limit_exceeded"
+
+
 def _shortage_message(shortage: Shortage) -> str:
     limit = shortage.limit
     scope = "all models" if limit.model == ALL_MODELS else f"the model '{limit.model}'"
     where = f"Limit '{limit.kind.value}' of project '{limit.project}' for {scope}"
-    if shortage.wait_seconds is None:
+    if limit.kind is LimitKind.STORED_BYTES and shortage.requested <= limit.value:
+        advice = "Delete responses or conversations that are not needed any more."
+    elif shortage.wait_seconds is None:
         advice = "Such a request never fits; send a shorter input or a smaller 'max_output_tokens'."
     else:
         advice = f"Please try again in {shortage.wait_seconds:.3g}s."

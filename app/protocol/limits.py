@@ -7,7 +7,7 @@ The other limits count what is there now. A request reserves the most that it ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
@@ -31,6 +31,7 @@ class LimitKind(Enum):
     """What is limited."""
 
     REQUESTS_PER_MINUTE = "requests_per_minute"
+    READS_PER_MINUTE = "reads_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
     TOKENS_PER_DAY = "tokens_per_day"
     QUEUED_RESPONSES = "queued_responses"
@@ -39,9 +40,13 @@ class LimitKind(Enum):
     """The bytes of their requests, as they are stored."""
     UNFINISHED_RESPONSES = "unfinished_responses"
     """Responses that are queued or in progress."""
+    STORED_BYTES = "stored_bytes"
+    """What ended responses with their logs, conversations, and the requests of unfinished responses occupy."""
 
 
-PER_MINUTE = frozenset({LimitKind.REQUESTS_PER_MINUTE, LimitKind.TOKENS_PER_MINUTE})
+CHARGED = frozenset({LimitKind.REQUESTS_PER_MINUTE, LimitKind.READS_PER_MINUTE})
+"""Taken as soon as a request is there, and never given back; the others are reserved with the insert."""
+PER_MINUTE = CHARGED | {LimitKind.TOKENS_PER_MINUTE}
 TOKENS = frozenset({LimitKind.TOKENS_PER_MINUTE, LimitKind.TOKENS_PER_DAY})
 RESPONSES = frozenset({LimitKind.QUEUED_RESPONSES, LimitKind.UNFINISHED_RESPONSES})
 
@@ -62,12 +67,14 @@ class Reservation:
 
 _AMOUNTS: Mapping[LimitKind, Callable[[Reservation], int]] = MappingProxyType(
     {
-        LimitKind.REQUESTS_PER_MINUTE: lambda _: 1,
+        LimitKind.REQUESTS_PER_MINUTE: lambda _: 0,  # charged before
+        LimitKind.READS_PER_MINUTE: lambda _: 0,
         LimitKind.TOKENS_PER_MINUTE: lambda reserved: reserved.tokens,
         LimitKind.TOKENS_PER_DAY: lambda reserved: reserved.tokens,
         LimitKind.QUEUED_RESPONSES: lambda _: 1,
         LimitKind.QUEUED_BYTES: lambda reserved: reserved.bytes,
         LimitKind.UNFINISHED_RESPONSES: lambda _: 1,
+        LimitKind.STORED_BYTES: lambda reserved: reserved.bytes,
     }
 )
 
@@ -91,7 +98,8 @@ class LimitState:
         return project == self.project and self.model in (ALL_MODELS, model)
 
     def has_room(self, reserved: Reservation) -> bool:
-        return self.used + _AMOUNTS[self.kind](reserved) <= self.value
+        amount = _AMOUNTS[self.kind](reserved)
+        return not amount or self.used + amount <= self.value
 
     def take(self, reserved: Reservation) -> LimitState:
         return replace(self, used=self.used + _AMOUNTS[self.kind](reserved))
@@ -108,9 +116,9 @@ class LimitState:
         return self.used * MINUTE_SECONDS / self.value if self.kind in PER_MINUTE else self.day_seconds
 
     def wait_seconds(self, reserved: Reservation) -> float | None:
-        """Returns the time until the request, which has no room now, probably fits; None: it never will."""
+        """Returns the time until the request, which has no room now, probably fits; None: waiting does not help."""
         amount = _AMOUNTS[self.kind](reserved)
-        if amount > self.value:
+        if amount > self.value or self.kind is LimitKind.STORED_BYTES:
             return None
         if self.kind is LimitKind.TOKENS_PER_DAY:
             return self.day_seconds
@@ -149,7 +157,7 @@ class Shortage:
     allowance: Allowance
     requested: int
     wait_seconds: float | None
-    """Until it probably fits; None: it never will."""
+    """Until it probably fits; None: waiting does not help."""
 
 
 def admit(states: Sequence[LimitState], project: str, model: str, reserved: Reservation) -> Shortage | list[LimitState]:
@@ -163,6 +171,24 @@ def admit(states: Sequence[LimitState], project: str, model: str, reserved: Rese
         limit, wait = max(waits, key=lambda each: math.inf if each[1] is None else each[1])
         return Shortage(limit, Allowance.of(covering), _AMOUNTS[limit.kind](reserved), wait)
     return [state.take(reserved) if state.covers(project, model) else state for state in states]
+
+
+def admit_stored(states: Sequence[LimitState], project: str, size: int) -> Shortage | None:
+    """Returns why the project may not store so many bytes more outside of a response; None: it may."""
+    stored = [state for state in states if state.kind is LimitKind.STORED_BYTES]
+    after = admit(stored, project, ALL_MODELS, Reservation(0, 0, size))
+    return after if isinstance(after, Shortage) else None
+
+
+def charged(state: LimitState, requests: int) -> Iterator[LimitState | Shortage]:
+    """Yields for each of so many requests what the limit, one of CHARGED, is after it, or why it has no room."""
+    for _ in range(requests):
+        if state.used + 1 <= state.value:
+            state = replace(state, used=state.used + 1)
+            yield state
+        else:
+            wait = (state.used + 1 - state.value) * MINUTE_SECONDS / state.value
+            yield Shortage(state, Allowance(state, None), 1, wait)
 
 
 def decayed(used: float, value: int, seconds: float) -> float:

@@ -1,17 +1,15 @@
-"""The Celery app: what every process that uses Celery agrees on.
-
-Flower loads it as well: `celery -A app.queue.celery_app:flower_app flower`.
-"""
+"""The Celery app: what every process that uses Celery agrees on."""
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from celery import Celery
 
-from app.queue.message import LISTS
-from config.settings import ConfigError, Settings, load_settings
+from app.queue.redis_client import KEEPALIVE, SILENT_SECONDS, TLS
+from config.settings import Settings
+from config.urls import REDIS_FILES
 
 
 def make_celery(settings: Settings) -> Celery:
@@ -24,14 +22,15 @@ def make_celery(settings: Settings) -> Celery:
 def _delivery(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": _kombu_url(settings.broker_url),
+        # By default kombu verifies no certificate.
+        "broker_use_ssl": _tls(settings.broker_url),
         "broker_transport_options": {
-            "priority_steps": [each.value for each in LISTS],
-            # A worker of several queues takes from them in turn, so that a full one starves none.
-            "queue_order_strategy": "round_robin",
+            "priority_steps": [0],  # a queue is one list
             # Redis may vanish without closing the connection. By default kombu waits forever.
             "socket_connect_timeout": 2.0,
             "socket_timeout": 5.0,
-            "socket_keepalive": True,
+            "health_check_interval": SILENT_SECONDS,
+            **KEEPALIVE,
             # A worker remembers its unacknowledged messages and returns them when it stops. Emulated acknowledgements
             # would cost two more Redis commands for each message, to keep one whose worker died before its claim:
             # maintenance sends that one again.
@@ -62,10 +61,8 @@ def _delivery(settings: Settings) -> dict[str, Any]:
 
 def _worker(settings: Settings) -> dict[str, Any]:
     return {
-        # With early acknowledgement a worker would reserve more than it runs, and other workers would idle.
-        "worker_disable_prefetch": True,
-        "worker_prefetch_multiplier": 1,
-        "worker_enable_prefetch_count_reduction": False,  # it never reserves more than it runs
+        # How many messages a worker takes is decided by its places alone (workers/celery_host/fetch.py).
+        "worker_enable_prefetch_count_reduction": False,
         # A short outage of Redis must not discard running responses. (The default changes in Celery 6.)
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_send_task_events": True,  # Flower shows events
@@ -91,19 +88,19 @@ def _format() -> dict[str, Any]:
 
 
 def _kombu_url(url: str) -> str:
-    """kombu writes `unix://[user:password@]/path[?db=N]` in another way."""
+    """kombu writes `unix://[user:password@]/path[?db=N]` in another way. What the URL says of TLS is in `_tls`."""
     parts = urlsplit(url)
-    if parts.scheme != "unix":
-        return url
-    database = parse_qs(parts.query).get("db", ["0"])[0]
-    return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={database}"
+    options = dict(parse_qsl(parts.query))
+    if parts.scheme == "unix":
+        return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={options.get('db', '0')}"
+    path = f"/{options['db']}" if "db" in options else parts.path
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
-def __getattr__(name: str) -> Any:
-    """`flower_app`, for `celery -A app.queue.celery_app:flower_app flower`: made on access, not at import."""
-    if name != "flower_app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return make_celery(load_settings())
-    except ConfigError as error:
-        raise SystemExit(f"longhaul: {error}") from None
+def _tls(url: str) -> dict[str, Any] | Literal[False]:
+    parts = urlsplit(url)
+    return {**TLS, **_files(parts.query)} if parts.scheme == "rediss" else False
+
+
+def _files(query: str) -> dict[str, str]:
+    return {name: value for name, value in parse_qsl(query) if name in REDIS_FILES}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
+from typing import Any
 
 TASK = "responses.generate"
 """The only task. Its argument is `response_id`; the task id is the response id, too."""
+MESSAGE_COLUMNS = ("id", "model", "queue", "priority", "project", "stream", "attempt", "foreground_place")
+"""The columns of a response that its message is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +27,24 @@ class Message:
     stream: bool = False
     attempt: int = 1
     """The attempt that begins with the claim that this message leads to."""
+    foreground_place: bool = False
+    """Whether it takes one of the places that are kept for foreground responses."""
+
+    @classmethod
+    def of(cls, row: Any) -> Message:
+        """The message of a response's row, which has at least the columns MESSAGE_COLUMNS."""
+        owner = (row.project, row.stream, row.attempt + 1)
+        return cls(row.id, row.model, row.queue, row.priority, *owner, row.foreground_place)
 
     @property
-    def list(self) -> int:
+    def list(self) -> str:
         """See `list_of`."""
-        return list_of(self.priority)
+        return list_of(self.queue, self.priority, foreground_place=self.foreground_place)
 
     @property
     def shown_mode(self) -> str:
         """What Flower shows as args: tier, mode and attempt, like `flex, background, stream, attempt 1`."""
-        tier, background = _CLASSES.get(self.priority, ("urgent", False))
+        tier, background = _CLASSES.get(self.priority, ("count", False))
         mode = ["background" if background else "foreground", *(["stream"] if self.stream else [])]
         return ", ".join([tier, *mode, f"attempt {self.attempt}"])
 
@@ -42,14 +54,22 @@ class Message:
         return repr({"project": self.project, "model": self.model})
 
 
+def project_of(shown_owner: str) -> str | None:
+    """The project that a message names; None if another program made the message."""
+    try:
+        return str(ast.literal_eval(shown_owner)["project"])
+    except (ValueError, SyntaxError, TypeError, KeyError):
+        return None
+
+
 class Priority(IntEnum):
     """The class of a response within its queue: its service tier, and whether a client waits for it.
 
-    A class decides a flow's weight (`WEIGHTS`), so none starves. Only urgent messages pass all others.
+    A class decides a flow's weight (`WEIGHTS`), so none starves. Counts wait for no dispatch, and for no answer.
     """
 
-    URGENT = 0
-    """Short work of the server itself: counting tokens."""
+    COUNT = 0
+    """A count of a prompt's tokens: it takes no slot."""
     PRIORITY_FOREGROUND = 1
     PRIORITY_BACKGROUND = 2
     FOREGROUND = 3
@@ -76,7 +96,6 @@ _CLASSES: Mapping[int, tuple[str, bool]] = MappingProxyType(
 
 WEIGHTS: Mapping[int, float] = MappingProxyType(
     {
-        Priority.URGENT: 16.0,  # it never waits for a dispatch
         Priority.PRIORITY_FOREGROUND: 16.0,
         Priority.PRIORITY_BACKGROUND: 8.0,
         Priority.FOREGROUND: 4.0,
@@ -87,13 +106,32 @@ WEIGHTS: Mapping[int, float] = MappingProxyType(
 )
 """The share of each class where several of a project wait. `flex` keeps 2 % beside a full `default`: 0.125 of 6.125."""
 
-LISTS = (Priority.URGENT, Priority.FOREGROUND)
-"""The lists of a queue in Redis."""
+FOREGROUND = tuple(sorted(priority.value for pair in _TIERS.values() for priority in pair[:1]))
+"""The priorities of responses that a client waits for."""
 
 
-def list_of(priority: int) -> int:
-    """The list, named by a priority, in which messages of this priority wait, first in, first out.
+class Kind(StrEnum):
+    """The kinds of lists that a queue has in Redis, each by what its name ends with. No queue has `#` in its name.
 
-    All that is not urgent shares one, because the order was decided when the messages were sent.
+    Each kind has places of its own in a worker.
     """
-    return Priority.URGENT if priority == Priority.URGENT else Priority.FOREGROUND
+
+    ANSWERS = ""
+    FOREGROUND = "#foreground"
+    """Answers for the places that are kept for foreground responses, ahead of all that wait in the list before."""
+    COUNTS = "#counts"
+
+
+def kind_of(list_: str) -> Kind:
+    _, hash_, name = list_.partition("#")
+    return Kind(hash_ + name)
+
+
+def list_of(queue: str, priority: int, *, foreground_place: bool = False) -> str:
+    """The list of Redis in which such messages of this queue wait, first in, first out.
+
+    Their order was decided when they were sent; lists are what must not wait for each other.
+    """
+    if priority == Priority.COUNT:
+        return f"{queue}{Kind.COUNTS}"
+    return f"{queue}{Kind.FOREGROUND if foreground_place else Kind.ANSWERS}"

@@ -1,7 +1,7 @@
 """Templates of Celery's messages, filled in with other ids.
 
 Celery's `send_task` takes about 0.4 ms of CPU for one message and its event (docs/decisions/message-template.md). All
-messages of one queue and list are alike but for the id, what Flower shows, the tag, and the event's time and clock. So
+messages of one list are alike but for the id, what Flower shows, the tag, and the event's time and clock. So
 Celery sends one into memory, and its bytes become the template. A test compares a filled template with what Celery
 sends. This relies on kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that
 `_get_client` returns.
@@ -78,22 +78,22 @@ class MessageTemplates:
 
     def __init__(self, celery: Celery) -> None:
         self._celery = celery
-        self._templates: dict[tuple[str, int], MessageTemplate] = {}
+        self._templates: dict[str, MessageTemplate] = {}
 
-    def of(self, queue: str, list_: int) -> MessageTemplate:
-        """The template of this list of the queue."""
-        if (template := self._templates.get((queue, list_))) is None:
-            template = self._templates[queue, list_] = MessageTemplate(self._celery, queue, list_)
+    def of(self, list_: str) -> MessageTemplate:
+        """The template of this list's messages."""
+        if (template := self._templates.get(list_)) is None:
+            template = self._templates[list_] = MessageTemplate(self._celery, list_)
         return template
 
 
 class MessageTemplate:
-    """Messages of one queue and list. `key` is the list's key in Redis, `channel` that of the events for Flower."""
+    """Messages of one list. `channel` is that of the events for Flower."""
 
-    def __init__(self, celery: Celery, queue: str, list_: int) -> None:
+    def __init__(self, celery: Celery, list_: str) -> None:
         self._clock = celery.clock
-        recorder = _record(celery, queue, list_)
-        (self.key, message), (self.channel, event) = recorder.pushed, recorder.published
+        recorder = _record(celery, list_)
+        (_, message), (self.channel, event) = recorder.pushed, recorder.published
         self._message, self._event = _JsonTemplate(message), _JsonTemplate(event)
 
     def filled(self, message: Message) -> tuple[bytes, bytes]:
@@ -106,7 +106,7 @@ class MessageTemplate:
         return self._message.filled(values), self._event.filled(values)
 
 
-def _record(celery: Celery, queue: str, list_: int) -> _Recorder:
+def _record(celery: Celery, list_: str) -> _Recorder:
     recorder = _Recorder()
     with celery.connection_for_write() as connection:
         connection.transport_cls = recorder.transport()
@@ -116,8 +116,7 @@ def _record(celery: Celery, queue: str, list_: int) -> _Recorder:
             argsrepr=_MODE,
             kwargsrepr=_OWNER,
             task_id=_ID,
-            queue=queue,
-            priority=list_,
+            queue=list_,
             producer=celery.amqp.Producer(connection.default_channel, auto_declare=False),
             retry=False,
             declare=(),  # a Redis list needs no declaration

@@ -19,7 +19,7 @@ from app.protocol.text import one_line
 from app.queue.celery_app import make_celery
 from app.queue.message import Message
 from app.queue.message_template import MessageTemplates
-from app.queue.redis_client import make_client, try_twice
+from app.queue.redis_client import make_client, run_script, try_twice
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.queue")
@@ -36,6 +36,13 @@ MARK = "longhaul.sent:"
 """With the name of a queue: a key that says that Redis has kept what was dispatched from it."""
 THREADS = 1
 """For revokes, which go through Celery and block."""
+
+_SEND = """
+for i, list in ipairs(KEYS) do
+    redis.call('LPUSH', list, ARGV[3 * i - 2])
+    redis.call('PUBLISH', ARGV[3 * i], ARGV[3 * i - 1])
+end
+"""
 
 
 class QueueUnavailable(Exception):
@@ -72,14 +79,13 @@ class TaskQueue:
             sent.cancel()  # if its batch has not begun, it is not sent
             raise self._no_answer() from None
 
-    async def head(self, queue: str, list_: int) -> str | None:
-        """The task id of the message that a worker takes next from this list of the queue; None if it is empty.
+    async def head(self, list_: str) -> str | None:
+        """The task id of the message that a worker takes next from this list; None if it is empty.
 
         Raises QueueUnavailable within SEND_SECONDS.
         """
-        key = self._templates.of(queue, list_).key
         # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
-        message = await self._command(lambda: self._client.lindex(key, -1))
+        message = await self._command(lambda: self._client.lindex(list_, -1))
         return None if message is None else str(json.loads(message)["headers"]["id"])
 
     async def is_marked(self, queue: str) -> bool:
@@ -114,16 +120,11 @@ class TaskQueue:
         return [None] * len(batch)
 
     async def _send_messages(self, messages: Sequence[Message]) -> None:
-        made = [(template := self._templates.of(m.queue, m.list), template.filled(m)) for m in messages]
-
-        async def push() -> None:
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for template, (message, event) in made:
-                    pipeline.lpush(template.key, message)
-                    pipeline.publish(template.channel, event)
-                await pipeline.execute()
-
-        await self._command(push)
+        lists, values = [each.list for each in messages], list[str | bytes]()
+        for message in messages:
+            template = self._templates.of(message.list)
+            values += (*template.filled(message), template.channel)
+        await self._command(lambda: run_script(self._client, _SEND, lists, *values))
 
     async def _command(self, command: Callable[[], Awaitable[T]]) -> T:
         try:

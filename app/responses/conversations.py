@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 
-import orjson
-
+from app.heavy import beside_loop
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
-from app.protocol.requests.items.any_item import Item, stored_items
+from app.protocol.requests.items.any_item import Item, count_items, stored_items
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.create.continuation import ContextLimits, no_such_conversation
 from app.responses.create.references import ReferenceResolver
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
-from app.responses.paging import list_object, unknown_cursor
+from app.responses.models.catalog import PermittedCatalogs
+from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.store.context import conversations as store
-from app.store.context.conversations import ConversationRow, DuplicateItem
+from app.store.context.conversations import ConversationRow, DuplicateItem, NewItem, bytes_of
 from app.store.context.size import ContextSize
 from app.store.database import Database
 from app.store.paging import Page
+from app.store.responses.lookup import Hold
 from config.settings import Settings
 
 
@@ -30,21 +33,28 @@ class ConversationService:
     Every method that takes a `conversation_id` raises NotFound if there is no such conversation.
     """
 
-    def __init__(self, db: Database, references: ReferenceResolver, settings: Settings) -> None:
+    def __init__(
+        self, db: Database, references: ReferenceResolver, catalogs: PermittedCatalogs, settings: Settings
+    ) -> None:
         self._db = db
+        self._catalogs = catalogs
         self._limits = ContextLimits.of(settings)
         self._references = references
 
-    async def create(self, project: str, request: CreateConversation) -> Json:
-        """Returns the new conversation. Raises InvalidRequest and NotFound for its items."""
-        items = await self._stored(project, request.items or [])
-        self._check_size(items)(ContextSize())
-        row = ConversationRow(new_conversation_id(), project, request.metadata or {}, datetime.now(UTC))
-        try:
-            await store.create(self._db, row, items)
-        except DuplicateItem as error:
-            raise _duplicate(items, error) from None
-        return row.as_object()
+    async def create(self, project: str, request: CreateConversation, size: int) -> Json:
+        """Returns the new conversation of a request with `size` bytes.
+
+        Raises InvalidRequest and NotFound for its items, and LimitReached.
+        """
+        with ExitStack() as held:
+            items = await self._encoded(project, request.items or [], size, held)
+            self._check_size(items)(ContextSize())
+            row = ConversationRow(new_conversation_id(), project, request.metadata or {}, datetime.now(UTC))
+            try:
+                await store.create(self._db, row, items, is_limited=await self._is_limited(project))
+            except DuplicateItem as error:
+                raise _duplicate(items, error) from None
+            return row.as_object()
 
     async def get(self, project: str, conversation_id: str) -> Json:
         return (await self._row(project, conversation_id)).as_object()
@@ -64,31 +74,36 @@ class ConversationService:
             raise no_such_conversation(conversation_id)
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
-    async def add_items(self, project: str, conversation_id: str, request: CreateItems) -> Json:
-        """Returns a list of the added items. Raises InvalidRequest, and NotFound for an unknown reference."""
-        await self._row(project, conversation_id)
-        items = await self._stored(project, request.items)
-        try:
-            if not await store.add_items(self._db, project, conversation_id, items, self._check_size(items)):
-                raise no_such_conversation(conversation_id)
-        except DuplicateItem as error:
-            raise _duplicate(items, error) from None
-        return list_object(items)
+    async def add_items(self, project: str, conversation_id: str, request: CreateItems, size: int) -> Encoded:
+        """Returns a list of the items that a request with `size` bytes adds.
 
-    async def list_items(self, project: str, conversation_id: str, page: Page) -> Json:
-        """Returns a page of items. Raises InvalidRequest for an unknown cursor."""
+        Raises InvalidRequest, NotFound for an unknown reference, and LimitReached.
+        """
         await self._row(project, conversation_id)
-        found = await store.list_items(
-            self._db, conversation_id, page.after, page.limit + 1, descending=page.descending
-        )
+        with ExitStack() as held:
+            items = await self._encoded(project, request.items, size, held)
+            check, is_limited = self._check_size(items), await self._is_limited(project)
+            try:
+                if not await store.add_items(self._db, project, conversation_id, items, check, is_limited=is_limited):
+                    raise no_such_conversation(conversation_id)
+            except DuplicateItem as error:
+                raise _duplicate(items, error) from None
+            return encoded_list([(item.id, item.item) for item in items], has_more=False)
+
+    async def list_items(self, project: str, conversation_id: str, page: Page, hold: Hold) -> Encoded:
+        """Returns a page of items, once `hold` has room for it. Raises InvalidRequest for an unknown cursor."""
+        await self._row(project, conversation_id)
+        found = await store.list_items(self._db, project, conversation_id, page, hold)
         if found is None:
             raise unknown_cursor(page)
-        return list_object(found[: page.limit], has_more=len(found) > page.limit)
+        items, has_more = found
+        return encoded_list(items, has_more=has_more)
 
-    async def get_item(self, project: str, conversation_id: str, item_id: str) -> Json:
-        """Raises NotFound for an unknown item, too."""
+    async def get_item(self, project: str, conversation_id: str, item_id: str, hold: Hold) -> Encoded:
+        """Returns an item, once `hold` has room for it. Raises NotFound for an unknown item, too."""
         await self._row(project, conversation_id)
-        item = await store.get_item(self._db, project, conversation_id, item_id) if may_exist(item_id) else None
+        exists = may_exist(item_id)
+        item = await store.get_item(self._db, project, conversation_id, item_id, hold) if exists else None
         if item is None:
             raise _no_such_item(item_id)
         return item
@@ -96,16 +111,25 @@ class ConversationService:
     async def delete_item(self, project: str, conversation_id: str, item_id: str) -> Json:
         """Returns the conversation. Raises NotFound for an unknown item, too."""
         row = await self._row(project, conversation_id)
-        if not (may_exist(item_id) and await store.remove_item(self._db, conversation_id, item_id)):
+        if not (may_exist(item_id) and await store.remove_item(self._db, project, conversation_id, item_id)):
             raise _no_such_item(item_id)
         return row.as_object()
 
-    async def _stored(self, project: str, items: list[Item]) -> list[Json]:
-        return await self._references.resolve(project, stored_items(items, random_suffix()), "items")
+    async def _is_limited(self, project: str) -> bool:
+        return (await self._catalogs.terms(project)).is_limited
 
-    def _check_size(self, items: list[Json]) -> Callable[[ContextSize], None]:
+    async def _encoded(self, project: str, items: list[Item], size: int, held: ExitStack) -> list[NewItem]:
+        """`size`: the bytes of the request that brought the items."""
+        count = count_items(items)
+        stored = await beside_loop(partial(stored_items, items, random_suffix()), size, count)
+        resolved = await self._references.resolve(project, stored, held, size=size, count=count, param="items")
+        return await beside_loop(
+            lambda: [*map(NewItem.of, resolved.items)], size + resolved.bytes, count + resolved.count
+        )
+
+    def _check_size(self, items: list[NewItem]) -> Callable[[ContextSize], None]:
         """Returns what raises InvalidRequest if a conversation of a size would be too large with these items more."""
-        added = sum(len(orjson.dumps(item)) for item in items)
+        added = bytes_of(items)
 
         def check(size: ContextSize) -> None:
             self._limits.check_conversation(ContextSize(size.count + len(items), size.bytes + added), "items")
@@ -123,8 +147,8 @@ def _no_such_item(item_id: str) -> NotFound:
     return NotFound(f"Item with id '{shortened(item_id)}' not found in this conversation.", code="item_not_found")
 
 
-def _duplicate(items: list[Json], error: DuplicateItem) -> InvalidRequest:
-    index = max(index for index, item in enumerate(items) if item["id"] == error.item_id)
+def _duplicate(items: list[NewItem], error: DuplicateItem) -> InvalidRequest:
+    index = max(index for index, item in enumerate(items) if item.id == error.item_id)
     where = f"items[{index}].id"
     message = f"Invalid '{where}': the conversation has an item with the id '{error.item_id}' already."
     return InvalidRequest(message, where, "duplicate_item")

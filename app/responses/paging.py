@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
+
+import orjson
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.store.paging import Page
+
+Encoded: TypeAlias = bytes
+"""The JSON of an answer."""
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
@@ -24,7 +30,7 @@ def unknown_cursor(page: Page) -> InvalidRequest:
     return InvalidRequest(no_such_entry(name, cursor or ""), name, "invalid_value")
 
 
-def page_of(entries: Sequence[Json], page: Page) -> Json:
+def page_of(entries: Sequence[Json], page: Page) -> Encoded:
     """Returns a page of `entries`, a whole list with the oldest first. Raises InvalidRequest."""
     ordered = list(reversed(entries)) if page.descending else list(entries)
     cursor = page.before if page.after is None else page.after
@@ -33,18 +39,15 @@ def page_of(entries: Sequence[Json], page: Page) -> Json:
         if index is None:
             raise unknown_cursor(page)
         ordered = ordered[index + 1 :] if page.after is not None else ordered[:index]
-    has_more = len(ordered) > page.limit
-    backwards = page.after is None and page.before is not None
-    return list_object(ordered[-page.limit :] if backwards else ordered[: page.limit], has_more=has_more)
+    behind = ordered[::-1] if page.is_backwards else ordered  # Next to the cursor first.
+    encoded = [orjson.dumps(entry) for entry in behind[: page.limit]]
+    fitting = page.fitting(map(len, encoded))
+    listed = list(zip((entry["id"] for entry in behind), encoded[:fitting], strict=False))
+    return encoded_list(listed[::-1] if page.is_backwards else listed, has_more=fitting < len(behind))
 
 
-def list_object(entries: Sequence[Json], *, has_more: bool = False) -> Json:
-    """Returns a list object with all `entries`."""
-    data = list(entries)
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": has_more,
-    }
+def encoded_list(entries: Sequence[tuple[str, bytes]], *, has_more: bool) -> Encoded:
+    """Returns a list object with all `entries`: the id of each, and its JSON."""
+    ends = {"first_id": entries[0][0] if entries else None, "last_id": entries[-1][0] if entries else None}
+    data = [orjson.Fragment(encoded) for _, encoded in entries]
+    return orjson.dumps({"object": "list", "data": data, **ends, "has_more": has_more})

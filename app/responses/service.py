@@ -7,27 +7,32 @@ that cannot be sent is no error: maintenance sends it again.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 
+import orjson
+
+from app.access.charges import Charges
 from app.aio import BackgroundTasks
+from app.dispatcher import Dispatcher
+from app.heavy import beside_loop
 from app.protocol.errors import Unavailable
 from app.protocol.limits import Allowance
 from app.protocol.requests.bodies.request import ResponseRequest
-from app.protocol.types import Json
-from app.queue.message import Priority
 from app.queue.publisher import TaskQueue
 from app.responses.create.acceptor import RequestAcceptor
 from app.responses.create.creator import ResponseCreator
 from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
+from app.responses.models.registered import RegisteredModels
 from app.responses.read.abandoned import AbandonedResponses
 from app.responses.read.attached import AttachedResponse
 from app.responses.read.canceller import CLOSE_SECONDS, ResponseCanceller
-from app.responses.read.reader import Pulse, ResponseReader
+from app.responses.read.reader import Events, Pulse, ResponseReader, Shown
 from app.store.database import Database
 from app.store.keys import SharedSealer
+from app.store.responses.lookup import Hold
 from app.store.rows import Idempotency, ResponseRow
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
@@ -37,7 +42,8 @@ from config.settings import Settings
 class CreatedResponse:
     """A new response, or the one that a repeated key has."""
 
-    response: Json
+    id: str
+    shown: Shown
     allowance: Allowance | None = None
     """What the limits of the project leave; None: it has none, or the response was created before."""
 
@@ -67,16 +73,19 @@ class ResponseService:
         pubsub: PubSub,
         queue: TaskQueue,
         catalogs: PermittedCatalogs,
+        registered: RegisteredModels,
         reader: ResponseReader,
         canceller: ResponseCanceller,
+        charges: Charges,
         settings: Settings,
     ) -> None:
         self._pubsub = pubsub
         self._background = BackgroundTasks()
-        self._acceptor = RequestAcceptor(db, sealer, references, catalogs, settings)
+        self._acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
         self._reader = reader
         self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
-        self._creator = ResponseCreator(db, queue, self._background, self._abandoned.add)
+        dispatcher = Dispatcher(db, queue, settings.queue_window)
+        self._creator = ResponseCreator(db, queue, dispatcher, self._background, self._abandoned.add)
 
     async def close(self) -> None:
         """Finishes the work in the background, within a few seconds."""
@@ -86,24 +95,39 @@ class ResponseService:
         await self._creator.close()
 
     async def start(
-        self, project: str, request: ResponseRequest, key: str | None = None, api_key_id: str | None = None
+        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None, hold: Hold
     ) -> CreatedResponse:
         """Creates a background response, `queued`.
 
-        If the project has used the idempotency key before, returns that response as it is now. Raises NotFound,
+        If the project has used the idempotency key before, returns that response as it is now, a large one once `hold`
+        has room for it. Raises NotFound,
         InvalidRequest and LimitReached.
         """
-        if request.stream:
-            self._reader.check_room()
-        idempotency = _idempotency(request, key)
+        idempotency = await _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:
-            accepted = await self._acceptor.accept(project, request, idempotency, api_key_id=api_key_id)
-            inserted = await self._creator.insert(accepted.row)
+            with ExitStack() as held:
+                accepted = await self._acceptor.accept(project, request, held, idempotency, api_key_id=api_key_id)
+                inserted = await self._creator.insert(accepted.row)
             if not isinstance(inserted, ResponseRow):
-                return CreatedResponse(accepted.response, inserted)
+                encode, size = partial(orjson.dumps, accepted.response), accepted.row.size
+                return CreatedResponse(accepted.row.id, Shown(await beside_loop(encode, size), False), inserted)
             existing = inserted
-        return CreatedResponse(await self._reader.get(project, existing.id))
+        return CreatedResponse(existing.id, await self._reader.get(project, existing.id, (), hold))
+
+    async def start_stream(
+        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None, hold: Hold
+    ) -> Events:
+        """`start` of a response whose events its caller reads at once, and holds a reader's place for.
+
+        If the project has used the idempotency key before, returns what `ResponseReader.replay` does.
+        """
+        created = await self.start(project, request, key, api_key_id, hold)
+        response_id = created.id
+        if key is None:
+            return Events(self._reader.events(project, response_id), created.allowance)
+        # A repeated key may name an old response, whose events may be deleted already.
+        return replace(await self._reader.replay(project, response_id, -1), allowance=created.allowance)
 
     @asynccontextmanager
     async def attach(
@@ -111,41 +135,41 @@ class ResponseService:
         project: str,
         request: ResponseRequest,
         key: str | None = None,
-        priority: Priority | None = None,
         unstored: Collection[str] = (),
         api_key_id: str | None = None,
     ) -> AsyncIterator[AttachedResponse]:
         """Creates a foreground response; leaving the context before its end cancels the response.
 
         With an idempotency key it goes on, and a repeated request is attached to it. The request may continue the
-        responses `unstored`, too. Raises NotFound, InvalidRequest and LimitReached, and Unavailable while Redis cannot
-        be reached: then nothing is stored.
+        responses `unstored`, too. Raises NotFound, InvalidRequest, LimitReached and BoundReached, and Unavailable while
+        Redis cannot be reached: then nothing is stored.
         """
-        self._reader.check_room()
-        idempotency = _idempotency(request, key)
-        existing = await self._creator.find_repeated(project, idempotency)
-        if existing is None:
-            accepted = await self._acceptor.accept(project, request, idempotency, priority, unstored, api_key_id)
-            row = accepted.row
-            del accepted
-            if not self._pubsub.connected:
-                raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
-            async with self._pubsub.subscribe(row.id) as subscription:
-                inserted = await self._creator.insert(row)
-                if not isinstance(inserted, ResponseRow):
-                    pulses = self._reader.follow(row.id, subscription, opening=row.opening)
-                    abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
-                    attached = self._attached(project, row.id, pulses, abandon, inserted)
-                    del request, row  # They are large, and stored; this response may take hours.
-                    async with _attached_to(attached, pulses):
-                        yield attached
-                    return
-                existing = inserted
-        if request.stream:
-            self._reader.check_log(existing)
-        del request
-        async with aclosing(self._reader.events(existing.id)) as pulses:
-            yield self._attached(project, existing.id, pulses)
+        with self._reader.readers.take(project), ExitStack() as held:
+            idempotency = await _idempotency(request, key)
+            existing = await self._creator.find_repeated(project, idempotency)
+            if existing is None:
+                accepted = await self._acceptor.accept(project, request, held, idempotency, unstored, api_key_id)
+                row = accepted.row
+                del accepted
+                if not self._pubsub.connected:
+                    raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
+                async with self._pubsub.subscribe(row.id) as subscription:
+                    inserted = await self._creator.insert(row)
+                    held.close()
+                    if not isinstance(inserted, ResponseRow):
+                        pulses = self._reader.follow(project, row.id, subscription, opening=row.opening)
+                        abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
+                        attached = self._attached(project, row.id, pulses, abandon, inserted)
+                        del request, row  # They are large, and stored; this response may take hours.
+                        async with _attached_to(attached, pulses):
+                            yield attached
+                        return
+                    existing = inserted
+            if request.stream:
+                self._reader.check_log(existing)
+            del request
+            async with aclosing(self._reader.events(project, existing.id)) as pulses:
+                yield self._attached(project, existing.id, pulses)
 
     def _attached(
         self,
@@ -159,5 +183,7 @@ class ResponseService:
         return AttachedResponse(response_id, pulses, read_row, abandon, allowance)
 
 
-def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:
-    return None if key is None else Idempotency(key, request.fingerprint())
+async def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:
+    if key is None:
+        return None
+    return Idempotency(key, await beside_loop(request.fingerprint, request.size, request.item_count))

@@ -20,9 +20,21 @@ def to_json(value: Any) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
+def to_array(values: Sequence[str]) -> str | None:
+    """An array of texts as Postgres writes one, which the statement casts (TEXTS); None of no texts."""
+    if not values:
+        return None
+    escaped = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in escaped) + "}"
+
+
+TEXTS = "CAST({} AS text[])"
+"""What Postgres makes of `to_array`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a batch. Its value is the row's attribute of that name, converted by `convert`.
+    """A column of a batch. Its value is the row's attribute `of`, by default that of its name, converted by `convert`.
 
     `type` is Postgres' type. JSON travels as text (`to_json`), and the statement casts it.
     """
@@ -32,13 +44,15 @@ class Column:
     convert: Callable[[Any], Any] | None = None
     sql: str = "{}"
     """What Postgres makes of the value, which is `{}`."""
+    of: str | None = None
+    """May be a path: `stored.json`."""
 
     @property
     def array(self) -> str:
         """The type of the parameter."""
         return "text[]" if self.type == "json" else f"{self.type}[]"
 
-    def of(self, alias: str) -> str:
+    def expression(self, alias: str) -> str:
         """The column as an expression, where `alias` names the batch."""
         name = f"{alias}.{self.name}"
         return f"CAST({name} AS json)" if self.type == "json" else self.sql.format(name)
@@ -50,7 +64,7 @@ class Columns(Generic[T]):
     def __init__(self, *columns: Column) -> None:
         self._columns = columns
         # Built once: every committed token passes through `parameters`.
-        self._get = [(attrgetter(column.name), column.convert) for column in columns]
+        self._get = [(attrgetter(column.of or column.name), column.convert) for column in columns]
         self.names = ", ".join(column.name for column in columns)
         """For a column list."""
 
@@ -62,11 +76,11 @@ class Columns(Generic[T]):
 
     def select(self, alias: str) -> str:
         """The columns as a select list, in the order of `names`, where `alias` names the batch."""
-        return ", ".join(column.of(alias) for column in self._columns)
+        return ", ".join(column.expression(alias) for column in self._columns)
 
     def assign(self, alias: str) -> str:
         """The columns as the assignments of an UPDATE, where `alias` names the batch."""
-        return ", ".join(f"{column.name} = {column.of(alias)}" for column in self._columns)
+        return ", ".join(f"{column.name} = {column.expression(alias)}" for column in self._columns)
 
     def parameters(self, rows: Sequence[T]) -> list[list[Any]]:
         """The arrays, in the order of `names`."""

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import orjson
-from sqlalchemy import ExceptionContext, event, text
+from sqlalchemy import ExceptionContext, Executable, Row, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.store.servers import CONNECT_SECONDS, Servers
+from app.bounds import Bound
+from app.heavy import Threads
+from app.store.servers import CONNECT_SECONDS, STATEMENT_SECONDS, Servers
 from app.store.trouble import Trouble, trouble_of
 
 log = logging.getLogger("longhaul.store")
@@ -27,9 +29,15 @@ LARGE_READS = 2
 """Large rows that one process reads at once."""
 POOL_SECONDS = 30
 """How long a request waits for a connection of the pool: overload is no outage."""
+CALLER_SECONDS = 15.0
+"""The `statement_timeout` of what callers cause, reads as well as writes. What is large may take STATEMENT_SECONDS."""
 RETRY_SECONDS = 0.5
 BUSY_SECONDS = 300.0
 """How long a statement is repeated that Postgres itself ends each time: by a time-out, for instance."""
+
+_TIME_FOR_LARGE = text(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
+_UNNAMED = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": lambda: ""}
+"""For sessions that keep no prepared statement for the next transaction."""
 
 T = TypeVar("T")
 Connection: TypeAlias = AsyncConnection
@@ -47,15 +55,27 @@ class StoreBusy(StoreUnavailable):
     """
 
 
+class StatementTimeout(StoreBusy):
+    """The statement took too long, and was ended: by Postgres, or by the driver."""
+
+
+class PoolInUse(StoreUnavailable):
+    """All connections of this process were in use for POOL_SECONDS. Nothing was sent to Postgres."""
+
+
 @contextmanager
 def _named_troubles() -> Iterator[None]:
-    """Raises StoreUnavailable or StoreBusy in place of what the driver and SQLAlchemy raise for them."""
+    """Raises StoreUnavailable, or one of its kinds, in place of what the driver and SQLAlchemy raise for them."""
     try:
         yield
     except Exception as error:
         match trouble_of(error):
             case Trouble.AWAY:
                 raise StoreUnavailable(type(error).__name__) from error
+            case Trouble.NO_CONNECTION:
+                raise PoolInUse(type(error).__name__) from error
+            case Trouble.TOO_LONG:
+                raise StatementTimeout(type(error).__name__) from error
             case Trouble.BUSY:
                 raise StoreBusy(type(error).__name__) from error
         raise
@@ -77,9 +97,16 @@ def _refuse_closed(connection: Any, record: ConnectionPoolEntry, _proxy: object)
         raise ConnectionResetError("Postgres closed a new connection")
 
 
-def _leave_a_standby(context: ExceptionContext) -> None:
-    """Closes all connections of the pool once their server has become a standby: new ones find the primary."""
-    if isinstance(context.original_exception.__cause__, asyncpg.ReadOnlySQLTransactionError):
+def _leave_server(context: ExceptionContext) -> None:
+    """Closes all connections of the pool once their server has become a standby, or did not answer in time.
+
+    New ones find the primary. After a failover the old server's address may be silent: then each connection would have
+    to wait for its own time-out.
+    """
+    error = context.original_exception
+    if isinstance(error, TimeoutError):
+        context.invalidate_pool_on_disconnect = True  # of the connection itself, SQLAlchemy knows
+    elif isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
         context.is_disconnect = True
 
 
@@ -129,12 +156,18 @@ async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
 class Database:
     """A pool of connections. Opens nothing until it is used; survives restarts of the server."""
 
-    def __init__(self, url: str, pool_size: int = 10) -> None:
-        """`url` is that of DATABASE_URL; it may name several servers (`servers.py`)."""
+    def __init__(self, url: str, pool_size: int = 10, statement_seconds: float | None = None) -> None:
+        """`url` is that of DATABASE_URL; it may name several servers (`servers.py`).
+
+        A statement may take `statement_seconds`, which costs no round trip, or the time that the server allows.
+        """
         self._url = url
+        self._statement_seconds = statement_seconds
+        servers = Servers(url, statement_seconds)
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=Servers(url).connect,
+            async_creator=servers.connect,
+            connect_args=_UNNAMED if servers.keeps_nothing else {},
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
@@ -143,11 +176,14 @@ class Database:
             json_deserializer=from_json,
         )
         event.listen(self._engine.sync_engine, "checkout", _refuse_closed)
-        event.listen(self._engine.sync_engine, "handle_error", _leave_a_standby)
+        event.listen(self._engine.sync_engine, "handle_error", _leave_server)
         self._driver: asyncpg.Connection | None = None
         self._driver_lock = asyncio.Lock()
-        self.large_reads = asyncio.Semaphore(LARGE_READS)
-        """Whoever reads something large passes here first: the other connections of the pool are for the rest."""
+        self.large_reads = Bound("large reads", LARGE_READS, shares=False)
+        self._large_threads = Threads("large reads", LARGE_READS)
+        """As many as there are large reads, so each of them finds one free."""
+        self.long_work = Bound("long transactions", max(1, pool_size - 1), shares=False)
+        """Whatever may take long holds one: a connection of the pool is left for the rest."""
 
     def sibling(self, pool_size: int) -> Database:
         """The same database with a pool of its own, for another event loop."""
@@ -158,10 +194,15 @@ class Database:
         return self._engine
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction, committed at the end. Raises StoreUnavailable."""
+    async def begin(self, *, large: bool = False) -> AsyncIterator[AsyncConnection]:
+        """One transaction, committed at the end. Raises StoreUnavailable.
+
+        The statements of a `large` one may take STATEMENT_SECONDS each, whatever holds for the others.
+        """
         with _named_troubles():
             async with self._engine.begin() as connection:
+                if large and self._statement_seconds is not None:
+                    await connection.execute(_TIME_FOR_LARGE)
                 yield connection
 
     @asynccontextmanager
@@ -170,6 +211,18 @@ class Database:
         with _named_troubles():
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def execute(
+        self, statement: Executable, values: Mapping[str, Any] | None = None, *, large: bool = False
+    ) -> Sequence[Row[Any]]:
+        """Runs one statement, which commits by itself, and returns its rows. Raises StoreUnavailable.
+
+        A `large` one may take STATEMENT_SECONDS.
+        """
+        takes_long = large and self._statement_seconds is not None
+        async with self.begin(large=True) if takes_long else self.autocommit() as connection:
+            result = await connection.execute(statement, values)
+            return result.all() if result.returns_rows else ()
 
     @asynccontextmanager
     async def driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
@@ -214,10 +267,15 @@ class Database:
         pooled.detach()
         return connection
 
+    @asynccontextmanager
+    async def large_read(self, project: str | None) -> AsyncIterator[Threads]:
+        """A turn to read something large, and a thread to work on it, for which nobody waits within a transaction."""
+        with await self.large_reads.wait(project), await self.long_work.wait(project):
+            yield self._large_threads
+
     async def ping(self) -> None:
         """Raises StoreUnavailable if Postgres does not answer."""
-        async with self.autocommit() as connection:
-            await connection.execute(text("SELECT 1"))
+        await self.execute(text("SELECT 1"))
 
     async def close(self) -> None:
         if self._driver is not None:

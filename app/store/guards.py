@@ -1,37 +1,36 @@
-"""Conditions and values that several statements about responses share.
-
-Some of SQLAlchemy's expressions (2.0) are reference circles: `in_`, and the operands of `&` and `|`. Only the garbage
-collector frees them, and it runs seldom. So no request builds one: guards are cached.
-"""
+"""Conditions that several statements about responses share."""
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import func
-from sqlalchemy.sql import ColumnElement
-
-from app.protocol.status import TRANSITIONS
+from app.protocol.status import TRANSITIONS, Status
+from app.queue.message import FOREGROUND
 from app.store.tables import responses
 
 MAX_CLAIMS = 200
-"""How often a response can be begun. Orderly hand-overs count as well: it ends what no worker can end."""
+"""How often a response can be begun. Orderly hand-overs count as well, and yields do not: it ends what no worker can
+end."""
 
-
-@functools.cache
-def may(transition: str) -> ColumnElement[bool]:
-    """The guard of a transition: the row's status is one that it starts from."""
-    return responses.c.status.in_(_sources(transition))
+IS_QUEUED = responses.c.status == Status.QUEUED.value
+IS_IN_PROGRESS = responses.c.status == Status.IN_PROGRESS.value
+RELEASED: Mapping[str, Any] = MappingProxyType(
+    {
+        "worker": None,
+        "sent_at": None,
+        "sends": 0,
+        "yielded": False,
+        "foreground_place": responses.c.priority.in_(FOREGROUND),
+    }
+)
+"""What a release sets. It is sent at once; in the foreground ahead of what waits in Redis."""
 
 
 def sources(transition: str) -> str:
-    """The same statuses for a statement in SQL: `'queued', ...`."""
-    return ", ".join(f"'{status}'" for status in _sources(transition))
-
-
-def _sources(transition: str) -> list[str]:
-    return sorted(status.value for status in TRANSITIONS[transition].sources)
+    """The statuses that a transition starts from, for a statement in SQL: `'queued', ...`."""
+    return ", ".join(sorted(f"'{status.value}'" for status in TRANSITIONS[transition].sources))
 
 
 def has_crashed_out(crashes: Any, max_crashes: int) -> Any:
@@ -39,6 +38,11 @@ def has_crashed_out(crashes: Any, max_crashes: int) -> Any:
     return crashes >= max_crashes
 
 
-def sent_now() -> dict[str, Any]:
-    """The columns of a response whose message is sent now."""
-    return {"sent_at": func.now(), "sends": responses.c.sends + 1}
+def is_last_chance(crashes: Any, max_crashes: int) -> Any:
+    """Whether the next crash fails a response with so many crashes. For a number, or for a column in a statement."""
+    return has_crashed_out(crashes + 1, max_crashes)
+
+
+def is_suspect(crashes: Any, max_crashes: int) -> Any:
+    """Whether a response with so many crashes is a suspect. For a number, or for a column in a statement."""
+    return (crashes > 0) & is_last_chance(crashes, max_crashes)

@@ -104,8 +104,7 @@ async def rotate(db: Database, pause: float = 2 * REFRESH_SECONDS) -> int:
 
 async def _read_keys(db: Database) -> tuple[dict[int, bytes], int]:
     """Returns the keys by their numbers, and the number of the one that seals."""
-    async with db.autocommit() as connection:
-        rows = {row.name: row.value for row in await connection.execute(select(keys))}
+    rows = {row.name: row.value for row in await db.execute(select(keys))}
     found = {FIRST_KEY: rows[_SEAL] if _SEAL in rows else await get_key(db, _SEAL, KEY_BYTES)}
     for name, value in rows.items():
         head, _, number = name.rpartition("_")

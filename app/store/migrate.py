@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from asyncpg import InsufficientPrivilegeError
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
 
@@ -25,6 +28,10 @@ _LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; an
 
 class SchemaTooOld(Exception):
     """The database is of a version that nothing upgrades. The message is one line, for operators."""
+
+
+class NotTheOwner(Exception):
+    """The role of DATABASE_URL may not change the schema. The message is one line, for operators."""
 
 
 def head() -> str:
@@ -66,7 +73,7 @@ async def migrate(db: Database) -> None:
     """Runs the missing migrations in one transaction; concurrent callers wait for each other.
 
     Other transactions that hold the tables delay it. They are not delayed themselves by more than LOCK_SECONDS at a
-    time. Raises SchemaTooOld, and StoreUnavailable: StoreBusy if the tables were held for too long.
+    time. Raises SchemaTooOld, NotTheOwner, and StoreUnavailable: StoreBusy if the tables were held for too long.
     """
     patience = Patience()
     while True:
@@ -77,6 +84,10 @@ async def migrate(db: Database) -> None:
             log.info("the migration waits for other transactions, such as a backup: %s", error)
             await asyncio.sleep(LOCK_SECONDS)
             await patience.wait(error)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) == InsufficientPrivilegeError.sqlstate:
+                raise NotTheOwner("its role does not own the schema: give `migrate` the owner's DATABASE_URL") from None
+            raise
 
 
 async def revision(db: Database) -> str | None:
@@ -97,9 +108,14 @@ async def _supports(db: Database, found: str | None) -> bool:
     return oldest <= head()
 
 
-async def wait_for_schema(db: Database) -> None:
-    """Returns once Postgres answers and this code works with the schema. Logs once why it waits."""
-    wanted, logged = head(), False
+async def is_supported(db: Database) -> bool:
+    """Whether this code works with the schema. Raises StoreUnavailable."""
+    return await _supports(db, await revision(db))
+
+
+async def wait_for_schema(db: Database, tell: Callable[[str], None] | None = None) -> None:
+    """Returns once Postgres answers and this code works with the schema. Logs, and tells, what it waits for."""
+    wanted, logged = head(), ""
     while True:
         try:
             found = await revision(db)
@@ -107,10 +123,13 @@ async def wait_for_schema(db: Database) -> None:
                 return
             is_later = found is not None and found > wanted
             help_text = "this version is too old for it" if is_later else "run `longhaul migrate`"
-            reason = f"its schema is at {found}, not at {wanted}; {help_text}"
+            at = "it has no schema" if found is None else f"its schema is at {found}, not at {wanted}"
+            kind = reason = f"{at}; {help_text}"
         except StoreUnavailable as error:
-            reason = str(error)
-        if not logged:
-            log.info("waiting for Postgres: %s", reason)
-            logged = True
+            kind, reason = "away", str(error)
+        if kind != logged:  # one line for each, however the texts of an outage differ
+            log.warning("waiting for Postgres: %s", reason)
+            logged = kind
+            if tell is not None:
+                tell(f"it waits for Postgres: {reason}")
         await asyncio.sleep(PAUSE_SECONDS)

@@ -1,13 +1,19 @@
-"""A page of a list that is ordered by time and id."""
+"""A page of a list that is ordered by age."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Row, Select, literal, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.database import Database
+
+T = TypeVar("T")
+
+PAGE_BYTES = 4 * 1024 * 1024
+"""A page of items ends before it has more, as JSON, unless its first item alone has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,37 +25,46 @@ class Page:
     before: str | None = None
     descending: bool = False
 
+    @property
+    def is_backwards(self) -> bool:
+        """Whether the page ends at its cursor."""
+        return self.after is None and self.before is not None
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The rows of a page, in the list's order, and whether there are more in the page's direction."""
-
-    rows: list[Row[Any]]
-    has_more: bool
+    def fitting(self, sizes: Iterable[int]) -> int:
+        """How many entries the page has, if the ones next to its cursor have these sizes in bytes: one at least."""
+        count = total = 0
+        for size in sizes:
+            total += size
+            if count == self.limit or (count and total > PAGE_BYTES):
+                break
+            count += 1
+        return count
 
 
 async def read_page(
-    connection: AsyncConnection,
+    db: Database,
     statement: Select[Any],
     keys: tuple[Column[Any], Column[Any]],
     page: Page,
+    make: Callable[[Row[Any]], T],
     owned: Sequence[ColumnElement[bool]] = (),
-) -> Found | None:
-    """Returns a page of the statement's rows, or None if the cursor names none of those that are `owned`.
+) -> tuple[list[T], bool] | None:
+    """Returns what `make` makes of the rows of a page, and whether there are more in the page's direction.
 
-    `keys` are the columns of time and id. The cursor may be a row that is owned, but not in the list any more.
+    `keys` are the columns of age and id. None: the cursor names none of the rows that are `owned`. It may name one that
+    is owned, but not in the list any more.
     """
-    time, key = keys
+    age, key = keys
     cursor = page.before if page.after is None else page.after
-    backwards = page.after is None and page.before is not None
-    descending = page.descending != backwards
+    descending = page.descending != page.is_backwards
     if cursor is not None:
-        place = (await connection.execute(select(time, key).where(key == cursor, *owned))).one_or_none()
-        if place is None:
+        places = await db.execute(select(age, key).where(key == cursor, *owned))
+        if not places:
             return None
-        here, there = tuple_(time, key), tuple_(literal(place[0], time.type), literal(place[1], key.type))
+        there = tuple_(*(literal(value, column.type) for value, column in zip(places[0], keys, strict=True)))
+        here = tuple_(age, key)
         statement = statement.where(here < there if descending else here > there)
-    order = (time.desc(), key.desc()) if descending else (time, key)
-    found = list(await connection.execute(statement.where(*owned).order_by(*order).limit(page.limit + 1)))
-    rows = found[: page.limit]
-    return Found(rows[::-1] if backwards else rows, len(found) > page.limit)
+    order = (age.desc(), key.desc()) if descending else (age, key)
+    found = await db.execute(statement.where(*owned).order_by(*order).limit(page.limit + 1))
+    entries = [make(row) for row in found[: page.limit]]
+    return entries[::-1] if page.is_backwards else entries, len(found) > page.limit

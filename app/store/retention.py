@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Row, delete, select, text
 
+from app.heavy import beside_loop
 from app.protocol.events import frames
+from app.sizes import grouped
 from app.store.database import Database
 from app.store.rows import PAGE_BYTES
-from app.store.tables import responses
+from app.store.tables import LOG_BYTES, responses
 
 log = logging.getLogger("longhaul.store")
 
@@ -48,16 +51,45 @@ _INSERT_MERGED = text(
     VALUES (:id, :first, :last, :attempt, :final, '', :frames, true)
     """
 )
-_MARK_MERGED = text("UPDATE responses SET log = 'merged' WHERE id = ANY(CAST(:ids AS text[]))")
+_MARK_MERGED = text(
+    f"UPDATE responses SET log = 'merged', log_bytes = {LOG_BYTES} WHERE id = ANY(CAST(:ids AS text[]))"
+)
 _MARK_DELETED = text(
     """
-    UPDATE responses SET log = 'deleted' WHERE id IN (
+    UPDATE responses SET log = 'deleted', log_bytes = 0 WHERE id IN (
         SELECT id FROM responses WHERE log = 'merged' AND finished_at < :before
         ORDER BY finished_at LIMIT :limit FOR UPDATE SKIP LOCKED)
     RETURNING id
     """
 )
 _DELETE_CHUNKS = text("DELETE FROM chunks WHERE response_id = ANY(CAST(:ids AS text[]))")
+
+_KEEPING_DAYS = text("SELECT id, conversation_days FROM projects WHERE conversation_days IS NOT NULL ORDER BY id")
+# Two statements: once a conversation is locked, nobody adds an item, and the second one sees all that were added.
+_LOCK_OLD = text(
+    """
+    SELECT id FROM conversations WHERE project = :project AND changed_at < now() - make_interval(days => :days)
+    ORDER BY changed_at LIMIT :limit FOR UPDATE SKIP LOCKED
+    """
+)
+# What is kept gets the time of its last change, so that the next look passes it by.
+_DELETE_OLD = text(
+    """
+    WITH locked AS (
+        SELECT c.id, CASE WHEN EXISTS (
+            SELECT FROM responses r WHERE r.conversation_id = c.id AND r.finished_at IS NULL
+        ) THEN now() ELSE (
+            SELECT added_at FROM conversation_items i WHERE i.conversation_id = c.id ORDER BY position DESC LIMIT 1
+        ) END AS used_at
+        FROM conversations c WHERE c.id = ANY(CAST(:ids AS text[]))
+    ), kept AS (
+        UPDATE conversations c SET changed_at = l.used_at FROM locked l
+        WHERE c.id = l.id AND l.used_at >= now() - make_interval(days => :days)
+    )
+    DELETE FROM conversations c USING locked l
+    WHERE c.id = l.id AND coalesce(l.used_at < now() - make_interval(days => :days), true)
+    """
+)
 
 _RECORDS = {"usage": "minute", "audit_logs": "effective_at", "api_keys": "least(revoked_at, expires_at)"}
 """Tables of records, and when a row of each ended."""
@@ -89,27 +121,20 @@ async def merge_finished(db: Database, before: datetime, limit: int = 100) -> in
     async with db.begin() as connection:
         ids = list((await connection.execute(_MERGEABLE, {"before": before, "limit": limit})).scalars())
         sizes = {row.response_id: row.bytes for row in await connection.execute(_SIZES, {"ids": ids})}
-        for together in _groups(sizes):
+        for together in grouped(sizes, MERGED_BYTES):
             rows = (await connection.execute(_READ_CHUNKS, {"ids": together})).all()
-            logs = groupby(rows, attrgetter("response_id"))
-            if merged := [page for response_id, log in logs for page in _merged(response_id, list(log))]:
+            size = sum(sizes[response_id] for response_id in together)
+            if merged := await beside_loop(partial(_all_merged, rows), size):
                 await connection.execute(_DELETE_CHUNKS, {"ids": [page["id"] for page in merged]})
                 await connection.execute(_INSERT_MERGED, merged)
         await connection.execute(_MARK_MERGED, {"ids": ids})
     return len(ids)
 
 
-def _groups(sizes: Mapping[str, int]) -> list[list[str]]:
-    """The logs that are read together: MERGED_BYTES of them, or a larger one alone."""
-    groups: list[list[str]] = []
-    held = MERGED_BYTES
-    for response_id, size in sizes.items():
-        if held + size > MERGED_BYTES:
-            groups.append([])
-            held = 0
-        groups[-1].append(response_id)
-        held += size
-    return groups
+def _all_merged(rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    """The rows of several merged logs."""
+    logs = groupby(rows, attrgetter("response_id"))
+    return [page for response_id, log in logs for page in _merged(response_id, list(log))]
 
 
 def _merged(response_id: str, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
@@ -158,6 +183,24 @@ async def delete_events(db: Database, before: datetime, limit: int = 1000) -> in
         ids = list((await connection.execute(_MARK_DELETED, {"before": before, "limit": limit})).scalars())
         await connection.execute(_DELETE_CHUNKS, {"ids": ids})
     return len(ids)
+
+
+async def delete_conversations(db: Database, limit: int = 500) -> int:
+    """Deletes the conversations that have not changed for the time that their project keeps them; returns how many.
+
+    It passes by those of unfinished responses. A response that is inserted at that very moment finds its conversation
+    gone, as after a client's deletion.
+    """
+    deleted = 0
+    for row in await db.execute(_KEEPING_DAYS):
+        found = [""]
+        while found:
+            async with db.begin() as connection:
+                old = {"project": row.id, "days": row.conversation_days, "limit": limit}
+                found = list((await connection.execute(_LOCK_OLD, old)).scalars())
+                wanted = {"ids": found, "days": row.conversation_days}
+                deleted += (await connection.execute(_DELETE_OLD, wanted)).rowcount if found else 0
+    return deleted
 
 
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:

@@ -35,43 +35,6 @@ class Idempotency:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserving:
-    """What a response of a project with limits reserves, besides what the size of its request says."""
-
-    context_bytes: int
-    """Of what it continues."""
-    output_tokens: int | None
-    """None: it only counts tokens, and reserves none."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewResponse:
-    """An accepted request, about to be inserted as `queued`."""
-
-    id: str
-    project: str
-    model: str
-    queue: str
-    priority: int
-    request: Json
-    created_at: datetime
-    opening: Chunk
-    queue_seconds: float | None = None
-    """How long the response may wait for a worker; None: no limit."""
-    run_seconds: float | None = None
-    """How long the response may be in progress; None: no limit."""
-    idempotency: Idempotency | None = None
-    chain_length: int = 1
-    """Responses in its chain, itself included."""
-    context_bytes: int = 0
-    """Of the responses in its chain before it (context/size.py)."""
-    key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
-    reserving: Reserving | None = None
-    """None: its project has no limits."""
-
-
-@dataclass(frozen=True, slots=True)
 class ResponseRow:
     """One response, as Postgres has it."""
 
@@ -99,7 +62,7 @@ class ResponseRow:
     started_at: datetime | None
     finished_at: datetime | None
     log: str
-    """`live`, `merged` (one compressed row), or `deleted` by retention."""
+    """`live`, `merged` (one compressed row for each page), or `deleted` by retention."""
     fingerprint: bytes | None
     """Of the body of a request with an Idempotency-Key; None without a key."""
     context_bytes: int
@@ -110,6 +73,10 @@ class ResponseRow:
     """The tokens that its flow was charged when it was sent; None: it waits, or was sent without waiting."""
     sent_at: datetime | None
     """When its message was sent; None: it has none."""
+    foreground_place: bool
+    """Whether it takes one of the places that are kept for foreground responses."""
+    yields: int
+    """How often it has yielded."""
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 
@@ -183,7 +150,7 @@ class EndResult:
 
 @dataclass(frozen=True, slots=True)
 class LargeRow:
-    """In place of a row that is too large to be read at once: `responses.find` and `get` read it in its turn."""
+    """In place of a row that is too large to be read at once: `lookup.find` and `get` read it in its turn."""
 
     id: str
 
@@ -247,5 +214,7 @@ CHUNK_COLUMNS = (
     Column("tokens", "bytea", pack_tokens),
     Column("frames", "bytea"),
     Column("steps", "json", lambda steps: to_json(steps or None)),
+    Column("input_tokens", "int"),
+    Column("cached_tokens", "int"),
 )
 """The columns of a batch of `Chunk`s."""

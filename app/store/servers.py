@@ -6,29 +6,43 @@ too, but within one time limit: a host that is switched off answers nothing and 
 
 from __future__ import annotations
 
+import ssl
+
 import asyncpg
 
-from config.urls import split_hosts
+from config.urls import postgres_servers
 
 CONNECT_SECONDS = 5
-"""How long one server may take to let a connection in."""
+"""How long one server may take to let a connection in, unless DATABASE_URL has a connect_timeout."""
 STATEMENT_SECONDS = 60
+"""How long the driver waits for a statement before it cancels it."""
+STATEMENTS = 100
+"""Prepared statements that one connection keeps."""
+OLDEST_POSTGRES = (15,)
+"""The oldest version that its makers still mend, and that the tests were run with."""
 
 
 class Servers:
     """Connects to the first server that is not a standby; begins with the one that was it the last time."""
 
-    def __init__(self, url: str) -> None:
-        self._urls = _one_for_each_host(url)
+    def __init__(self, url: str, statement_seconds: float | None = None) -> None:
+        """`statement_seconds` is the `statement_timeout` of the connections; None: that of the server or the role.
+
+        A session that keeps nothing from one transaction to the next has none: the driver cancels its statements.
+        """
+        self._servers = postgres_servers(url)
+        self._statement_seconds = None if self._servers.keeps_nothing else statement_seconds
+        self._ssl = ssl.create_default_context() if self._servers.trusts_system else None
+        self.keeps_nothing = self._servers.keeps_nothing
         self._last = 0
         """The index of the server that was connected to last."""
 
     async def connect(self) -> asyncpg.Connection:
         """Raises what the last server said if none takes writes."""
-        count, first = len(self._urls), self._last
+        count, first = len(self._servers.urls), self._last
         for index in (*range(first, count), *range(first)):
             try:
-                connection = await _connect(self._urls[index])
+                connection = await self._connect(self._servers.urls[index])
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 refusal: Exception = error
             else:
@@ -36,17 +50,27 @@ class Servers:
                 return connection
         raise refusal
 
+    async def _connect(self, url: str) -> asyncpg.Connection:
+        """If the server does not answer in time, that is another trouble than a slow statement."""
+        try:
+            connection = await asyncpg.connect(
+                url,
+                ssl=self._ssl,
+                timeout=self._servers.connect_seconds or CONNECT_SECONDS,
+                command_timeout=STATEMENT_SECONDS,
+                target_session_attrs="read-write",
+                statement_cache_size=0 if self.keeps_nothing else STATEMENTS,
+            )
+            if self._statement_seconds is not None:  # PgBouncer refuses it among the parameters of the connection.
+                await connection.execute(f"SET statement_timeout = '{1000 * self._statement_seconds:.0f}ms'")
+        except TimeoutError as error:
+            raise ConnectionError("Postgres does not answer") from error
+        return connection
 
-async def _connect(url: str) -> asyncpg.Connection:
-    """If the server does not answer in time, that is another trouble than a slow statement."""
-    try:
-        return await asyncpg.connect(
-            url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS, target_session_attrs="read-write"
-        )
-    except TimeoutError as error:
-        raise ConnectionError("Postgres does not answer") from error
 
-
-def _one_for_each_host(url: str) -> list[str]:
-    before, hosts, after = split_hosts(url)
-    return [f"{before}{host}{after}" for host in hosts]
+async def version(url: str) -> tuple[int, ...]:
+    """The version of the server that takes writes."""
+    connection = await Servers(url).connect()
+    found = connection.get_server_version()
+    await connection.close()
+    return (found.major, found.micro)  # the driver says 15.0.18 of 15.18

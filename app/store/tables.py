@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
 
 from app.protocol.limits import TIERS, LimitKind
 from app.protocol.status import FINAL, Status
-from app.queue.message import Priority
+from app.queue.message import FOREGROUND, Priority
 from config.settings import MAX_LIMIT
 
 metadata = MetaData(
@@ -63,6 +63,9 @@ def _time(name: str, nullable: bool = True) -> Column[object]:
 
 DEFAULT_PROJECT = "default"
 """The project of callers without a key. The first migration makes it."""
+
+_IN_LINE = "(status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL)"
+"""Of responses that wait for their turn, here or with a message in Redis (queue/window.py)."""
 
 responses = Table(
     "responses",
@@ -98,11 +101,22 @@ responses = Table(
         ),
         nullable=False,
     ),
+    # What later requests answer in its input and output; NULL: nothing (protocol/answerable.py).
+    Column("call_ids", ARRAY(Text)),
+    Column("approvals", ARRAY(Text)),
+    Column(
+        "messages_bytes",
+        Integer,
+        Computed("coalesce(octet_length(CAST(messages AS text)), 0)", persisted=True),
+        nullable=False,
+    ),
+    # Of its log, since it has ended (LOG_BYTES); before, the log grows and nobody counts it.
+    Column("log_bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("crashes", Integer, nullable=False, server_default=text("0")),
     Column("worker", Text),
     Column("output", JSON(none_as_null=True)),
-    # What models are told of the hosted tools' calls in `output`; clients never see it (context.py).
+    # What models are told of the hosted tools' calls in `output`; clients never see it (context/contents.py).
     Column("tool_results", JSON(none_as_null=True)),
     # `input_messages` and `output_messages`, if the request asked for them.
     Column("messages", JSON(none_as_null=True)),
@@ -121,19 +135,24 @@ responses = Table(
     Column("cost", Integer, nullable=False),
     # The tokens that its flow was charged (dispatch.py); NULL: none, because it waits, or was sent without waiting.
     Column("charged", Integer),
-    # How long the response may run. Its first claim sets `run_deadline` from it.
+    # Whether it takes one of the places that are kept for foreground responses (new_rows.py, dispatch.py).
+    Column("foreground_place", BOOLEAN, nullable=False, server_default=text("false")),
+    # How often it has yielded, and whether it waits for its turn since (claims.py).
+    Column("yields", SmallInteger, nullable=False, server_default=text("0")),
+    Column("yielded", BOOLEAN, nullable=False, server_default=text("false")),
+    # How long the response may run. A claim sets `run_deadline` from it; a yield takes back what is left.
     Column("run_seconds", Float),
     _time("queue_deadline"),
     _time("run_deadline"),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
-    # Where the events are: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
+    # Where the events are: `live` chunks, `merged` into one compressed row a page, or `deleted` by retention.
     Column("log", Text, nullable=False, server_default=text("'live'")),
-    # Of the newest process that may have written to the row or its log (formats.py).
-    Column("format", SmallInteger, nullable=False),
+    # Of the newest process that may have written to the row or its log (layout.py).
+    Column("layout", SmallInteger, nullable=False),
     # The API key of its caller; NULL: no key was asked for.
     Column("key_id", Text),
-    # What the response has reserved of its project's limits, and when; NULL: the project had none (limits.py).
+    # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     _time("reserved_at"),
     Column("reserved_input", BigInteger),
     Column("reserved_output", BigInteger),
@@ -149,6 +168,7 @@ responses = Table(
     CheckConstraint("status <> 'queued' OR (started_at IS NULL AND attempt = 0)", name="queued_never_started"),
     CheckConstraint("status <> 'in_progress' OR (started_at IS NOT NULL AND attempt > 0)", name="in_progress_started"),
     CheckConstraint("worker IS NULL OR status = 'in_progress'", name="worker_while_in_progress"),
+    CheckConstraint("yields >= 0 AND yields <= attempt", name="yields_within_attempts"),
     CheckConstraint("crashes >= 0 AND crashes <= attempt", name="crashes_within_attempts"),
     CheckConstraint("log IN ('live', 'merged', 'deleted')", name="log_known"),
     CheckConstraint("log = 'live' OR finished_at IS NOT NULL", name="log_live_while_unfinished"),
@@ -181,20 +201,37 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Queued responses: those that wait here, by flow and arrival, and those whose message is in Redis.
+    # Responses in line: those that wait here, by flow and arrival, and those whose message is in Redis.
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
         "position",
-        postgresql_where=text("status = 'queued' AND sent_at IS NULL"),
+        postgresql_where=text(f"{_IN_LINE} AND sent_at IS NULL"),
     ),
     Index(
         "responses_sent_idx",
         "queue",
         "priority",
-        postgresql_where=text("status = 'queued' AND sent_at IS NOT NULL"),
+        postgresql_where=text(f"{_IN_LINE} AND sent_at IS NOT NULL"),
+    ),
+    # Of foreground responses, those that wait here, and those that have a place of their own, or a message for one.
+    Index(
+        "responses_foreground_waiting_idx",
+        "queue",
+        postgresql_where=text(f"{_IN_LINE} AND sent_at IS NULL AND priority IN ({', '.join(map(str, FOREGROUND))})"),
+    ),
+    Index(
+        "responses_foreground_place_idx",
+        "queue",
+        postgresql_where=text("foreground_place AND finished_at IS NULL"),
+    ),
+    # Unfinished responses in conversations: retention keeps those.
+    Index(
+        "responses_conversation_idx",
+        "conversation_id",
+        postgresql_where=text("conversation_id IS NOT NULL AND finished_at IS NULL"),
     ),
     Index("responses_worker_idx", "worker", postgresql_where=text("worker IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
@@ -216,10 +253,18 @@ chunks = Table(
     Column("frames", LargeBinary, nullable=False),
     # What the next attempt must know besides the events: ends of turns, results of calls (generation/history.py).
     Column("steps", JSON(none_as_null=True)),
+    # Of prompts, counted by the first chunk after the engine was given them; so a response that is cut has a usage.
+    Column("input_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("cached_tokens", Integer, nullable=False, server_default=text("0")),
     Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
     Index("chunks_final_idx", "response_id", unique=True, postgresql_where=text("final")),
 )
+
+CHUNK_BYTES = "octet_length(frames) + octet_length(tokens) + coalesce(octet_length(CAST(steps AS text)), 0)"
+"""What a chunk counts with in the bytes that its project stores."""
+LOG_BYTES = f"(SELECT coalesce(sum({CHUNK_BYTES}), 0) FROM chunks WHERE response_id = responses.id)"
+"""What ends a response, or changes the log of one that has ended, sets `log_bytes` to this."""
 
 conversations = Table(
     "conversations",
@@ -228,18 +273,34 @@ conversations = Table(
     _project(),
     Column("metadata", JSON, nullable=False),
     _time("created_at", nullable=False),
+    # But for items that were added later: adding one writes nothing here (retention.py).
+    Column("changed_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Index("conversations_project_idx", "project", "changed_at"),
 )
 
 conversation_items = Table(
     "conversation_items",
     metadata,
     Column("conversation_id", Text, ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    # That of the conversation, for the trigger that counts its bytes: in a cascade the conversation is gone before.
+    Column("project", Text, nullable=False),
     Column("id", Text, primary_key=True),
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("item", JSON, nullable=False),
     Column("tool_results", JSON(none_as_null=True)),
     # Of both.
     Column("bytes", Integer, nullable=False),
+    Column("added_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    # What later requests answer in the item; NULL: nothing.
+    Column("call_id", Text),
+    Column("approval", Text),
+    Index("conversation_items_call_idx", "conversation_id", "call_id", postgresql_where=text("call_id IS NOT NULL")),
+    Index(
+        "conversation_items_approval_idx",
+        "conversation_id",
+        "position",
+        postgresql_where=text("approval IS NOT NULL"),
+    ),
     Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
     Index("conversation_items_id_idx", "id"),
 )
@@ -254,15 +315,22 @@ workers = Table(
     Column("pid", Integer, nullable=False),
     _time("started_at", nullable=False),
     _time("lease_until", nullable=False),
-    # When the worker's advisory lock was first found missing; NULL while it holds the lock.
+    # When maintenance first found the lock missing, or the lease in its second half; NULL while neither is so.
     _time("absent_since"),
     # Tokens of prompt and output together, as the engine says.
     Column("context_length", Integer, nullable=False),
-    # The format that the worker knows (formats.py).
-    Column("format", SmallInteger, nullable=False),
+    # The layout that the worker knows (layout.py).
+    Column("layout", SmallInteger, nullable=False),
     # The most responses that it runs at once.
     Column("slots", Integer, nullable=False),
+    # How its model's prompts are written, which of vLLM's parsers read the answers (NULL: none), and the sampling of
+    # requests without parameters.
+    Column("format", Text, nullable=False),
+    Column("tool_parser", Text),
+    Column("reasoning_parser", Text),
+    Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
     CheckConstraint("context_length > 0 AND slots > 0", name="engine_has_room"),
+    CheckConstraint("format IN ('chat', 'harmony')", name="format_known"),
 )
 
 # One row for each queue that was dispatched from: its lock, and its virtual time (dispatch.py).
@@ -310,6 +378,14 @@ projects = Table(
     Column("top_tier", Text, nullable=False, server_default="priority"),
     # Its share of every queue, beside the other projects that wait there.
     Column("weight", Double, nullable=False, server_default=text("1")),
+    # What its ended responses and its conversations occupy, up to the notes in `stored_changes`.
+    Column("stored_bytes", BigInteger, nullable=False, server_default=text("0")),
+    # A conversation that has not changed for so long is deleted; NULL: none is.
+    Column("conversation_days", Integer),
+    # When maintenance begins to erase everything of the project, and when it had (tenants/erasure.py).
+    _time("erase_at"),
+    _time("erased_at"),
+    CheckConstraint("conversation_days BETWEEN 1 AND 3660", name="conversation_days_in_bounds"),
     CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
     CheckConstraint(f"top_tier IN ({_list(TIERS)})", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
@@ -373,11 +449,15 @@ audit_logs = Table(
     _project(nullable=True),
     Column("resource", Text, nullable=False),
     Column("details", JSON, nullable=False),
+    # Where the request came from, and its id; NULL: a command.
+    Column("address", Text),
+    Column("request_id", Text),
     Index("audit_logs_time_idx", "effective_at", "id"),
     Index("audit_logs_project_idx", "project", "effective_at", "id"),
 )
 
-# What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of` (limits.py).
+# What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of`
+# (tenants/limits.py).
 limits = Table(
     "limits",
     metadata,
@@ -411,6 +491,17 @@ settlements = Table(
     # Of the reserved ones; negative: more were used.
     Column("unused_tokens", BigInteger, nullable=False),
     Index("settlements_project_idx", "project"),
+)
+
+
+# Notes of triggers: what a statement added to the bytes that a project stores, or (negative) deleted. Whoever adds them
+# to `projects.stored_bytes` deletes them.
+stored_changes = Table(
+    "stored_changes",
+    metadata,
+    Column("project", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Index("stored_changes_project_idx", "project"),
 )
 
 

@@ -20,6 +20,10 @@ class Trouble(Enum):
     """Postgres cannot work for anybody now: repeat until it can."""
     BUSY = "busy"
     """Postgres works, and ended this statement: repeat it for a bounded time."""
+    TOO_LONG = "too long"
+    """Postgres works, and ended this statement because it took too long: as BUSY."""
+    NO_CONNECTION = "no connection"
+    """All connections of this process are in use, whether Postgres works or not: repeat until one is free."""
     BAD_DATA = "bad data"
     """Postgres refuses these values: repeating is useless. Only the item that holds them is affected."""
     BUG = "bug"
@@ -41,7 +45,7 @@ _BY_SQLSTATE = {
     "53100": Trouble.AWAY,  # the disk is full
     "53300": Trouble.AWAY,  # too many connections
     "55P03": Trouble.BUSY,  # a lock was not free in time
-    "57014": Trouble.BUSY,  # the statement was cancelled, or ran into `statement_timeout`
+    "57014": Trouble.TOO_LONG,  # the statement was cancelled, or ran into `statement_timeout`
     "57P": Trouble.AWAY,  # the server stops, starts, or has crashed
     "58": Trouble.AWAY,  # the server's disk or kernel reports an error
 }
@@ -57,7 +61,9 @@ def by_sqlstate(code: str) -> Trouble:
 
 def trouble_of(error: BaseException) -> Trouble | None:
     """None: the error does not come from Postgres, its driver or the pool of connections."""
-    if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+    if isinstance(error, PoolTimeout):
+        return Trouble.NO_CONNECTION
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
         return Trouble.AWAY
     for cause in _causes(error):
         if (trouble := _of_driver(cause)) is not None:
@@ -87,7 +93,7 @@ def _of_driver(error: BaseException) -> Trouble | None:
         case asyncpg.InterfaceError() | asyncpg.InternalClientError() | asyncpg.PostgresError():
             return Trouble.AWAY  # the connection was closed, and the driver has not noticed yet
         case TimeoutError():  # the driver waited for a statement; of a connect, `database.py` makes a ConnectionError
-            return Trouble.BUSY
+            return Trouble.TOO_LONG
         case OSError():
             return Trouble.AWAY
         case _:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-from app.budget import Budget, OverBudget
+from app.bounds import Bound, BoundReached, Holding
 from app.protocol.events.chunk import Chunk, LogSlice, join, size_of
 from app.store.database import StoreUnavailable
 from app.streaming.subscription import Subscription
@@ -22,13 +22,17 @@ ReadLog = Callable[[int], Awaitable[LogSlice]]
 """Reads a page of the log after an event number: `app.store.responses.logs.read_page` of one response."""
 
 
+HasNews = Callable[[int], Awaitable[bool]]
+"""Whether the log has more than the events up to a number, or the response has ended; cheaper than to read it."""
+
+
 class LogFollower:
     """One reader of one response. Chunks come in order, each once.
 
-    It looks into the log at first, after a gap in the received chunks, and `poll` seconds after the last chunk. A look
-    that fails because Postgres is away is repeated. `idle`: quiet seconds until a keepalive is due. It holds a page
-    of the log and what its caller may still be sending; what is larger than usual counts in `budget`, and is read
-    later while that is used up.
+    It looks into the log at first, after a gap in the received chunks, and `poll` seconds after the last chunk if it
+    `has_news` then: thousands of quiet readers share that question. A look that fails because Postgres is away is
+    repeated. `idle`: quiet seconds until a keepalive is due. It holds a page of the log until its caller asks for more
+    than that; what is larger than usual counts in `holding`, and is read later while there is no room.
     """
 
     def __init__(
@@ -39,9 +43,11 @@ class LogFollower:
         *,
         poll: float = 2.0,
         idle: float = 15.0,
-        budget: Budget | None = None,
+        holding: Holding | None = None,
+        has_news: HasNews | None = None,
     ) -> None:
         self._read_log = read_log
+        self._has_news = has_news
         self._subscription = subscription
         self._position = after
         self._poll = self._pause = poll
@@ -51,8 +57,7 @@ class LogFollower:
         self._next_look = self._quiet_since + poll
         self._must_read = True
         self._ended = False
-        self._lease = (budget or Budget(sys.maxsize, READER_BYTES)).lease()
-        self._sending = 0
+        self._holding = holding or Bound("pages", sys.maxsize).take(None, 0)
         self._left_over = 0
         """Bytes that the last look found and could not hold: until there is room, they are not read again."""
 
@@ -82,11 +87,12 @@ class LogFollower:
                     self._advance(received)
                     del received
                 elif not self._must_read:
+                    self._holding.release()  # The caller asks for more, so it has sent everything.
                     if self._is_keepalive_due():
                         yield None
                     await self._wait()
         finally:
-            self._lease.release()
+            self._holding.release()
 
     def _advance(self, chunk: Chunk) -> None:
         self._position = chunk.last
@@ -98,26 +104,21 @@ class LogFollower:
         self._must_read = False
         self._subscription.clear_missed()
         try:
-            self._lease.hold(self._sending + self._left_over)
+            self._holding.resize(self._left_over)
             found = await self._read_log(self._position)
-            self._hold(size_of(found.chunks))
+            self._left_over = size_of(found.chunks)
+            self._holding.resize(self._left_over)
+            self._left_over = 0
         except StoreUnavailable:
             return ()
-        except OverBudget:
-            # Readers that keep what they have sent while they wait for room could wait for each other for ever.
-            self._sending = 0
-            self._lease.release()
+        except BoundReached:
+            # Readers that keep something while they wait for room could wait for each other for ever.
+            self._holding.release()
             return ()
         finally:
             self._next_look = self._now() + self._pause
         self._ended, self._must_read = found.ended, found.has_more
         return found.chunks
-
-    def _hold(self, size: int) -> None:
-        """Counts what was found beside what its caller may still be sending. Raises OverBudget."""
-        self._left_over = size
-        self._lease.hold(self._sending + size)
-        self._sending, self._left_over = size, 0
 
     def _next_received(self) -> Chunk | None:
         """Returns what was received, joined to one chunk. None: nothing, or a gap, which sets `_must_read`."""
@@ -143,5 +144,15 @@ class LogFollower:
         until = min(self._next_look, self._quiet_since + self._idle)
         await self._subscription.wait(max(0.0, until - self._now()))
         if not self._subscription.has_received and self._now() >= self._next_look:
-            self._must_read = True
+            self._must_read = await self._should_look()
+            self._next_look = self._now() + self._pause
             self._pause = min(self._pause * POLL_GROWTH, self._poll * MAX_POLL_GROWTH)
+
+    async def _should_look(self) -> bool:
+        """Whether a quiet reader has to read the log; not while Postgres is away."""
+        if self._has_news is None:
+            return True
+        try:
+            return await self._has_news(self._position)
+        except StoreUnavailable:
+            return False

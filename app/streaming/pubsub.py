@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 
-import redis.asyncio
 from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
-from app.queue.redis_client import CONNECT_SECONDS, make_client, try_twice
+from app.queue.redis_client import CONNECT_SECONDS, make_client, run_script, try_twice
 from app.streaming.message import ForgedMessage, Messages
 from app.streaming.subscription import Subscription
 
@@ -31,8 +30,15 @@ _DOORBELL = "doorbell."
 """Doorbells are channels, too, whose messages hold nothing. No response's id begins like this."""
 RECONNECT_SECONDS = 0.5
 
+SILENT_SECONDS = 5.0
+"""Without a message for so long, Redis is asked whether it is still there; after as long again, it is not."""
+
 KEY_SECONDS = 1.0
 """The pause between two attempts to read the key, while Postgres is away."""
+
+MAX_PUBLISHED = 128
+"""Chunks of one script: Redis sends nothing to a subscriber before its end, and cuts off one with 32 MB waiting."""
+_PUBLISH = "for i, channel in ipairs(KEYS) do redis.call('PUBLISH', channel, ARGV[i]) end"
 
 GetKey = Callable[[], Awaitable[bytes]]
 """Returns the key that signs messages: `app.store.keys.SharedKey`. May raise; then it is called again later."""
@@ -63,9 +69,7 @@ class PubSub:
         self._messages: Messages | None = None
         self._next_key_at = 0.0
         self._client = make_client(url)
-        self._receiving_client = redis.asyncio.from_url(
-            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, health_check_interval=0, protocol=2
-        )
+        self._receiving_client = make_client(url, reply_seconds=None)
         self._pubsub: RedisPubSub | None = None
         self._channels: dict[str, _Channel] = {}
         self._unconfirmed: dict[str, deque[asyncio.Event]] = {}
@@ -73,11 +77,10 @@ class PubSub:
         self._changes = Batcher(self._change_channels)
         self._lock = asyncio.Lock()
         self._broken = asyncio.Event()
+        self._received = 0
         self._task: asyncio.Task[None] | None = None
         self._can_publish = True
         self.connected = False
-        self.reader_count = 0
-        """Readers of all responses together."""
         self.forged_count = 0
         """Messages that were ignored because no process of this deployment made them."""
 
@@ -103,24 +106,26 @@ class PubSub:
         except Exception as error:
             raise PubSubUnavailable(type(error).__name__) from error
 
-    async def publish(self, chunks: Iterable[Chunk]) -> None:
-        """Publishes committed chunks in one round trip. If Redis is away, that is logged; readers poll Postgres."""
+    async def publish(self, chunks: Sequence[Chunk]) -> None:
+        """Publishes committed chunks, up to MAX_PUBLISHED in a round trip.
+
+        Never raises. If it cannot, that is logged, and readers poll Postgres.
+        """
         try:
             messages = await self._load_messages()
-            made = [(CHANNEL + chunk.response_id, messages.pack(chunk)) for chunk in chunks]
-            await try_twice(lambda: self._publish(made))
+            for start in range(0, len(chunks), MAX_PUBLISHED):
+                await self._publish(messages, chunks[start : start + MAX_PUBLISHED])
         except Exception as error:
             if self._can_publish:
-                log.warning("Redis is away (%s); readers poll Postgres", type(error).__name__)
+                log.warning("events are not published (%s); readers poll Postgres", type(error).__name__)
             self._can_publish = False
         else:
             self._can_publish = True
 
-    async def _publish(self, made: Sequence[tuple[str, bytes]]) -> None:
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for channel, message in made:
-                pipeline.publish(channel, message)
-            await pipeline.execute()
+    async def _publish(self, messages: Messages, chunks: Sequence[Chunk]) -> None:
+        channels = [CHANNEL + chunk.response_id for chunk in chunks]
+        packed = [messages.pack(chunk) for chunk in chunks]
+        await try_twice(lambda: run_script(self._client, _PUBLISH, channels, *packed))
 
     async def _load_messages(self) -> Messages:
         if self._messages is None:
@@ -136,18 +141,14 @@ class PubSub:
             self._next_key_at = now + KEY_SECONDS
 
     async def ring(self, doorbell: str) -> None:
-        """Wakes whoever listens to the doorbell, in every process. Raises PubSubUnavailable."""
+        """Wakes whoever listens to the doorbell, in every process. Never raises, as `publish`."""
         await self.publish([Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")])
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
         """Subscribes one reader to one response, at once; the confirmation comes later. Works without Redis, too."""
         async with self._subscribed(CHANNEL + response_id) as subscription:
-            self.reader_count += 1
-            try:
-                yield subscription
-            finally:
-                self.reader_count -= 1
+            yield subscription
 
     @contextlib.asynccontextmanager
     async def listen(self, doorbell: str) -> AsyncIterator[Subscription]:
@@ -221,19 +222,36 @@ class PubSub:
 
     async def _receive_until_broken(self, pubsub: RedisPubSub) -> None:
         receiving = asyncio.create_task(self._receive_all(pubsub))
+        silent = asyncio.create_task(self._ask_when_silent(pubsub))
         broken = asyncio.create_task(self._broken.wait())
+        tasks = [receiving, silent, broken]
         try:
-            await asyncio.wait([receiving, broken], return_when=asyncio.FIRST_COMPLETED)
-            if receiving.done():
-                receiving.result()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks[:2]:
+                if task.done():
+                    task.result()
             raise PubSubUnavailable("a command failed")
         finally:
-            await end_tasks(receiving, broken)
+            await end_tasks(*tasks)
+
+    async def _ask_when_silent(self, pubsub: RedisPubSub) -> None:
+        """Raises PubSubUnavailable once Redis does not even answer a ping: a failover may close no connection."""
+        asked_at = -1
+        while True:
+            before = self._received
+            await asyncio.sleep(SILENT_SECONDS)
+            if self._received > before:
+                continue
+            if asked_at == before:
+                raise PubSubUnavailable("no answer to a ping")
+            asked_at = before
+            await pubsub.ping()
 
     async def _receive_all(self, pubsub: RedisPubSub) -> None:
         while True:
             message = await pubsub.get_message(timeout=None)
-            if message is not None:
+            self._received += 1
+            if message is not None and message["type"] != "pong":
                 await self._try_to_load_messages()
                 self._dispatch(message["type"], message["channel"].decode(errors="replace"), message["data"])
 

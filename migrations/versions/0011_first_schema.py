@@ -2,9 +2,10 @@
 
 Databases of versions before have the revisions 0001 to 0010, which nothing upgrades (app/store/migrate.py).
 
-One trigger: it settles. It notes that a response left the queue, and what an ended response used. So every ending
-settles, whoever makes it: a worker, a cancel, maintenance, a process of another version. The notes are plain inserts.
-They lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
+Triggers note what happens, whoever makes it happen: a worker, a cancel, maintenance, a process of another version. One
+settles: a response left the queue, or ended and used so much. The others note what a project's stored bytes gained or
+lost. The notes are plain inserts. They lock nothing that others wait for; app/store/tenants/limits.py and
+app/store/tenants/usage.py add them up.
 
 The view `oldest_revision` names the oldest revision whose processes still work with the schema. A later migration that
 takes something away replaces it.
@@ -31,8 +32,13 @@ CREATE TABLE projects (
     archived_at TIMESTAMPTZ,
     top_tier TEXT DEFAULT 'priority' NOT NULL,
     weight DOUBLE PRECISION DEFAULT 1 NOT NULL,
+    stored_bytes BIGINT DEFAULT 0 NOT NULL,
+    conversation_days INTEGER,
+    erase_at TIMESTAMPTZ,
+    erased_at TIMESTAMPTZ,
     CONSTRAINT projects_pkey PRIMARY KEY (id),
     CONSTRAINT projects_weight_in_bounds CHECK (weight BETWEEN 0.001 AND 1000),
+    CONSTRAINT projects_conversation_days_in_bounds CHECK (conversation_days BETWEEN 1 AND 3660),
     CONSTRAINT projects_top_tier_known CHECK (top_tier IN ('flex', 'default', 'priority')),
     CONSTRAINT projects_default_stays CHECK (archived_at IS NULL OR id <> 'default'),
     CONSTRAINT projects_allow_or_deny CHECK (models IS NULL OR denied_models = '{}')
@@ -87,6 +93,8 @@ CREATE TABLE audit_logs (
     project TEXT,
     resource TEXT NOT NULL,
     details JSON NOT NULL,
+    address TEXT,
+    request_id TEXT,
     CONSTRAINT audit_logs_pkey PRIMARY KEY (id),
     CONSTRAINT audit_logs_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
 );
@@ -104,8 +112,8 @@ CREATE TABLE limits (
     as_of TIMESTAMPTZ NOT NULL,
     CONSTRAINT limits_pkey PRIMARY KEY (project, model, kind),
     CONSTRAINT limits_kind_known
-        CHECK (kind IN ('requests_per_minute', 'tokens_per_minute', 'tokens_per_day',
-            'queued_responses', 'queued_bytes', 'unfinished_responses')),
+        CHECK (kind IN ('requests_per_minute', 'reads_per_minute', 'tokens_per_minute', 'tokens_per_day',
+            'queued_responses', 'queued_bytes', 'unfinished_responses', 'stored_bytes')),
     CONSTRAINT limits_value_in_bounds CHECK (value BETWEEN 1 AND 9007199254740990),
     CONSTRAINT limits_used_not_negative CHECK (used >= 0),
     CONSTRAINT limits_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
@@ -124,6 +132,12 @@ CREATE TABLE settlements (
     CONSTRAINT settlements_pkey PRIMARY KEY (id)
 );
 CREATE INDEX settlements_project_idx ON settlements (project);
+
+CREATE TABLE stored_changes (
+    project TEXT NOT NULL,
+    bytes BIGINT NOT NULL
+);
+CREATE INDEX stored_changes_project_idx ON stored_changes (project);
 
 CREATE TABLE usage_entries (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -173,6 +187,10 @@ CREATE TABLE responses (
     output_bytes INTEGER GENERATED ALWAYS AS (
         coalesce(octet_length(CAST(output AS text)), 0) + coalesce(octet_length(CAST(tool_results AS text)), 0)
     ) STORED NOT NULL,
+    call_ids TEXT[],
+    approvals TEXT[],
+    messages_bytes INTEGER GENERATED ALWAYS AS (coalesce(octet_length(CAST(messages AS text)), 0)) STORED NOT NULL,
+    log_bytes BIGINT DEFAULT 0 NOT NULL,
     attempt INTEGER DEFAULT 0 NOT NULL,
     crashes INTEGER DEFAULT 0 NOT NULL,
     worker TEXT,
@@ -190,13 +208,16 @@ CREATE TABLE responses (
     sends INTEGER DEFAULT 0 NOT NULL,
     cost INTEGER NOT NULL,
     charged INTEGER,
+    foreground_place BOOLEAN DEFAULT false NOT NULL,
+    yields SMALLINT DEFAULT 0 NOT NULL,
+    yielded BOOLEAN DEFAULT false NOT NULL,
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
     idempotency_key TEXT,
     fingerprint BYTEA,
     log TEXT DEFAULT 'live' NOT NULL,
-    format SMALLINT NOT NULL,
+    layout SMALLINT NOT NULL,
     key_id TEXT,
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
@@ -218,6 +239,7 @@ CREATE TABLE responses (
     CONSTRAINT responses_in_progress_started
         CHECK (status <> 'in_progress' OR (started_at IS NOT NULL AND attempt > 0)),
     CONSTRAINT responses_worker_while_in_progress CHECK (worker IS NULL OR status = 'in_progress'),
+    CONSTRAINT responses_yields_within_attempts CHECK (yields >= 0 AND yields <= attempt),
     CONSTRAINT responses_crashes_within_attempts CHECK (crashes >= 0 AND crashes <= attempt),
     CONSTRAINT responses_log_known CHECK (log IN ('live', 'merged', 'deleted')),
     CONSTRAINT responses_log_live_while_unfinished CHECK (log = 'live' OR finished_at IS NOT NULL),
@@ -230,6 +252,12 @@ CREATE TABLE responses (
 );
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE INDEX responses_conversation_idx ON responses (conversation_id)
+    WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_foreground_place_idx ON responses (queue) WHERE foreground_place AND finished_at IS NULL;
+CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
+    WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
+    AND priority IN (1, 3, 8);
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
 CREATE INDEX responses_queue_deadline_idx ON responses (queue_deadline)
@@ -237,11 +265,12 @@ CREATE INDEX responses_queue_deadline_idx ON responses (queue_deadline)
 CREATE INDEX responses_released_idx ON responses (position) WHERE status = 'in_progress' AND worker IS NULL;
 CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
     WHERE status = 'in_progress' AND run_deadline IS NOT NULL;
-CREATE INDEX responses_sent_idx ON responses (queue, priority) WHERE status = 'queued' AND sent_at IS NOT NULL;
+CREATE INDEX responses_sent_idx ON responses (queue, priority)
+    WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NOT NULL;
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
 CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position)
-    WHERE status = 'queued' AND sent_at IS NULL;
+    WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 CREATE INDEX responses_worker_idx ON responses (worker) WHERE worker IS NOT NULL;
 
 CREATE TABLE chunks (
@@ -253,6 +282,8 @@ CREATE TABLE chunks (
     tokens BYTEA NOT NULL,
     frames BYTEA NOT NULL,
     steps JSON,
+    input_tokens INTEGER DEFAULT 0 NOT NULL,
+    cached_tokens INTEGER DEFAULT 0 NOT NULL,
     compressed BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT chunks_pkey PRIMARY KEY (response_id, first),
     CONSTRAINT chunks_numbers_in_order CHECK (first >= 0 AND last >= first),
@@ -265,21 +296,31 @@ CREATE TABLE conversations (
     project TEXT NOT NULL,
     metadata JSON NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
+    changed_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     CONSTRAINT conversations_pkey PRIMARY KEY (id),
     CONSTRAINT conversations_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
 );
 
+CREATE INDEX conversations_project_idx ON conversations (project, changed_at);
+
 CREATE TABLE conversation_items (
     conversation_id TEXT NOT NULL,
+    project TEXT NOT NULL,
     id TEXT NOT NULL,
     position BIGINT GENERATED ALWAYS AS IDENTITY,
     item JSON NOT NULL,
     tool_results JSON,
     bytes INTEGER NOT NULL,
+    added_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    call_id TEXT,
+    approval TEXT,
     CONSTRAINT conversation_items_pkey PRIMARY KEY (conversation_id, id),
     CONSTRAINT conversation_items_conversation_id_fkey
         FOREIGN KEY (conversation_id) REFERENCES conversations (id) ON DELETE CASCADE
 );
+CREATE INDEX conversation_items_approval_idx ON conversation_items (conversation_id, position)
+    WHERE approval IS NOT NULL;
+CREATE INDEX conversation_items_call_idx ON conversation_items (conversation_id, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX conversation_items_id_idx ON conversation_items (id);
 CREATE UNIQUE INDEX conversation_items_position_idx ON conversation_items (conversation_id, position);
 
@@ -293,9 +334,14 @@ CREATE TABLE workers (
     lease_until TIMESTAMPTZ NOT NULL,
     absent_since TIMESTAMPTZ,
     context_length INTEGER NOT NULL,
-    format SMALLINT NOT NULL,
+    layout SMALLINT NOT NULL,
     slots INTEGER NOT NULL,
+    format TEXT NOT NULL,
+    tool_parser TEXT,
+    reasoning_parser TEXT,
+    default_sampling JSON DEFAULT '{}' NOT NULL,
     CONSTRAINT workers_pkey PRIMARY KEY (id),
+    CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots > 0)
 );
 
@@ -321,40 +367,39 @@ CREATE TABLE keys (
 );
 """
 
-# Tokens of a response that ran and ended without a usage are counted in its log, four bytes each. Priority 0 is the
+# Tokens of a response that ran and ended without a usage are counted in its log (those of its output have four bytes
+# each), for its limits and for the ledger: a client that leaves before the end evades neither. Priority 0 is the
 # server's own work: counting tokens, which uses none.
 _SETTLE = """
     CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql AS $$
     DECLARE
         has_ended boolean := NEW.finished_at IS NOT NULL;
         input bigint := coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0);
+        cached bigint := coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0);
         output bigint := coalesce(CAST(NEW.usage->>'output_tokens' AS bigint), 0);
         unused bigint := 0;
     BEGIN
+        IF has_ended AND NEW.usage IS NULL AND OLD.status <> 'queued' THEN
+            SELECT coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0),
+                coalesce(sum(octet_length(tokens)), 0) / 4 INTO input, cached, output
+            FROM chunks WHERE response_id = NEW.id;
+        END IF;
         IF NEW.reserved_at IS NOT NULL THEN
-            IF has_ended AND OLD.status = 'queued' THEN
-                unused := NEW.reserved_input + NEW.reserved_output;
-            ELSIF has_ended AND NEW.priority = 0 THEN
-                unused := 0;
-            ELSIF has_ended AND NEW.usage IS NOT NULL THEN
+            IF has_ended AND (OLD.status = 'queued' OR NEW.priority > 0) THEN
                 unused := NEW.reserved_input + NEW.reserved_output - input - output;
-            ELSIF has_ended THEN
-                unused := NEW.reserved_output - (
-                    SELECT coalesce(sum(octet_length(tokens)), 0) / 4 FROM chunks WHERE response_id = NEW.id);
             END IF;
             INSERT INTO settlements
                 (project, model, reserved_at, at, left_queue, ended, bytes, unused_tokens)
             VALUES (NEW.project, NEW.model, NEW.reserved_at, clock_timestamp(), OLD.status = 'queued', has_ended,
                 NEW.reserved_bytes, unused);
         END IF;
-        IF has_ended AND NEW.usage IS NOT NULL AND NEW.priority > 0 THEN
+        IF has_ended AND (NEW.usage IS NOT NULL OR OLD.status <> 'queued') AND NEW.priority > 0 THEN
             INSERT INTO usage_entries
                 (project, key_id, model, tier, at, input_tokens, cached_tokens, output_tokens, reasoning_tokens)
             VALUES (NEW.project, NEW.key_id, NEW.model,
                 CASE WHEN NEW.priority IN (1, 2) THEN 'priority' WHEN NEW.priority >= 8 THEN 'flex'
                     ELSE 'default' END,
-                clock_timestamp(), input,
-                coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0), output,
+                clock_timestamp(), input, cached, output,
                 coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
         END IF;
         RETURN NULL;
@@ -363,19 +408,85 @@ _SETTLE = """
 _TRIGGER = """
     CREATE TRIGGER responses_settle AFTER UPDATE OF status ON responses FOR EACH ROW
     WHEN (OLD.finished_at IS NULL AND (NEW.finished_at IS NOT NULL AND
-            (NEW.usage IS NOT NULL OR NEW.reserved_at IS NOT NULL)
+            (NEW.usage IS NOT NULL OR NEW.reserved_at IS NOT NULL OR OLD.status <> 'queued')
         OR OLD.status = 'queued' AND NEW.status <> 'queued' AND NEW.reserved_at IS NOT NULL))
     EXECUTE FUNCTION settle_response()
 """
 
+# Once it has ended, a response counts with all that it occupies. Until then its request is reserved where there is a
+# limit, and its log grows: a trigger on chunks would make each flush dearer.
+_RESPONSE_BYTES = "{0}.request_bytes + {0}.output_bytes + {0}.messages_bytes + {0}.log_bytes"
+_NEW, _OLD = _RESPONSE_BYTES.format("NEW"), _RESPONSE_BYTES.format("OLD")
+_METADATA_BYTES = "octet_length(CAST({}.metadata AS text))"
+_STORED = (
+    f"""
+    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes)
+        VALUES (NEW.project, {_NEW} - CASE WHEN OLD.finished_at IS NULL THEN 0 ELSE {_OLD} END);
+        RETURN NULL;
+    END $$
+    """,
+    # The condition costs other updates nothing; those of a final row are merges, and the end of a log.
+    f"""
+    CREATE TRIGGER responses_stored AFTER UPDATE ON responses FOR EACH ROW
+    WHEN (NEW.finished_at IS NOT NULL AND (OLD.finished_at IS NULL OR {_NEW} <> {_OLD}))
+    EXECUTE FUNCTION note_stored_response()
+    """,
+    f"""
+    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes)
+        SELECT project, -sum({_RESPONSE_BYTES.format("gone")}) FROM gone WHERE finished_at IS NOT NULL GROUP BY project;
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER responses_deleted AFTER DELETE ON responses REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION note_deleted_responses()
+    """,
+    """
+    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes)
+        SELECT project, CASE TG_OP WHEN 'INSERT' THEN sum(bytes) ELSE -sum(bytes) END FROM changed GROUP BY project;
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER conversation_items_added AFTER INSERT ON conversation_items REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION note_stored_items()
+    """,
+    """
+    CREATE TRIGGER conversation_items_deleted AFTER DELETE ON conversation_items REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION note_stored_items()
+    """,
+    f"""
+    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF TG_OP <> 'INSERT' THEN
+            INSERT INTO stored_changes (project, bytes) VALUES (OLD.project, -{_METADATA_BYTES.format("OLD")});
+        END IF;
+        IF TG_OP <> 'DELETE' THEN
+            INSERT INTO stored_changes (project, bytes) VALUES (NEW.project, {_METADATA_BYTES.format("NEW")});
+        END IF;
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER conversations_stored AFTER INSERT OR DELETE OR UPDATE OF metadata ON conversations
+    FOR EACH ROW EXECUTE FUNCTION note_stored_metadata()
+    """,
+)
+
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, usage_entries,
-    usage, limits, audit_logs, api_keys, service_accounts, projects
+    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
+    usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
 """
 
 
 def upgrade() -> None:
-    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER):
+    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_STORED):
         op.execute(statement)
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     op.execute("CREATE VIEW oldest_revision AS SELECT CAST('0011' AS text) AS revision")
@@ -384,4 +495,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision")
     op.execute(f"DROP TABLE {_TABLES}")
-    op.execute("DROP FUNCTION settle_response()")
+    functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
+    for function in (*functions, "note_stored_metadata"):
+        op.execute(f"DROP FUNCTION {function}()")

@@ -8,7 +8,7 @@ import sys
 
 from tests.attacks.attack import Attack, judge
 from tests.attacks.catalog import ATTACKS
-from tests.attacks.run import HEADER, MODELS, Arena, arena, attack, line
+from tests.attacks.run import HEADER, MODELS, Arena, arena, attack, line, line_alone
 
 
 def _arguments() -> argparse.Namespace:
@@ -16,12 +16,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="run this attack only; may be repeated")
     parser.add_argument("--list", action="store_true", help="list the attacks and end")
     parser.add_argument("--small", action="store_true", help="the short form, whose latencies are not judged")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run each attack so many times")
     parser.add_argument("--model", choices=MODELS, default="scripted", help="demo and vision: on vLLM")
     return parser.parse_args()
 
 
 async def _all(arena: Arena, attacks: list[Attack], *, small: bool, any_model: bool) -> int:
     """Runs the attacks and prints a line for each. Returns how many are harmful."""
+    await arena.look_alone()
+    say(line_alone(arena.alone))
     say(HEADER)
     harmful = 0
     for each in attacks:
@@ -43,9 +46,10 @@ def main() -> int:
     if unknown:
         say(f"no such attack: {', '.join(sorted(unknown))} (--list shows all)")
         return 2
-    attacks = [each for each in ATTACKS if not chosen.only or each.name in chosen.only]
+    chosen_once = [each for each in ATTACKS if not chosen.only or each.name in chosen.only]
+    attacks = [each for each in chosen_once for _ in range(chosen.repeat)]
     if chosen.list:
-        for each in attacks:
+        for each in chosen_once:
             say(f"{each.name:30} {each.point}")
         return 0
     any_model = chosen.model != "scripted"

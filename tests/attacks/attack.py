@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Set
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from statistics import quantiles
 
-from tests.attacks.memory import KEPT_BYTES, MIB, TYPICAL, Demand
+from tests.attacks.memory import KEPT_BYTES, MIB, TYPICAL, WALL_BYTES, Demand, is_kept
 from tests.attacks.target import Target
 
 LATENCY_SECONDS = 1.0
+FIRST_TOKEN = "first-token"
+"""The kind of requests whose time is that until a stream's first token."""
 ROUNDS = 3
 """How often an attack is repeated while memory stays behind: a leak grows each time, a high-water mark does not."""
 
@@ -37,7 +39,9 @@ class Attack:
     limits: Mapping[str, int] | None = None
     """The attack runs in a project of its own with these limits; None: in the attacker's, which has none."""
     latency: float = LATENCY_SECONDS
-    """The longest that the bystander's p99 may be, on a quiet machine."""
+    """The longest that the bystander's p99 may be, on a quiet machine, or twice what it is alone, if that is more."""
+    first_token: float | None = None
+    """How much later than alone the first token of the bystander's streams may come, as a p99; None: not judged."""
     seconds: float = 60.0
     """The attack is cut off after this time, which is no failure: it has done what it could."""
 
@@ -49,6 +53,8 @@ class Ask:
     started: float
     seconds: float
     status: str
+    kind: str = "post"
+    """What it asked for: `Bystander` has the kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,13 @@ class Memory:
 
     peak: int = 0
     kept: tuple[int, ...] = ()
+    least: int = KEPT_BYTES
+    """What is little, whatever the peak was."""
 
     @property
     def keeps(self) -> bool:
         """Whether each round left behind more than an allocator does, which keeps pieces of a large peak."""
-        return bool(self.kept) and min(self.kept) > max(KEPT_BYTES, self.peak // 8)
+        return bool(self.kept) and all(is_kept(kept, self.peak, self.least) for kept in self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +78,12 @@ class Observed:
 
     answers: Counter[str]
     asks: tuple[Ask, ...]
+    alone: Mapping[str, float] = field(default_factory=dict)
+    """The p99 of the bystander's requests of each kind while nobody attacked."""
     api: Memory = Memory()
     worker: Memory = Memory()
+    other: Memory = Memory()
+    """Of the one other process that grew most."""
     api_seconds: float = 0.0
     """CPU time of the API, the bystander's requests included."""
     leftovers: tuple[str, ...] = ()
@@ -79,11 +91,20 @@ class Observed:
 
     @property
     def p50(self) -> float:
-        return _percentile(self.asks, 50)
+        return _percentile([ask.seconds for ask in self.asks], 50)
 
     @property
-    def p99(self) -> float:
-        return _percentile(self.asks, 99)
+    def slowest(self) -> tuple[str, float]:
+        """The kind of requests with the longest p99, and that."""
+        return max(p99s(self.asks).items(), key=lambda each: each[1], default=("none", 0.0))
+
+
+def p99s(asks: Iterable[Ask]) -> dict[str, float]:
+    """The p99 of the requests of each kind."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for ask in asks:
+        times[ask.kind].append(ask.seconds)
+    return {kind: _percentile(each, 99) for kind, each in times.items()}
 
 
 def judge(attack: Attack, observed: Observed, *, full: bool, any_model: bool = False) -> list[str]:
@@ -97,9 +118,11 @@ def judge(attack: Attack, observed: Observed, *, full: bool, any_model: bool = F
             if any_model
             else judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off)
         ),
-        *judge_bystander(observed, attack.latency if full else None),
+        *judge_bystander(observed),
+        *(judge_latency(attack, observed) if full else ()),
         *judge_memory("API", observed.api, attack.demand.api_bytes()),
         *judge_memory("worker", observed.worker, attack.demand.worker_bytes()),
+        *judge_memory("other process", observed.other, WALL_BYTES),
         *observed.leftovers,
     ]
 
@@ -112,14 +135,24 @@ def judge_answers(attack: Attack, answers: Counter[str], *, full: bool, was_cut_
     return found + [f"never answered {answer!r}" for answer in missing]
 
 
-def judge_bystander(observed: Observed, latency: float | None) -> list[str]:
-    """`latency` is the longest that the p99 may be; None: it is not judged."""
-    bad = Counter(ask.status for ask in observed.asks if ask.status != "completed")
-    found = [f"the bystander got {status} {count} times" for status, count in bad.items()]
+def judge_bystander(observed: Observed) -> list[str]:
+    bad = Counter((ask.kind, ask.status) for ask in observed.asks if ask.status != "completed")
+    found = [f"the bystander's {kind} got {status} {count} times" for (kind, status), count in bad.items()]
     if not observed.asks:
         found.append("the bystander got no answer")
-    if latency is not None and observed.p99 > latency:
-        found.append(f"the bystander's p99 is {observed.p99:.1f} s")
+    return found
+
+
+def judge_latency(attack: Attack, observed: Observed) -> list[str]:
+    """What took the bystander too long."""
+    found = []
+    for kind, seconds in p99s(observed.asks).items():
+        alone = observed.alone.get(kind, 0.0)
+        bound = max(attack.latency, 2 * alone)
+        if kind == FIRST_TOKEN and attack.first_token is not None:
+            bound = min(bound, alone + attack.first_token)
+        if seconds > bound:
+            found.append(f"the bystander's p99 of {kind} is {seconds:.1f} s (bound: {bound:.1f})")
     return found
 
 
@@ -133,6 +166,5 @@ def judge_memory(name: str, memory: Memory, bound: int) -> list[str]:
     return found
 
 
-def _percentile(asks: tuple[Ask, ...], percent: int) -> float:
-    times = [ask.seconds for ask in asks]
+def _percentile(times: list[float], percent: int) -> float:
     return quantiles(times, n=100, method="inclusive")[percent - 1] if len(times) > 1 else sum(times)

@@ -1,25 +1,38 @@
-"""Somebody who only asks for four tokens, all the while, in a process of its own. Its answers are what is judged."""
+"""Somebody who does all the while what users do, in a process of its own. Its answers are what is judged."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import httpx
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, WebSocketException
 
-from tests.attacks.attack import Ask
+from tests.attacks.attack import FIRST_TOKEN, Ask
 from tests.support.waiting import until
 
 TIMEOUT_SECONDS = 150.0
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.4
+"""Between two requests of one kind."""
+ALONE_ASKS = 20
+"""Requests of each kind by which it is known how long they take while nobody attacks."""
+ITEM_BYTES = 80_000
+"""Of a conversation's item: more than what a process takes without counting it."""
+CONVERSATION_ITEMS = 100
 _SECRET = "BYSTANDER_KEY"
 """The environment variable with the API key."""
+_FINAL = ("response.completed", "response.incomplete", "response.failed", "error")
+_DONE = "completed"
 
 
 class Bystander:
@@ -29,16 +42,29 @@ class Bystander:
         argv = [sys.executable, "-m", "tests.attacks.bystander", url, model]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, _SECRET: secret})
         self._asks: list[Ask] = []
+        self._last: dict[str, float] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     async def asks_since(self, started: float) -> tuple[Ask, ...]:
-        """The requests that ended after `started`, once one that begins now has been answered."""
+        """The requests that ended after `started`, once one of each kind that begins now has been answered."""
         now = time.monotonic()
         await until(
-            lambda: any(ask.started > now for ask in self._asks[-3:]), TIMEOUT_SECONDS, "the bystander's answer"
+            lambda: all(self._last.get(kind, 0.0) > now for kind in KINDS), TIMEOUT_SECONDS, "the bystander's answers"
         )
         return tuple(ask for ask in list(self._asks) if ask.started + ask.seconds >= started)
+
+    async def asks_alone(self) -> tuple[Ask, ...]:
+        """ALONE_ASKS requests of each kind, after the first ones, which are slow. Call it while nobody attacks."""
+        await self.asks_since(time.monotonic())
+        began = time.monotonic()
+
+        def are_enough() -> bool:
+            since = [ask.kind for ask in list(self._asks) if ask.started > began]
+            return all(since.count(kind) >= ALONE_ASKS for kind in KINDS)
+
+        await until(are_enough, TIMEOUT_SECONDS, "the bystander's answers while it is alone")
+        return await self.asks_since(began)
 
     def close(self) -> None:
         self._process.terminate()
@@ -50,8 +76,9 @@ class Bystander:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            started, seconds, status = line.split(maxsplit=2)
-            self._asks.append(Ask(float(started), float(seconds), status.strip()))
+            kind, started, seconds, status = line.split(maxsplit=3)
+            self._asks.append(Ask(float(started), float(seconds), status.strip(), kind))
+            self._last[kind] = float(started)
 
 
 @contextlib.contextmanager
@@ -63,27 +90,150 @@ def standing_by(url: str, model: str, secret: str) -> Iterator[Bystander]:
         bystander.close()
 
 
-async def _ask(client: httpx.AsyncClient, model: str) -> str:
-    body = {"model": model, "input": "Are you there?", "max_output_tokens": 4}
-    try:
-        answer = await client.post("/v1/responses", json=body)
-    except httpx.HTTPError as error:
-        return type(error).__name__
-    if answer.status_code != 200:
+# -- in the bystander's process --------------------------------------------------------------------------------------
+
+
+class User:
+    """One user. Each kind of request is a method that returns how it ended: `completed`, or what came instead."""
+
+    def __init__(self, url: str, model: str, headers: dict[str, str]) -> None:
+        self._url, self._model, self._headers = url, model, headers
+        self._http = httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, verify=False, headers=headers)
+        self._numbers = itertools.count(int(time.time()))
+        self._response = self._conversation = ""
+        self._items = 0
+        self.first_token = 0.0
+        """When the last stream brought its first token (monotonic seconds)."""
+
+    async def post(self) -> str:
+        return await self._create()
+
+    async def read(self) -> str:
+        """Reads a response of its own."""
+        if not self._response:
+            return await self._create()
+        return _ending(await self._http.get(f"/v1/responses/{self._response}"))
+
+    async def stream(self) -> str:
+        self.first_token = 0.0
+        last: dict[str, Any] = {}
+        body = self._body(stream=True)
+        async with self._http.stream("POST", "/v1/responses", json=body) as answer:
+            if answer.status_code != httpx.codes.OK:
+                return str(answer.status_code)
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    last = json.loads(line.removeprefix("data: "))
+                    if last["type"].endswith(".delta") and not self.first_token:
+                        self.first_token = time.monotonic()
+        return _last(last)
+
+    async def schema(self) -> str:
+        """An answer in a form that nobody has asked for yet."""
+        schema = {
+            "type": "object",
+            "properties": {f"field_{next(self._numbers)}": {"type": "string"}},
+            "additionalProperties": False,
+        }
+        form = {"type": "json_schema", "name": "form", "schema": schema}
+        return await self._create(text={"format": form})
+
+    async def tool(self) -> str:
+        """A plain function tool that nobody has had yet."""
+        parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        tool = {"type": "function", "name": f"weather_{next(self._numbers)}", "parameters": parameters}
+        return await self._create(tools=[tool], tool_choice="required")
+
+    async def count(self) -> str:
+        body = {"model": self._model, "input": "How long is this?"}
+        return _ending(await self._http.post("/v1/responses/input_tokens", json=body))
+
+    async def item(self) -> str:
+        """Adds to a conversation, and to a new one now and then."""
+        if self._items % CONVERSATION_ITEMS == 0:
+            made = await self._http.post("/v1/conversations", json={})
+            if made.status_code != httpx.codes.OK:
+                return str(made.status_code)
+            self._conversation = made.json()["id"]
+        self._items += 1
+        body = {"items": [{"role": "user", "content": "i" * ITEM_BYTES}]}
+        return _ending(await self._http.post(f"/v1/conversations/{self._conversation}/items", json=body))
+
+    async def websocket(self) -> str:
+        """One turn on a new connection."""
+        url = f"{self._url.replace('http', 'ws', 1)}/v1/responses"
+        async with (
+            asyncio.timeout(TIMEOUT_SECONDS),
+            connect(url, proxy=None, additional_headers=self._headers, max_size=None) as opened,
+        ):
+            await opened.send(json.dumps({"type": "response.create", **self._body()}))
+            while (event := json.loads(await opened.recv()))["type"] not in _FINAL:
+                pass
+        return _last(event)
+
+    async def _create(self, **fields: Any) -> str:
+        answer = await self._http.post("/v1/responses", json=self._body(**fields))
+        if answer.status_code == httpx.codes.OK:
+            self._response = answer.json()["id"]
+        return _ending(answer)
+
+    def _body(self, **fields: Any) -> dict[str, Any]:
+        return {"model": self._model, "input": "Are you there?", "max_output_tokens": 4, **fields}
+
+
+_DOES: dict[str, Callable[[User], Awaitable[str]]] = {
+    "post": User.post,
+    "read": User.read,
+    "stream": User.stream,
+    "schema": User.schema,
+    "tool": User.tool,
+    "count": User.count,
+    "item": User.item,
+    "websocket": User.websocket,
+}
+KINDS = (*_DOES, FIRST_TOKEN)
+
+
+def _ending(answer: httpx.Response) -> str:
+    """How a request ended that creates, reads or counts."""
+    if answer.status_code != httpx.codes.OK:
         return str(answer.status_code)
-    status = answer.json()["status"]
-    return "completed" if status in ("completed", "incomplete") else str(status)
+    status = answer.json().get("status", _DONE)
+    return _DONE if status == "incomplete" else str(status)
 
 
-async def _keep_asking(url: str, model: str) -> None:
-    headers = {"authorization": f"Bearer {os.environ[_SECRET]}"}
-    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, verify=False, headers=headers) as client:
-        while True:
-            started = time.monotonic()
-            status = await _ask(client, model)
-            print(started, time.monotonic() - started, status, flush=True)  # noqa: T201 - read by Bystander
-            await asyncio.sleep(PAUSE_SECONDS)
+def _last(event: dict[str, Any]) -> str:
+    """How a stream ended whose last event this is."""
+    if event.get("type") in ("response.completed", "response.incomplete"):
+        return _DONE
+    return str(event.get("status") or event.get("type") or "no event")
+
+
+async def _keep_asking(user: User, kind: str) -> None:
+    while True:
+        started = time.monotonic()
+        try:
+            status = await _DOES[kind](user)
+        except InvalidStatus as refused:
+            status = str(refused.response.status_code)
+        except (httpx.HTTPError, WebSocketException, OSError) as error:
+            status = type(error).__name__
+        _note(kind, started, time.monotonic(), status)
+        if kind == "stream":
+            _note(FIRST_TOKEN, started, user.first_token or time.monotonic(), status)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _note(kind: str, started: float, ended: float, status: str) -> None:
+    print(kind, started, ended - started, status, flush=True)  # noqa: T201 - read by Bystander
+
+
+async def _main(url: str, model: str) -> None:
+    user = User(url, model, {"authorization": f"Bearer {os.environ[_SECRET]}"})
+    async with asyncio.TaskGroup() as tasks:
+        for kind in _DOES:
+            tasks.create_task(_keep_asking(user, kind))
 
 
 if __name__ == "__main__":
-    asyncio.run(_keep_asking(*sys.argv[1:]))
+    asyncio.run(_main(*sys.argv[1:]))

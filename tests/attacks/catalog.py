@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attacks import bodies, connections, operators, prompts, storms, tenants
+from tests.attacks import backlogs, bodies, connections, grammars, operators, prompts, storms, tenants, walls
 from tests.attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -11,5 +11,8 @@ ATTACKS: tuple[Attack, ...] = (
     *prompts.ATTACKS,
     *storms.ATTACKS,
     *tenants.ATTACKS,
+    *walls.ATTACKS,
+    *grammars.ATTACKS,
+    *backlogs.ATTACKS,
     *operators.ATTACKS,
 )

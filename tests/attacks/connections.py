@@ -257,7 +257,7 @@ ATTACKS = (
             200,
             4,
             {"408"},
-            full_only={"503"},
+            full_only={"429"},
             demand=Demand(connections=200, large=True),
         )
         for name, run in (("half-sent-bodies", half_sent_bodies), ("half-sent-chunks", half_sent_chunks))

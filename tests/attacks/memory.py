@@ -23,6 +23,17 @@ SMALL_PROMPT_BYTES = 10**6
 
 KEPT_BYTES = 16 * MIB
 """What may stay behind an attack each time: the allocator and the interpreter keep some for themselves."""
+WALL_BYTES = 400 * MIB
+"""What a process may grow by, whatever one tenant does to another."""
+
+
+OTHER_KEPT_BYTES = 64 * MIB
+"""The same of processes other than API and worker: a session of Postgres is new now and then, and has its caches."""
+
+
+def is_kept(left: int, peak: int, least: int = KEPT_BYTES) -> bool:
+    """Whether what is left of a peak is more than an allocator keeps, which keeps pieces of a large one."""
+    return left > max(least, peak // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +46,13 @@ class Demand:
     """Whether its bodies, its answers or its prompts are larger than 256 KiB."""
     contexts: bool = False
     """Whether its responses continue more than 256 KiB."""
+    is_walled: bool = False
+    """Whether WALL_BYTES is all that a process may grow by."""
 
     def api_bytes(self) -> int:
         """What the API may grow by."""
+        if self.is_walled:
+            return WALL_BYTES
         settings = Settings()
         held = self.connections * CONNECTION_BYTES + self.readers * READER_BYTES + KEPT_BYTES
         if self.large:
@@ -46,16 +61,19 @@ class Demand:
 
     def worker_bytes(self) -> int:
         """What a worker may grow by."""
+        if self.is_walled:
+            return WALL_BYTES
         settings = Settings()
         held, prompts = KEPT_BYTES, SMALL_PROMPTS * SMALL_PROMPT_BYTES
         if self.large:
             prompts += settings.max_body_bytes
             held += self.connections * settings.max_body_bytes
         if self.contexts:
-            held += CONTEXT_FACTOR * settings.worker_context_bytes
+            held += CONTEXT_FACTOR * settings.max_context_bytes
         return held + prompts * PROMPT_FACTOR
 
 
 TYPICAL = Demand()
 LARGE = Demand(large=True)
 CONTEXTS = Demand(large=True, contexts=True)
+WALLED = Demand(is_walled=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from app.access.administration import Administration
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.store.database import Database
 from app.store.keys import pubsub_key
+from app.store.responses import endings
 from app.streaming.pubsub import PubSub
 from tests.support.tenants import Tenant, administration, tenant
 
@@ -19,14 +21,14 @@ MIB = 2**20
 UNTRUSTED: Mapping[str, int] = MappingProxyType(
     {
         "requests_per_minute": 60,
+        "reads_per_minute": 600,
         "tokens_per_minute": 200_000,
         "queued_bytes": 64 * MIB,
         "unfinished_responses": 64,
+        "stored_bytes": 1024 * MIB,
     }
 )
 """What docs/tenants.md recommends for a project that nobody trusts."""
-PLENTY: Mapping[str, int] = MappingProxyType({kind.value: 10**12 for kind in LimitKind})
-"""Limits that never refuse: the bystander reserves as an attacker with limits does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,16 @@ class Projects:
         finally:
             await db.close()
 
+    async def cancel(self, created: Sequence[Mapping[str, Any]]) -> None:
+        """Cancels responses as an operator: their attacker may have used up its requests. Refusals have no id."""
+        async with self.database() as db:
+            await endings.cancel_all(db, [each["id"] for each in created if "id" in each], None)
+
 
 async def make_projects(database_url: str, redis_url: str) -> Projects:
     async with administration_of(database_url, redis_url) as admin:
         attacker = await tenant(admin, "attacker")
-        bystander = await with_limits(admin, "bystander", PLENTY)
+        bystander = await tenant(admin, "bystander")
     return Projects(database_url, redis_url, attacker, bystander)
 
 

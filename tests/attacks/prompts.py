@@ -183,7 +183,7 @@ async def found_tools(target: Target, count: int) -> None:
 
 
 async def large_outputs_in_parallel(target: Target, count: int) -> None:
-    """Responses that would write without end, in the background; deleted at the end."""
+    """Responses that would write without end, in the background; cancelled at the end."""
     fields = {"max_output_tokens": 2**31 - 1, "ignore_eos": True, "background": True, "input": "/repeat 300000 x"}
     created = []
 
@@ -191,8 +191,7 @@ async def large_outputs_in_parallel(target: Target, count: int) -> None:
         created.append(await target.create(**fields))
 
     await target.repeat(count, start)
-    running = [each["id"] for each in created if "id" in each]
-    await target.repeat(len(running), lambda number: target.send("DELETE", f"/v1/responses/{running[number]}"))
+    await target.projects.cancel(created)
 
 
 async def store_false_flood(target: Target, count: int) -> None:
@@ -268,7 +267,7 @@ ATTACKS = (
         1100,
         5,
         {"200"},
-        full_only={"400 items", "400 conversation"},
+        full_only={"400 items"},
     ),
     Attack(
         "thousands-of-tools",

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from tests.attacks.attack import ROUNDS, Attack, Memory, Observed
+from tests.attacks.attack import ROUNDS, Attack, Memory, Observed, p99s
 from tests.attacks.bystander import Bystander, standing_by
 from tests.attacks.memory import MIB
 from tests.attacks.projects import Projects, make_projects
-from tests.attacks.server import Server
+from tests.attacks.server import LEAST, Server
 from tests.attacks.target import Ended, Target
 from tests.support.installations import SCRIPTED, VISION, VISION_MODEL, running
 from tests.support.longhaul import Longhaul
@@ -36,6 +36,11 @@ class Arena:
     server: Server
     bystander: Bystander
     projects: Projects
+    alone: dict[str, float] = field(default_factory=dict)
+    """The p99 of each kind of the bystander's requests while nobody attacks, once `look_alone` has run."""
+
+    async def look_alone(self) -> None:
+        self.alone.update(p99s(await self.bystander.asks_alone()))
 
     @contextlib.asynccontextmanager
     async def target(self, attack: Attack) -> AsyncIterator[Target]:
@@ -69,22 +74,20 @@ async def attack(arena: Arena, attack: Attack, count: int) -> Observed:
     """
     observed = await _round(arena, attack, count)
     rounds = [observed]
-    while len(rounds) < ROUNDS and (rounds[-1].api.keeps or rounds[-1].worker.keeps):
+    while len(rounds) < ROUNDS and any(each.keeps for each in (rounds[-1].api, rounds[-1].worker, rounds[-1].other)):
         rounds.append(await _round(arena, attack, count))
-    return Observed(
-        answers=observed.answers,
-        asks=observed.asks,
+    return replace(
+        observed,
         api=_of_all([each.api for each in rounds]),
         worker=_of_all([each.worker for each in rounds]),
-        api_seconds=observed.api_seconds,
+        other=_of_all([each.other for each in rounds]),
         leftovers=tuple(left for each in rounds for left in each.leftovers),
-        was_cut_off=observed.was_cut_off,
     )
 
 
 def _of_all(rounds: Sequence[Memory]) -> Memory:
     """The first round has the peak: a later one begins with what an earlier one left."""
-    return Memory(rounds[0].peak, tuple(kept for each in rounds for kept in each.kept))
+    return replace(rounds[0], kept=tuple(kept for each in rounds for kept in each.kept))
 
 
 async def _round(arena: Arena, attack: Attack, count: int) -> Observed:
@@ -97,9 +100,17 @@ async def _round(arena: Arena, attack: Attack, count: int) -> Observed:
         api_seconds += arena.server.cpu_seconds("api")
         asks = await arena.bystander.asks_since(started)
     leftovers = await arena.server.leftovers()
-    kept = await arena.server.kept(peaks)
-    api, worker = (Memory(peaks.growth(role), (kept[role],)) for role in ("api", "worker"))
-    return Observed(target.seen, asks, api, worker, api_seconds, leftovers, was_cut_off)
+    growth, kept = peaks.growth(), await arena.server.kept(peaks)
+    memory = {role: Memory(growth[role], (kept[role],), LEAST[role]) for role in growth}
+    return Observed(
+        target.seen,
+        asks,
+        arena.alone,
+        **memory,
+        api_seconds=api_seconds,
+        leftovers=leftovers,
+        was_cut_off=was_cut_off,
+    )
 
 
 async def _run(attack: Attack, target: Target, count: int) -> bool:
@@ -145,16 +156,23 @@ async def side_by_side(arena: Arena, attacks: Sequence[Attack]) -> tuple[dict[st
 def line(attack: Attack, observed: Observed, problems: list[str]) -> str:
     """One row of the table."""
     answers = ", ".join(f"{count} x {answer}" for answer, count in observed.answers.most_common())
-    times = f"{1000 * observed.p50:6.0f} {1000 * observed.p99:6.0f} {observed.api_seconds:6.1f}"
+    kind, slowest = observed.slowest
+    times = f"{1000 * observed.p50:6.0f} {1000 * slowest:6.0f} {kind:11} {observed.api_seconds:6.1f}"
     memory = " ".join(
         f"{each.peak // MIB:5} {'/'.join(str(kept // MIB) for kept in each.kept):>9}"
-        for each in (observed.api, observed.worker)
+        for each in (observed.api, observed.worker, observed.other)
     )
     return f"{attack.name:30} {answers:80} {times} {memory}  {'; '.join(problems) or 'ok'}"
 
 
+def line_alone(alone: Mapping[str, float]) -> str:
+    """What the bystander's requests take while nobody attacks."""
+    return "alone, p99 in ms: " + ", ".join(f"{kind} {1000 * seconds:.0f}" for kind, seconds in alone.items())
+
+
 HEADER = (
-    f"{'attack':30} {'answers':80} {'p50 ms':>6} {'p99 ms':>6} {'API s':>6}"
-    f" {'API':>5} {'kept':>9} {'worker':>5} {'kept':>8}"
-    "  verdict (memory in MiB: the peak, and what each round kept; API s: its CPU time)"
+    f"{'attack':30} {'answers':80} {'p50 ms':>6} {'p99 ms':>6} {'of':11} {'API s':>6}"
+    f" {'API':>5} {'kept':>9} {'worker':>5} {'kept':>8} {'other':>5} {'kept':>9}"
+    "  verdict (p99: of the slowest kind of requests; memory in MiB: the peak, and what each round kept; API s: its CPU"
+    " time)"
 )

@@ -59,10 +59,7 @@ async def slow_listers(target: Target, count: int) -> None:
 async def slow_streams(target: Target, count: int) -> None:
     """Responses that write while their own clients do not read."""
     fields = {"model": target.model, "input": "/repeat 3000 word ", "instructions": _CONTROL * 350_000, "stream": True}
-    body = json.dumps(fields).encode()
-    await _stuck(
-        target, target.head("POST /v1/responses HTTP/1.1", f"Content-Length: {len(body)}") + b"\r\n" + body, count
-    )
+    await _stuck(target, target.post("/v1/responses", fields), count)
 
 
 async def resume_storm(target: Target, count: int) -> None:
@@ -125,8 +122,7 @@ async def key_flood(target: Target, count: int) -> None:
 
 async def leaving_clients(target: Target, count: int) -> None:
     """Clients that ask for a long answer and leave at once."""
-    body = json.dumps({"model": target.model, "input": "/hang 1", "stream": True}).encode()
-    request = target.head("POST /v1/responses HTTP/1.1", f"Content-Length: {len(body)}") + b"\r\n" + body
+    request = target.post("/v1/responses", {"model": target.model, "input": "/hang 1", "stream": True})
 
     async def leave(number: int) -> None:
         async with target.connection() as (reader, writer):
@@ -202,15 +198,27 @@ async def slow_websockets(target: Target, count: int) -> None:
         "instructions": _CONTROL * 90_000,
     }
 
-    async with contextlib.AsyncExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            with contextlib.suppress(Ended):
-                opened = await stack.enter_async_context(target.websocket(slow=True))
-                ports.append(int(opened.local_address[1]))
-                for number in range(4):
-                    await opened.send(json.dumps({**body, "stream_id": f"s{number}"}))
+    ports: list[int] = []
+    over = asyncio.Event()
+
+    async def one(begun: asyncio.Event) -> None:
+        try:
+            async with target.websocket(slow=True) as socket:
+                ports.append(int(socket.local_address[1]))
+                begun.set()
+                for number in range(4):  # The server may stop to read before the last one.
+                    await socket.send(json.dumps({**body, "stream_id": f"s{number}"}))
+                await over.wait()
+        except Ended:
+            begun.set()
+
+    async with asyncio.TaskGroup() as group:
+        for begun in (events := [asyncio.Event() for _ in range(count)]):
+            group.create_task(one(begun))
+        for begun in events:
+            await begun.wait()
         await target.cut_off(*ports)
+        over.set()
 
 
 async def ping_flood(target: Target, count: int) -> None:
@@ -288,6 +296,7 @@ ATTACKS = (
         500,
         20,
         {"opened"},
+        full_only={"429"},
         demand=Demand(connections=500),
     ),
     Attack(

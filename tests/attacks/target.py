@@ -99,10 +99,16 @@ class Target:
             return {}
         body = _object(answer.content)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            first, (_, failure, end) = _FIRST_ID.search(answer.content), answer.content.rpartition(_FAILURE)
-            body = _object(end)["response"] if failure else {"id": first[1].decode()} if first else {}
+            first, (_, failure, end) = self.first_id(answer.content), answer.content.rpartition(_FAILURE)
+            body = _object(end)["response"] if failure else {"id": first} if first else {}
         self.seen[_name(answer.status_code, body)] += 1
         return body
+
+    @staticmethod
+    def first_id(stream: bytes) -> str:
+        """The id of the response whose stream begins so; empty if there is none."""
+        found = _FIRST_ID.search(stream)
+        return found[1].decode() if found else ""
 
     async def create(self, **fields: Any) -> Json:
         """`POST /v1/responses`, with 4 tokens of output unless `fields` says more. None leaves a field out."""
@@ -217,6 +223,11 @@ class Target:
         own = [f"{name}: {value}" for name, value in self._headers.items()]
         lines = [line, f"Host: {self.host}:{self.port}", *own, "Content-Type: application/json", *headers]
         return "".join(f"{each}\r\n" for each in lines).encode("latin-1")
+
+    def post(self, path: str, body: Json) -> bytes:
+        """A whole request, for a connection."""
+        data = json.dumps(body).encode()
+        return self.head(f"POST {path} HTTP/1.1", f"Content-Length: {len(data)}") + b"\r\n" + data
 
     # -- WebSockets ----------------------------------------------------------------------------------------------
 

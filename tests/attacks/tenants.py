@@ -188,12 +188,7 @@ async def endless_responses(target: Target, count: int) -> None:
         created.append(await target.create(**_ENDLESS))
 
     await target.repeat(count, start)
-    await _delete(target, created)
-
-
-async def _delete(target: Target, created: list[Json]) -> None:
-    ids = [each["id"] for each in created if "id" in each]
-    await target.repeat(len(ids), lambda number: target.send("DELETE", f"/v1/responses/{ids[number]}"), parallel=32)
+    await target.projects.cancel(created)
 
 
 async def many_projects(target: Target, count: int) -> None:
@@ -227,7 +222,7 @@ async def long_queue(target: Target, count: int) -> None:
         await target.repeat(count, start, parallel=64)
         await _one_of_another(target)
     finally:
-        await _delete(target, created)
+        await target.projects.cancel(created)
 
 
 async def _one_of_another(target: Target) -> None:

@@ -35,7 +35,7 @@ def test_an_attack_gets_the_answers_that_it_should(outcome: Outcome, attack: Att
 
 
 def test_the_bystander_is_served_beside_all_attacks(outcome: Outcome) -> None:
-    assert judge_bystander(outcome.together, None) == []
+    assert judge_bystander(outcome.together) == []
 
 
 def test_the_attacks_leave_nothing_behind(outcome: Outcome) -> None:

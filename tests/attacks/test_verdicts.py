@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from config.settings import load_settings
-from tests.attacks.attack import Ask, Attack, Memory, Observed, judge, judge_memory
+from tests.attacks.attack import FIRST_TOKEN, Ask, Attack, Memory, Observed, judge, judge_memory
 from tests.attacks.catalog import ATTACKS
 from tests.attacks.memory import (
     CONNECTION_BYTES,
@@ -22,6 +22,7 @@ from tests.attacks.memory import (
     PROMPT_FACTOR,
     READER_BYTES,
     TYPICAL,
+    WALL_BYTES,
 )
 from tests.attacks.projects import UNTRUSTED
 from tests.attacks.target import Target
@@ -72,8 +73,27 @@ def test_with_another_model_any_other_answer_will_do(answer: str) -> None:
 
 
 def test_an_error_of_the_bystander_is_harmful() -> None:
-    asks = (*QUIET.asks, Ask(11.0, 0.1, "503"))
-    assert problems(replace(QUIET, asks=asks)) == ["the bystander got 503 1 times"]
+    asks = (*QUIET.asks, Ask(11.0, 0.1, "503", "count"))
+    assert problems(replace(QUIET, asks=asks)) == ["the bystander's count got 503 1 times"]
+
+
+def test_a_kind_of_requests_that_is_slow_is_harmful_among_many_that_are_not() -> None:
+    many = tuple(Ask(float(n), 0.01, "completed") for n in range(1000))
+    slow = replace(QUIET, asks=(*many, Ask(1.0, 15.0, "completed", "count")), was_cut_off=True)
+    assert problems(slow, full=True) == ["the bystander's p99 of count is 15.0 s (bound: 1.0)"]
+
+
+def test_what_is_slow_also_when_nobody_attacks_may_take_twice_as_long() -> None:
+    slow = replace(QUIET, asks=(Ask(1.0, 2.9, "completed", "tool"),), was_cut_off=True)
+    assert problems(replace(slow, alone={"tool": 1.5}), full=True) == []
+    assert len(problems(replace(slow, alone={"tool": 1.4}), full=True)) == 1
+
+
+def test_a_first_token_that_comes_late_is_harmful_where_it_is_judged() -> None:
+    late = Ask(1.0, 0.8, "completed", FIRST_TOKEN)
+    observed = replace(QUIET, asks=(*QUIET.asks, late), alone={FIRST_TOKEN: 0.2}, was_cut_off=True)
+    assert judge(ATTACK, observed, full=True) == []
+    assert len(judge(replace(ATTACK, first_token=0.5), observed, full=True)) == 1
 
 
 def test_a_slow_answer_to_the_bystander_is_harmful_in_the_full_form() -> None:
@@ -85,8 +105,9 @@ def test_a_slow_answer_to_the_bystander_is_harmful_in_the_full_form() -> None:
 def test_memory_above_the_bound_is_harmful() -> None:
     most = Memory(TYPICAL.api_bytes()), Memory(TYPICAL.worker_bytes())
     assert problems(replace(QUIET, api=most[0], worker=most[1])) == []
-    grown = replace(QUIET, api=Memory(most[0].peak + 1), worker=Memory(most[1].peak + 1))
-    assert len(problems(grown)) == 2
+    other = Memory(WALL_BYTES + 1)
+    grown = replace(QUIET, api=Memory(most[0].peak + 1), worker=Memory(most[1].peak + 1), other=other)
+    assert len(problems(grown)) == 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import fair, fleet, page, path, restart, scale
+from tests.bench import fair, fleet, foreground, page, path, restart, scale
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
@@ -209,6 +209,27 @@ def fair_command(
     async def measure() -> None:
         for results in await fair.measure(say, size):
             show(results)
+
+    perform(measure)
+
+
+@cli.command("foreground")
+def foreground_command(
+    variant: Variants = None,
+    scripted: Annotated[bool, typer.Option(help="With the scripted engine in place of the demo model.")] = False,
+    size: Annotated[float, typer.Option(min=0.01, help="Factor of how much waits in the background.")] = 1.0,
+) -> None:
+    """Measure the first token of a stream behind a backlog, and the backlog's tokens per second (five minutes)."""
+    sizes = foreground.Sizes()
+    sizes = replace(sizes, short=round(sizes.short * size), long=round(sizes.long * size))
+
+    async def measure() -> None:
+        with open_folder() as folder:
+            model = foreground.served(with_model=not scripted)
+            results = await foreground.measure(say, folder, variants_of(variant), model, sizes)
+        for line in foreground.ratios(results.rows):
+            say(line)
+        say(f"saved {results.save()}")
 
     perform(measure)
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from config.settings import Settings, variable_of
+from config.settings import Settings, load_settings, variable_of
 from tests.bench import fleet, page
+from tests.bench.fleet import simulation
 from tests.bench.fleet.costs import Costs, Line
 from tests.bench.fleet.model import Fleet, Part, bottleneck, capacity, demand, event_seconds, shares
 from tests.bench.fleet.remedies import REMEDIES, ladder
 from tests.bench.fleet.simulation import Shape
+from tests.bench.fleet.worker import Squad
+from tests.bench.scale.setup import MeasurementFailed
 
 pytestmark = pytest.mark.long
 
@@ -162,3 +166,18 @@ async def test_prices_are_measured_and_a_fleet_is_run_and_written_down(tmp_path:
     text = (docs / page.SCALING).read_text()
     for name in (*results, "fleet-model", "fleet-remedies"):
         assert f"<!-- bench:{name} -->" in text
+
+
+async def test_a_fleet_that_wants_more_connections_than_postgres_has_is_refused() -> None:
+    place: Any = None
+    with pytest.raises(MeasurementFailed, match="100 workers take up to 500 connections"):
+        await simulation.row(place, NOTHING, Shape(100, 4, 2.0))
+
+
+async def test_a_squad_that_does_not_get_ready_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "PATIENCE", 0.01)
+    settings = load_settings(DATABASE_URL="postgresql://nobody@127.0.0.1:9/none", REDIS_URL="redis://127.0.0.1:9/0")
+    place: Any = SimpleNamespace(settings=settings)
+    with pytest.raises(MeasurementFailed, match="not ready within"):
+        async with simulation._squad(place, Squad([["resp_none"]], 1.0, 2)):
+            raise AssertionError("no squad is ready here")

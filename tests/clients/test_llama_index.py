@@ -1,18 +1,20 @@
-"""llama-index: its LLM for the Responses API, and an agent on top of that."""
+"""llama-index: its LLM for the Responses API.
+
+Functions import it, for that takes a second, and every process of `make test` collects this file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from llama_index.core.base.llms.types import ThinkingBlock
-from llama_index.core.llms import ChatMessage
-from llama_index.core.tools import FunctionTool
-from llama_index.llms.openai import OpenAIResponses
 from openai import DefaultHttpxClient
 
 from tests.clients.target import PARIS, REPORT, City, Target
+
+if TYPE_CHECKING:
+    from llama_index.llms.openai import OpenAIResponses
 
 
 @pytest.fixture
@@ -27,6 +29,8 @@ def llm(target: Target, http_client: Any) -> OpenAIResponses:
 
 
 def _llm(target: Target, http_client: Any, **more: Any) -> OpenAIResponses:
+    from llama_index.llms.openai import OpenAIResponses
+
     return OpenAIResponses(
         model=target.model,
         api_base=target.url,
@@ -36,6 +40,12 @@ def _llm(target: Target, http_client: Any, **more: Any) -> OpenAIResponses:
         http_client=http_client,
         **more,
     )
+
+
+def chat_message(**fields: Any) -> Any:
+    from llama_index.core.llms import ChatMessage
+
+    return ChatMessage(**fields)
 
 
 def get_weather(city: str) -> str:
@@ -54,20 +64,22 @@ def test_stream_complete(llm: OpenAIResponses, target: Target) -> None:
 
 
 def test_messages_carry_the_history(llm: OpenAIResponses, target: Target) -> None:
-    said = [ChatMessage(role="user", content=target.script.name)]
+    said = [chat_message(role="user", content=target.script.name)]
     first = llm.chat(said).message
     assert first.content == target.script.name_answer
-    second = llm.chat([*said, first, ChatMessage(role="user", content=target.script.asked)]).message
+    second = llm.chat([*said, first, chat_message(role="user", content=target.script.asked)]).message
     assert second.content == target.script.asked_answer
 
 
 def test_a_tool_is_called_and_answered(llm: OpenAIResponses, target: Target) -> None:
+    from llama_index.core.tools import FunctionTool
+
     tool = FunctionTool.from_defaults(get_weather)
-    said = [ChatMessage(role="user", content=target.script.weather)]
+    said = [chat_message(role="user", content=target.script.weather)]
     called = llm.chat_with_tools([tool], chat_history=said)
     (call,) = llm.get_tool_calls_from_response(called)
     assert (call.tool_name, call.tool_kwargs) == ("get_weather", {"city": "Paris"})
-    result = ChatMessage(
+    result = chat_message(
         role="tool", content=get_weather(**call.tool_kwargs), additional_kwargs={"call_id": call.tool_id}
     )
     answer = llm.chat_with_tools([tool], chat_history=[*said, called.message, result])
@@ -80,8 +92,10 @@ def test_a_structured_llm(llm: OpenAIResponses, target: Target) -> None:
 
 def test_reasoning_is_shown_if_it_is_asked_for_by_hand(target: Target, http_client: Any) -> None:
     """llama-index sends its `reasoning_options` to a list of OpenAI's models only, and shows content and summary."""
+    from llama_index.core.base.llms.types import ThinkingBlock
+
     thinking = _llm(target, http_client, additional_kwargs={"reasoning": {"effort": "medium"}})
-    message = thinking.chat([ChatMessage(role="user", content=target.script.hello)]).message
+    message = thinking.chat([chat_message(role="user", content=target.script.hello)]).message
     assert [block.content for block in message.blocks if isinstance(block, ThinkingBlock)] == [
         target.script.hello_thought
     ]

@@ -216,7 +216,7 @@ def test_compacted_input_continues(client: OpenAI, target: Target) -> None:
 def test_background_is_polled_cancelled_and_deleted(client: OpenAI, target: Target) -> None:
     done = client.responses.create(model=target.model, input=target.script.hello, background=True)
     assert done.status == "queued"
-    until_sync(lambda: client.responses.retrieve(done.id).status == "completed", 60)
+    until_sync(lambda: client.responses.retrieve(done.id).status == "completed")
     client.responses.delete(done.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(done.id)
@@ -232,7 +232,7 @@ async def test_background_async(async_client: AsyncOpenAI, target: Target) -> No
     async def completed() -> bool:
         return (await async_client.responses.retrieve(created.id)).status == "completed"
 
-    await until(completed, 60)
+    await until(completed)
 
 
 def test_errors_are_typed(client: OpenAI, target: Target) -> None:

@@ -18,6 +18,7 @@ name = "scripted"
 engine = "scripted"
 [models.engine_args]
 tokens_per_second = 400.0
+max_num_seqs = 40
 """
 
 

@@ -29,9 +29,10 @@ from tests.support.waiting import until_sync
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
+from workers.formats.calls.router import CallableTools
 from workers.formats.harmony.parser import HarmonyParser
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.long]
 
 Json = dict[str, Any]
 
@@ -147,7 +148,9 @@ def said_at(point: Point) -> list[Json]:
     tools = point.request["tools"]
     hosted = hosted_tools_of(point.request, SEEN.listings, NameStyle.HARMONY)
     names = {kind: frozenset(tool["name"] for tool in tools if tool["type"] == kind) for kind in ("function", "custom")}
-    parser = HarmonyParser(AnswerRules(functions=names["function"], custom=names["custom"], hosted=hosted))
+    parser = HarmonyParser(
+        AnswerRules(tools=CallableTools(functions=names["function"], custom=names["custom"], hosted=hosted))
+    )
     deltas = [*parser.feed(point.tokens).deltas, *parser.flush().deltas]
     output: list[Json] = play([*deltas, TurnEnd()], "cancel")[0].response["output"]  # the turn ends, not the response
     return output
@@ -360,7 +363,6 @@ def test_the_client_is_asked_where_it_wants_to_be(client: OpenAI, library: Path,
         assert second.output_text == "The library has Moby Dick."
 
 
-@pytest.mark.long  # a worker of this model takes long to start
 def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
     gpt_oss: Longhaul, client: OpenAI, library: Path
 ) -> None:
@@ -370,7 +372,7 @@ def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
     try:
         body: Json = {"model": MODEL, "tools": tools_for(["library"]), "background": True}
         created = client.responses.create(**body, input=_asked(script()["book_whales"]["steps"], 1))
-        until_sync(lambda: calls.exists() and len(calls.read_text().splitlines()) > before, 60)
+        until_sync(lambda: calls.exists() and len(calls.read_text().splitlines()) > before)
         for process in gpt_oss.named(["celeryd"]):
             process.send_signal(signal.SIGKILL)
     finally:

@@ -24,7 +24,7 @@ def test_honcho_runs_the_procfile(services: Services, scripted_models: Path, fol
     environment = {
         **os.environ,
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "DATABASE_URL": services.database_url,
+        "DATABASE_URL": services.owner_url,
         "REDIS_URL": services.redis_url.removesuffix("/0") + "/9",
         "LONGHAUL_HOME": str(folder / "home"),
         "LONGHAUL_MODELS": str(scripted_models),
@@ -44,7 +44,7 @@ def test_honcho_runs_the_procfile(services: Services, scripted_models: Path, fol
     def ready() -> bool:
         assert honcho.poll() is None, (folder / "log").read_text()
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=5).status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}/health/ready?model=scripted", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 

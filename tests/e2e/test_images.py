@@ -22,7 +22,7 @@ from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.long]
 
 Json = dict[str, Any]
 

@@ -49,7 +49,7 @@ def completed(client: OpenAI, response_id: str) -> Any:
         response = client.responses.retrieve(response_id)
         return response if response.status == "completed" else None
 
-    return until_sync(final, 30, f"{response_id} is completed")
+    return until_sync(final, what=f"{response_id} is completed")
 
 
 def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Longhaul) -> None:
@@ -68,33 +68,10 @@ def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Long
             client.responses.create(model=MODEL, input="Again!", previous_response_id=other.id)
 
 
-def test_a_revoked_key_is_refused_and_the_rotated_one_works(guarded: Longhaul) -> None:
-    first = command(guarded, "keys", "create", "--project", "default")
-    with client_of(guarded, first) as client:
-        client.models.list()
-        key_id = next(
-            line.split("\t")[0] for line in command(guarded, "keys", "list").splitlines() if first[:10] in line
-        )
-        second = command(guarded, "keys", "rotate", key_id)
-        client.models.list()
-        command(guarded, "keys", "revoke", key_id)
-
-        def is_refused() -> bool:
-            try:
-                client.models.list()
-            except openai.AuthenticationError:
-                return True
-            return False
-
-        until_sync(is_refused, 10, "the key is refused")
-    with client_of(guarded, second) as client:
-        assert [model.id for model in client.models.list()] == [MODEL]
-
-
 def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:
     file = guarded.home / "admin-key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    until_sync(lambda: f"The first admin key: {file}" in guarded.log.read_text(), 10, "the welcome")
+    until_sync(lambda: f"The first admin key: {file}" in guarded.log.read_text(), what="the welcome")
     key = file.read_text().strip()
     assert key not in guarded.log.read_text()
     with client_of(guarded, key) as client:

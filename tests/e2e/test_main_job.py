@@ -44,7 +44,7 @@ def poll(client: OpenAI, response_id: str) -> Any:
         response = client.responses.retrieve(response_id)
         return response if response.status not in ("queued", "in_progress") else None
 
-    return until_sync(final, 60, f"{response_id} is final")
+    return until_sync(final, what=f"{response_id} is final")
 
 
 def raw_stream(longhaul: Longhaul, response_id: str, after: int = -1) -> bytes:
@@ -72,7 +72,7 @@ def test_polls_see_a_running_response_with_its_output_so_far(client: OpenAI) -> 
         seen = client.responses.retrieve(response.id)
         return seen if seen.status == "in_progress" and seen.output_text else None
 
-    seen = until_sync(started, 60, "in progress with output")
+    seen = until_sync(started, what="in progress with output")
     assert seen.output[0].status == "in_progress"
     assert answer("story").startswith(seen.output_text) or seen.output_text.startswith(answer("story"))
     client.responses.cancel(response.id)
@@ -150,7 +150,7 @@ def test_cancel_stops_a_running_response_and_keeps_its_output_so_far(longhaul: L
         model=MODEL, input=question("story"), background=True, stream=True, extra_body=ENDLESS
     )
     response_id = next(iter(response)).response.id  # type: ignore[union-attr]
-    until_sync(lambda: client.responses.retrieve(response_id).output_text, 30)
+    until_sync(lambda: client.responses.retrieve(response_id).output_text)
     cancelled = client.responses.cancel(response_id)
     assert cancelled.status == "cancelled"
     events = events_of(raw_stream(longhaul, response_id))
@@ -164,7 +164,7 @@ def test_a_foreground_client_that_leaves_cancels_its_response(longhaul: Longhaul
         created = next(response.iter_text())
     found = re.search(r'"id":"(resp_[^"]+)"', created)
     assert found is not None
-    until_sync(lambda: client.responses.retrieve(found[1]).status == "cancelled", 30)
+    until_sync(lambda: client.responses.retrieve(found[1]).status == "cancelled")
 
 
 @pytest.mark.parametrize("form", [{}, {"stream": True}])
@@ -194,13 +194,11 @@ def shows(flower: httpx.Client, response_id: str, state: str) -> bool:
 
 def test_flower_terminates_a_running_response(longhaul: Longhaul, client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input=question("story"), background=True, extra_body=ENDLESS)
-    until_sync(lambda: client.responses.retrieve(response.id).output_text, 30)
+    until_sync(lambda: client.responses.retrieve(response.id).output_text)
     with longhaul.flower as flower:
         assert flower.post(f"/api/task/revoke/{response.id}", params={"terminate": "true"}).status_code == 200
         assert poll(client, response.id).status == "cancelled"
-        task = until_sync(
-            lambda: (t := flower.get(f"/api/task/info/{response.id}").json())["state"] == "REVOKED" and t, 30
-        )
+        task = until_sync(lambda: (t := flower.get(f"/api/task/info/{response.id}").json())["state"] == "REVOKED" and t)
     assert task["name"] == "responses.generate"
     assert MODEL in task["kwargs"]
 
@@ -211,5 +209,5 @@ def test_flower_shows_success_and_failure(longhaul: Longhaul, client: OpenAI) ->
     with longhaul.flower as flower:
         for response, state in ((done, "SUCCESS"), (failed, "FAILURE")):
             poll(client, response.id)
-            until_sync(partial(shows, flower, response.id, state), 30)
+            until_sync(partial(shows, flower, response.id, state))
         assert httpx.get(f"http://127.0.0.1:{longhaul.flower_port}/api/tasks").status_code == 401

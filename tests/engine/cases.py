@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from config.model_files import decided
 from config.models import ServedModel, load_models
 from workers.engine.base import Engine, EngineDelta, Message, Sampling
 
@@ -68,19 +69,8 @@ def demo_model(**changes: Any) -> ServedModel:
     """The repository's demo model; `changes` are fields of ServedModel."""
     model = load_models(MODELS).get("longhaul-demo")
     assert model is not None
-    return replace(model, **changes)
+    return replace(decided(model)[0], **changes)
 
 
 def scripted_model(context_length: int | None = 4096, **engine_args: Any) -> ServedModel:
-    return ServedModel(
-        name="scripted",
-        path="",
-        queue="model.scripted",
-        context_length=context_length,
-        engine="scripted",
-        engine_args=engine_args,
-        chat_template_args={},
-        default_sampling={},
-        reasoning_parser=None,
-        tool_parser=None,
-    )
+    return ServedModel("scripted", "", "model.scripted", "scripted", context_length, engine_args)

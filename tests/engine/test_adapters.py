@@ -14,7 +14,7 @@ from tests.engine.cases import COUNTED, Case, demo_model
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling, Sampling
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.long]
 
 RANK = 8
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -31,13 +31,6 @@ SIGNATURES = {
     "vllm.v1.engine.async_llm:AsyncLLM.shutdown": ["timeout"],
     "vllm.v1.engine.async_llm:AsyncLLM.get_num_unfinished_requests": [],
     "vllm.v1.engine.output_processor:OutputProcessor.propagate_error": ["e"],
-    "vllm.v1.engine.detokenizer:IncrementalDetokenizer.from_new_request": ["tokenizer", "request"],
-    "vllm.v1.engine.detokenizer:FastIncrementalDetokenizer.decode_next": ["next_token_id"],
-    "vllm.v1.engine.detokenizer:SlowIncrementalDetokenizer.decode_next": ["next_token_id"],
-    "vllm.v1.engine:EngineCoreRequest": [
-        *("request_id", "prompt_token_ids", "mm_features", "sampling_params", "pooling_params", "arrival_time"),
-        *("lora_request", "cache_salt", "data_parallel_rank"),
-    ],
     "vllm.renderers.base:BaseRenderer.render_chat": ["conversations", "chat_params", "tok_params"],
     "vllm.renderers.base:BaseRenderer.render_chat_async": ["conversations", "chat_params", "tok_params"],
     "vllm.renderers.params:ChatParams": ["chat_template_kwargs"],
@@ -50,7 +43,6 @@ SIGNATURES = {
         *("delta_text", "delta_token_ids", "request", "prompt_token_ids", "finished"),
     ],
     "vllm.v1.structured_output.backend_xgrammar:has_xgrammar_unsupported_json_features": ["schema"],
-    "vllm.v1.structured_output.utils:compile_regex_with_timeout": ["fn", "pattern"],
     "vllm.v1.sample.logits_processor:AdapterLogitsProcessor.new_req_logits_processor": ["params"],
     "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.__init__": ["vllm_config", "req_states"],
     "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.add_request": ["req_idx", "sampling_params"],
@@ -110,12 +102,6 @@ class TestInternals:
         )
         assert [name for name in names if name not in known] == []
 
-    def test_lora_ranks_are_numbers(self) -> None:
-        from workers.engine.vllm import compat
-
-        assert all(isinstance(rank, int) for rank in get_args(found("vllm.config.lora:MaxLoRARanks")))
-        assert [compat.supported_lora_rank(rank) for rank in (1, 8, 9, 10**6)] == [1, 8, 16, 10**6]
-
     def test_cores_have_a_node_and_a_number(self) -> None:
         from workers.engine.vllm import compat
 
@@ -158,6 +144,20 @@ class TestInternals:
         found("vllm.entrypoints.openai.responses.protocol:ResponsesRequest.extract_structured_outputs")
         fields = {field.name for field in dataclasses.fields(found("vllm.sampling_params:StructuredOutputsParams"))}
         assert {"structural_tag", "json"} <= fields
+
+    def test_vllm_checks_no_grammar_on_the_event_loop(self) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        from workers.engine.vllm import compat
+
+        model = found("vllm:AsyncEngineArgs")(model=demo_model().path, max_model_len=512)
+        config = compat.config_of(model)
+        compat.trust_grammars()
+        params = SamplingParams(structured_outputs=StructuredOutputsParams(structural_tag='{"no": "tag"}'))
+        params.verify(config.model_config, None, config.structured_outputs_config, compat.tokenizer_of(config))
+        assert params.structured_outputs is not None
+        assert vars(params.structured_outputs)["_backend"] == "xgrammar"
 
     def test_a_step_of_the_second_model_runner_names_its_rows(self) -> None:
         context = found("vllm.v1.worker.gpu.sample.logits_processor:LogitsContext")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,3 +54,37 @@ def test_decoders_do_not_share_what_they_hold_back(case: Case) -> None:
     one, other = case.engine.decoder(), case.engine.decoder()
     one.feed(case.encode("👋")[:-1])
     assert other.feed(case.encode("fine")) + other.flush() == "fine"
+
+
+class ByteTokenizer:
+    """A tokenizer as sentencepiece's: characters that it does not know are tokens of single bytes."""
+
+    def __init__(self) -> None:
+        from tokenizers import Tokenizer, decoders, models  # comes with vLLM
+
+        words = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "hi", "é"]
+        self.vocabulary = {word: token_id for token_id, word in enumerate(words)}
+        model = models.BPE(vocab=self.vocabulary, merges=[], byte_fallback=True, unk_token="<unk>")
+        self.backend_tokenizer = Tokenizer(model)
+        self.backend_tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
+        text: str = self.backend_tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("<0xC3> <0xAC> <0xE2> <0xE2> hi", "ì\ufffd\ufffdhi"),
+        ("<0xE2> <0xAC> <0xAC> <0xC3> é", "⬬\ufffdé"),
+        ("<0xC3> <0xAC> <0xE2>", "ì\ufffd"),
+    ],
+)
+def test_bytes_that_never_become_a_character_are_shown_as_replacements(words: str, text: str) -> None:
+    from workers.engine.vllm.decoder import VllmDecoder
+
+    tokenizer = ByteTokenizer()
+    decoder = VllmDecoder(tokenizer)
+    assert decoder.feed([tokenizer.vocabulary[word] for word in words.split()]) + decoder.flush() == text

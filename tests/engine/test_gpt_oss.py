@@ -45,7 +45,7 @@ from workers.formats import builder
 from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Turn, TurnParser
 
-pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
 
@@ -376,17 +376,10 @@ async def test_a_cache_salt_and_a_function_named_like_a_hosted_tool_are_accepted
 async def test_a_model_with_another_vocabulary_is_refused_before_its_engine_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine = await asyncio.to_thread(make_engine, demo_model(harmony=True, format="harmony"))
+    engine = await asyncio.to_thread(make_engine, demo_model(format="harmony"))
     starts: list[Any] = []
     monkeypatch.setattr("workers.engine.vllm.compat.start", lambda *args: starts.append(args))
     with pytest.raises(ConfigError, match="its tokenizer is not that of harmony"):
         await engine.start()
     assert starts == []
-    await engine.stop()
-
-
-async def test_a_gpt_oss_under_another_path_must_be_configured_as_harmony() -> None:
-    engine = await asyncio.to_thread(make_engine, gpt_oss_model(harmony=False))
-    with pytest.raises(ConfigError, match="format = "):
-        await engine.start()
     await engine.stop()

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import resource
 import signal
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from app.heavy import PROJECT
 from config.process import CHECKOUT
-from workers.engine.base import InvalidSampling
-from workers.engine.grammar_probe import MAX_CHARS, SMALL, GrammarProbe
+from tests.support.waiting import until
+from workers.engine.base import EngineDead, EngineError, InvalidSampling
+from workers.engine.grammar_compiler import SPARES
+from workers.engine.grammar_probe import MAX_CHARS, GrammarProbe, Source, Verdict
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+
+KEPT = 2**20
+START_SECONDS = 120.0
+"""How long xgrammar's import may take on a busy machine."""
 
 
 def vocabulary() -> str:
@@ -23,79 +36,262 @@ def vocabulary() -> str:
     return str(TokenizerInfo([chr(code) for code in range(128)], stop_token_ids=[0]).serialize_json())
 
 
-def tag_of(schema: Any) -> str:
-    return json.dumps({"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}})
+def schema(text: Any, field: str = "text.format.schema") -> Source:
+    return Source("schema", json.dumps(text), field)
 
 
-def ranges(count: int) -> str:
-    """Whole numbers in ranges become long grammars."""
-    span = {f"p{n}": {"type": "integer", "minimum": n - 10**15, "maximum": 10**15 + n} for n in range(count)}
-    return tag_of({"type": "object", "properties": span})
+def tag(schema: Any, field: str = "tools") -> Source:
+    format_ = {"type": "json_schema", "json_schema": schema}
+    return Source("tag", json.dumps({"type": "structural_tag", "format": format_}), field)
 
 
-TOOLS = tag_of({"type": "object", "properties": {f"property_{n}": {"type": "string"} for n in range(300)}})
+def repeated(most: int) -> Any:
+    """1.3 kB are enough for minutes: the cost grows with the square of `most`."""
+    return {"type": "object", "properties": {"a": {"type": "string", "pattern": f"^[a-z]{{0,{most}}}$"}}}
+
+
+def limited(**limits: int) -> str:
+    """The program with other limits."""
+    changes = "".join(f"c.{name} = {value}; " for name, value in limits.items())
+    return (
+        f"import sys; sys.path.append({str(CHECKOUT)!r}); from workers.engine import grammar_compiler as c; "
+        f"{changes}c.main()"
+    )
+
+
+ENDLESS = repeated(40_000)
+NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    try:
+        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(pid) for pid in found.split()]
+
+
+def at_work(process: subprocess.Popen[bytes]) -> list[int]:
+    """The children that have a job, which limits their CPU time."""
+    return [pid for pid in children(process) if is_limited(pid)]
+
+
+def is_limited(pid: int) -> bool:
+    try:
+        return resource.prlimit(pid, resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
+    except ProcessLookupError:
+        return False
+
+
+async def spares_of(probe: GrammarProbe) -> set[int]:
+    """The children that wait for a job, once there are as many as there shall be."""
+    process = probe._process
+    assert process is not None
+
+    def spares() -> set[int] | None:
+        found = {pid for pid in children(process) if not is_limited(pid) and lives(pid)}
+        return found if len(found) == SPARES else None
+
+    return await until(spares, START_SECONDS) or set()
+
+
+def lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+async def tried(probe: GrammarProbe, sources: Sequence[Source], project: str = "p") -> list[Verdict]:
+    PROJECT.set(project)
+    return await probe.compile(sources)
+
+
+async def child_of(probe: GrammarProbe) -> int:
+    """The process of the only job, once it runs."""
+    await until(lambda: probe._process, START_SECONDS)
+    process = probe._process
+    assert process is not None
+    [pid] = await until(lambda: at_work(process), START_SECONDS)
+    return pid
+
+
+async def endless_job(probe: GrammarProbe) -> tuple[asyncio.Task[Any], int]:
+    """The only job, and its process."""
+    if (process := probe._process) is not None:
+        await until(lambda: not at_work(process), START_SECONDS)
+    job = asyncio.create_task(tried(probe, [schema(ENDLESS)]))
+    return job, await child_of(probe)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def probe() -> AsyncIterator[GrammarProbe]:
-    probe = GrammarProbe(vocabulary)
+    probe = GrammarProbe(vocabulary, KEPT)
+    probe.start()
     yield probe
     probe.close()
 
 
-async def test_a_small_grammar_starts_no_process() -> None:
-    probe = GrammarProbe(lambda: pytest.fail("a process was started"))
-    await probe.check("x" * SMALL, "tools")
-    probe.close()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def endless() -> AsyncIterator[GrammarProbe]:
+    """A probe whose jobs may take for ever."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=300))
+        made = GrammarProbe(vocabulary, KEPT)
+        yield made
+    if not made._closed:
+        made.close()
 
 
-async def test_a_grammar_that_is_too_long_is_not_even_tried() -> None:
-    probe = GrammarProbe(lambda: pytest.fail("a process was started"))
+async def test_a_source_that_is_too_long_is_not_even_tried() -> None:
+    probe = GrammarProbe(lambda: pytest.fail("a process was started"), KEPT)
     with pytest.raises(InvalidSampling, match=rf"^tools: its grammar may have {MAX_CHARS} characters"):
-        await probe.check("x" * (MAX_CHARS + 1), "tools")
+        await tried(probe, [Source("tag", "x" * (MAX_CHARS + 1), "tools")])
     probe.close()
 
 
-async def test_a_large_grammar_of_ordinary_tools_passes(probe: GrammarProbe) -> None:
-    assert len(TOOLS) > SMALL
-    await probe.check(TOOLS, "tools")
+async def test_every_kind_of_source_gets_its_verdict(probe: GrammarProbe) -> None:
+    sources = [
+        schema(NAMED),
+        tag(NAMED),
+        Source("regex", '"+', "tools[0].format.definition"),
+        Source("lark", 'start: "a"', "tools[1].format.definition"),
+        Source("regex", "(", "tools[2].format.definition"),
+        Source("tag", "{", "text.format"),
+    ]
+    verdicts = await tried(probe, sources)
+    assert [bool(verdict.refusal) for verdict in verdicts] == [False, False, False, False, True, True]
+    assert '\\"' in verdicts[2].ebnf  # inside a JSON string
+    assert verdicts[1].size > 1000  # what the engine's cache holds of it
 
 
-async def test_a_grammar_that_the_compiler_refuses_is_refused(probe: GrammarProbe) -> None:
-    with pytest.raises(InvalidSampling, match=r"^text\.format: it cannot be made a grammar: "):
-        await probe.check("{" * (SMALL + 1), "text.format")
-
-
-@pytest.mark.parametrize("limit", ["CPU_SECONDS", "MEMORY_BYTES"])
-async def test_a_grammar_that_takes_too_much_is_refused_and_the_next_one_is_tried(
-    limit: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_small_schema_that_would_take_minutes_is_refused_by_its_field_and_hurts_nobody(
+    probe: GrammarProbe,
 ) -> None:
-    small = {"CPU_SECONDS": 1, "MEMORY_BYTES": 64 * 2**20}[limit]
-    code = (
-        f"import sys; sys.path.append({str(CHECKOUT)!r}); from workers.engine import grammar_compiler as c; "
-        f"c.{limit} = {small}; c.main()"
-    )
-    monkeypatch.setattr("workers.engine.grammar_probe._CODE", code)
-    probe = GrammarProbe(vocabulary)
-    with pytest.raises(InvalidSampling, match=r"^tools: "):
-        await probe.check(ranges(1500), "tools")
-    await probe.check(TOOLS, "tools")
-    probe.close()
+    hostile = asyncio.create_task(tried(probe, [schema(NAMED), schema(ENDLESS, "tools[3].parameters")], "attacker"))
+    for count in range(3):  # beside it
+        [verdict] = await tried(probe, [schema({**NAMED, "title": str(count)})], "victim")
+        assert not verdict.refusal
+    with pytest.raises(InvalidSampling, match=r"^tools\[3\].parameters: its grammar takes more than 2 seconds"):
+        await hostile
 
 
-async def test_a_verdict_is_kept(probe: GrammarProbe) -> None:
-    await probe.check(TOOLS, "tools")
-    process = probe._process
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)  # it could not answer
-    await probe.check(TOOLS, "tools")
+async def test_a_refusal_is_kept_and_costs_nothing_again(probe: GrammarProbe) -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidSampling, match=r"^text.format.schema: its grammar takes more"):
+            await tried(probe, [schema(ENDLESS)])
+        process = probe._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)  # it could not answer
     process.send_signal(signal.SIGCONT)
 
 
-async def test_closing_ends_the_process() -> None:
-    probe = GrammarProbe(vocabulary)
-    await probe.check(TOOLS, "tools")
-    process = probe._process
+async def test_what_took_too_much_behind_others_is_not_refused_for_ever(probe: GrammarProbe) -> None:
+    """The limits are those of a whole job."""
+    source = schema(repeated(2500))
+    for field in ("tools[0].parameters", "tools[1].parameters"):
+        others = [schema(repeated(3000 + count), "tools[9].parameters") for count in range(8)]
+        with pytest.raises(InvalidSampling):
+            await tried(probe, [*others, Source("schema", source.text, field)])
+    [verdict] = await tried(probe, [source])
+    assert not verdict.refusal
+
+
+async def test_a_project_has_one_job_at_a_time_and_leaves_the_other_place(endless: GrammarProbe) -> None:
+    jobs = [asyncio.create_task(tried(endless, [schema(repeated(40_000 + count))], "attacker")) for count in range(6)]
+    await child_of(endless)
+    [verdict] = await tried(endless, [schema(NAMED)], "victim")
+    assert not verdict.refusal
+    for job in jobs:
+        job.cancel()
+    await asyncio.wait(jobs)
+
+
+async def test_a_caller_who_leaves_ends_its_job(endless: GrammarProbe) -> None:
+    job, child = await endless_job(endless)
+    job.cancel()
+    await until(lambda: not lives(child))
+    [verdict] = await tried(endless, [schema(NAMED)])
+    assert not verdict.refusal
+
+
+async def test_a_job_gets_a_child_that_was_forked_before_and_its_place_is_filled(endless: GrammarProbe) -> None:
+    spares = await spares_of(endless)
+    job, child = await endless_job(endless)
+    assert child in spares
+    job.cancel()
+    await until(lambda: not lives(child))
+    assert child not in await spares_of(endless)
+
+
+async def test_children_that_are_killed_while_they_wait_are_replaced(endless: GrammarProbe) -> None:
+    killed = await spares_of(endless)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not any(map(lives, killed)))
+    [verdict] = await tried(endless, [schema({**NAMED, "title": "after a kill"})])
+    assert not verdict.refusal
+
+
+async def test_a_child_that_is_killed_from_outside_is_no_verdict(endless: GrammarProbe) -> None:
+    job, first = await endless_job(endless)
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: not lives(first))
+    os.kill(await child_of(endless), signal.SIGKILL)
+    with pytest.raises(EngineError, match="ended from outside") as raised:
+        await job
+    assert not isinstance(raised.value, InvalidSampling)
+
+
+async def test_a_program_that_is_killed_starts_again(endless: GrammarProbe) -> None:
+    job, child = await endless_job(endless)
+    first = endless._process
+    assert first is not None
+    first.kill()
+    await until(lambda: not lives(child))  # it dies with the program
+    await until(lambda: endless._process not in (None, first), START_SECONDS)
+    job.cancel()
+    [verdict] = await tried(endless, [schema(NAMED)])
+    assert not verdict.refusal
+
+
+async def test_a_grammar_that_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=60, MEMORY_BYTES=2**20, COMPILED_BYTES=1000)
+    )
+    probe = GrammarProbe(vocabulary, KEPT)
+    wide = {"type": "object", "properties": {f"field{number}": {"type": "string"} for number in range(5000)}}
+    for large in (schema(wide), tag(NAMED)):  # to make, and to keep
+        with pytest.raises(InvalidSampling, match="its grammar takes more than"):
+            await tried(probe, [large])
     probe.close()
+
+
+async def test_no_job_outlives_its_worker() -> None:
+    code = (
+        "import asyncio, sys; sys.path.append(sys.argv[1]); from tests.engine.test_grammar_probe import *\n"
+        "async def main():\n"
+        "    probe = GrammarProbe(vocabulary, KEPT)\n"
+        "    job = asyncio.create_task(probe.compile([schema(repeated(20_000))]))\n"
+        "    print(await child_of(probe), probe._process.pid, flush=True)\n"
+        "    await job\n"
+        "asyncio.run(main())\n"
+    )
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(CHECKOUT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert worker.stdout is not None
+    pids = (await worker.stdout.readline()).split()
+    assert len(pids) == 2
+    worker.kill()
+    await worker.wait()
+    for pid in pids:
+        await until(lambda pid=int(pid): not lives(pid))
+
+
+async def test_closing_ends_the_program_and_its_jobs(endless: GrammarProbe) -> None:
+    job, child = await endless_job(endless)
+    process = endless._process
+    await asyncio.to_thread(endless.close)
     assert process is not None
     assert process.returncode == -signal.SIGKILL
+    with pytest.raises(EngineDead):
+        await job
+    await until(lambda: not lives(child))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,11 @@ from tests.engine.cases import Case, demo_model
 from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
+from workers.engine.grammar_probe import GrammarProbe, Source, Verdict
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
 from workers.formats import builder
 from workers.formats.answer import AnswerRules
+from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
 from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed, Turn, TurnContext
@@ -80,16 +83,27 @@ def tokenizer() -> Any:
     return made
 
 
+class Passing(GrammarProbe):
+    """Finds nothing wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: "", 0)
+
+    async def compile(self, sources: Sequence[Source]) -> list[Verdict]:
+        return [Verdict() for _ in sources]
+
+
 def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str = "get_weather") -> ChatParser:
+    from workers.engine.vllm.grammars.grammar import Parts
     from workers.engine.vllm.output_format import OutputFormats
 
     model = demo_model(reasoning_parser=reasoning, tool_parser=tools)
-    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     function = Tool(called, None, WEATHER["parameters"], False, "tools[0]")
     spec = OutputSpec(tools=(function,) if tools else (), choice=ToolChoice.AUTO if tools else ToolChoice.NONE)
-    rules = AnswerRules(functions=frozenset({called}))
+    rules = AnswerRules(tools=CallableTools(functions=frozenset({called})))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
-    return ChatParser(formats._make(spec), prompt, rules)
+    return ChatParser(formats._make(spec, Parts()), prompt, rules)
 
 
 def tokens_of(tokenizer: Any, text: str) -> list[int]:
@@ -157,7 +171,7 @@ async def test_equal_specs_share_an_output_format_but_no_state_of_a_response(tok
     from workers.engine.vllm.output_format import OutputFormats
 
     model = demo_model(reasoning_parser="qwen3", tool_parser="hermes")
-    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
     spec = OutputSpec(tools=(function,), choice=ToolChoice.AUTO)
     output_format = await formats.output_format(spec)
@@ -169,7 +183,7 @@ async def test_equal_specs_share_an_output_format_but_no_state_of_a_response(tok
         replace(spec, tools=(replace(function, parameters={**WEATHER["parameters"], "title": "It"}),)),
     ):
         assert await formats.output_format(other) is not output_format
-    rules = AnswerRules(functions=frozenset({"get_weather"}))
+    rules = AnswerRules(tools=CallableTools(functions=frozenset({"get_weather"})))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
     parsers = [ChatParser(output_format, prompt, rules) for _ in range(2)]
     said = [Parsed(), Parsed()]
@@ -184,7 +198,7 @@ async def test_the_cache_of_output_formats_is_bounded(tokenizer: Any, monkeypatc
     from workers.engine.vllm.output_format import OutputFormats
 
     monkeypatch.setattr("workers.engine.vllm.output_format.MAX_CACHED", 2)
-    formats = OutputFormats(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    formats = OutputFormats(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     specs = [OutputSpec(stop_tokens=(number,)) for number in range(3)]
     first, second, _ = [await formats.output_format(spec) for spec in specs]
     assert await formats.output_format(specs[1]) is second
@@ -398,7 +412,7 @@ async def test_a_model_without_a_tool_parser_calls_no_tools(vllm_case: Case) -> 
 
     llm = vllm_case.engine._llm()  # type: ignore[attr-defined]
     model = demo_model(tool_parser=None)
-    formats = OutputFormats(model, llm.renderer.get_tokenizer(), frozenset(), llm.model_config)
+    formats = OutputFormats(model, llm.renderer.get_tokenizer(), frozenset(), llm.model_config, Passing())
     with pytest.raises(InvalidSampling, match=r"^tools: this model calls no tools"):
         await formats.output_format(OutputSpec(choice=ToolChoice.AUTO))
 

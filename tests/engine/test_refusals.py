@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.engine.cases import GREEDY, Case
-from workers.engine.base import InvalidSampling
-from workers.engine.output_format import OutputSpec, Structured
+from app.heavy import PROJECT
+from tests.engine.cases import GREEDY, Case, asking
+from workers.engine.base import EngineError, InvalidPrompt, InvalidSampling, Message
+from workers.engine.output_format import OutputFormat, OutputSpec, Structured, Tool, ToolChoice
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
 
@@ -47,8 +49,53 @@ async def test_a_schema_with_a_pattern_that_no_grammar_can_be_made_of_is_refused
 
 async def test_a_grammar_that_only_the_engine_cannot_compile_is_refused(vllm_case: Case) -> None:
     tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}'
-    with pytest.raises(InvalidSampling):
+    with pytest.raises(InvalidSampling, match=r"^tools: the engine cannot compile its grammar"):
         await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, structured=Structured(tag, "tools")))
+
+
+async def _answer_in(case: Case, pattern: str) -> str:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}, "required": ["a"]}
+    made = await case.engine.output_format(OutputSpec(text_format={"type": "json_schema", "schema": schema}))
+    return case.text(await case.tokens(await case.prompt(), replace(GREEDY, max_tokens=8, structured=made.structured)))
+
+
+async def test_the_engine_compiles_what_was_tried_for_it(vllm_case: Case) -> None:
+    assert (await _answer_in(vllm_case, "^([a-z]{0,20} ){0,20}$")).startswith("{")
+
+
+@pytest.mark.parametrize("pattern", ["^[a-z]{0,200}$", "^[a-z]{1,1000}$"])
+async def test_what_xgrammar_fails_at_with_its_cache_alone_is_refused_by_field(vllm_case: Case, pattern: str) -> None:
+    """A fault of xgrammar 0.2.8: without its cache, which vLLM always switches on, it compiles these."""
+    with pytest.raises(InvalidSampling, match=r"^text\.format: the engine cannot compile its grammar"):
+        await _answer_in(vllm_case, pattern)
+
+
+async def test_schemas_that_would_take_minutes_are_refused_and_hold_up_no_other_project(vllm_case: Case) -> None:
+    def asking_for(schema: Any) -> OutputSpec:
+        return OutputSpec(text_format={"type": "json_schema", "name": "n", "schema": schema})
+
+    async def made_for(project: str, spec: OutputSpec) -> OutputFormat:
+        PROJECT.set(project)
+        return await vllm_case.engine.output_format(spec)
+
+    patterns = [f"^[a-z]{{0,{40_000 + n}}}$" for n in range(3)]
+    hostile = [
+        asyncio.create_task(made_for("attacker", asking_for({"type": "string", "pattern": each}))) for each in patterns
+    ]
+    person = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    tool = Tool("f", None, person, False, "tools[0]")
+    for spec, start in (
+        (asking_for(person), "{"),
+        (OutputSpec(tools=(tool,), choice=ToolChoice.NAMED), "<tool_call>"),
+    ):
+        made = await made_for("victim", spec)
+        sampling = replace(GREEDY, max_tokens=8, structured=made.structured)
+        assert vllm_case.text(await vllm_case.tokens(await vllm_case.prompt(), sampling)).startswith(start)
+    assert not all(task.done() for task in hostile)
+    hostile.pop().cancel()
+    for task in hostile:
+        with pytest.raises(InvalidSampling, match=r"^text\.format\.schema: its grammar takes more than 2 seconds"):
+            await task
 
 
 async def test_a_large_schema_is_tried_with_the_model_s_vocabulary_and_kept_to(vllm_case: Case) -> None:
@@ -64,6 +111,32 @@ async def test_a_schema_that_is_too_long_is_refused(vllm_case: Case) -> None:
     text_format = {"type": "json_schema", "name": "n", "schema": {"type": "string", "enum": ["x" * 2**18]}}
     with pytest.raises(InvalidSampling, match=r"^text\.format\.schema: .* may have 262144 characters"):
         await vllm_case.engine.output_format(OutputSpec(text_format=text_format))
+
+
+NOBODY: Message = {"role": "assistant", "tool_calls": "none"}
+
+
+async def test_messages_that_the_template_cannot_show_are_the_callers_fault(vllm_case: Case) -> None:
+    with pytest.raises(InvalidPrompt, match="the messages cannot be rendered"):
+        await vllm_case.engine.render([NOBODY], vllm_case.template_args)
+
+
+@pytest.mark.parametrize(
+    ("template", "tools"),
+    [("{{ messages.nothing.here }}", False), ("{{ messages", False), ("{% if tools %}{{ a.b.c }}{% endif %}x", True)],
+)
+async def test_a_template_that_shows_no_plain_message_is_the_operators_fault_and_logged_once(
+    vllm_case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, template: str, tools: bool
+) -> None:
+    loaded = vllm_case.engine._loaded  # type: ignore[attr-defined]
+    monkeypatch.setattr(loaded.rendering, "_is_known_broken", False)
+    monkeypatch.setattr(loaded.llm.renderer.get_tokenizer(), "chat_template", template)
+    functions = [{"type": "function", "function": {"name": "g", "parameters": {}}}] if tools else []
+    for _ in range(2):
+        with pytest.raises(EngineError, match="the messages cannot be rendered") as raised:
+            await vllm_case.engine.render(asking("Hello!"), vllm_case.template_args, functions)
+        assert not isinstance(raised.value, InvalidPrompt)
+    assert caplog.text.count("chat template cannot render a plain message") == 1
 
 
 async def test_the_engine_lives_on_after_all_these(vllm_case: Case) -> None:

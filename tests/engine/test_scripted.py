@@ -217,21 +217,6 @@ async def test_an_engine_that_was_not_started_serves_nothing() -> None:
         await case.deltas((ANSWER,))
 
 
-async def test_a_start_can_be_configured_to_fail() -> None:
-    engine = make_engine(scripted_model(start_error="out of luck"))
-    with pytest.raises(ConfigError, match=r"^model 'scripted': out of luck$"):
-        await engine.start()
-
-
-async def test_a_slow_start_can_be_cancelled() -> None:
-    engine = make_engine(scripted_model(start_seconds=3600))
-    starting = asyncio.create_task(engine.start())
-    await asyncio.sleep(0)
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-
-
 @pytest.mark.parametrize(
     ("engine_args", "name"),
     [({"tokens_per_secnd": 1}, "tokens_per_secnd"), ({"max_num_seqs": 0}, "max_num_seqs")],

@@ -15,6 +15,7 @@ The parts:
     tenants                     two projects with keys and limits, and the ledger that the admin API shows
     audit, accounts             triggers by which Postgres records every transition, chunk, reservation and usage
     evidence, checker           everything that was recorded; the rules that compare it
+    project_rules               those about usage, limits, conversations, and what one project sees of another
     doorbells                   whether every worker still publishes, and every API process still receives
     scenarios                   what the tests of single faults share
     breaks                      switches off one promise of the product, to prove that the checker notices

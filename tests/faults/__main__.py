@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,15 +26,16 @@ def _say(line: str) -> None:
 WHOLE = Plan(faults=1000, responses=2000, pause=1.2, at_once=32, keys=True, concurrency=4, window=4)
 
 
-def _plan() -> tuple[Plan, int]:
-    """The plan that the arguments describe, and the number of handovers to measure.
+def plan_of(arguments: Sequence[str] | None = None) -> tuple[Plan, int]:
+    """The plan that the arguments (None: those of this process) describe, and the number of handovers to measure.
 
-    Arguments change the whole suite's plan or, with `--break`, the plan that shows the broken promise.
+    Arguments change the whole suite's plan or, with `--break`, the plan that shows the broken promise. Fewer faults
+    come with fewer responses: all of a whole run would take its limited project 20 minutes.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seed", type=int, help="all random choices come from it")
     parser.add_argument("--faults", type=int, help=f"default: {WHOLE.faults}")
-    parser.add_argument("--responses", type=int, help=f"default: {WHOLE.responses}")
+    parser.add_argument("--responses", type=int, help="default: in proportion to the faults")
     parser.add_argument("--pause", type=float, help="mean seconds from one fault to the next")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--apis", type=int)
@@ -54,11 +56,12 @@ def _plan() -> tuple[Plan, int]:
         "--upgrade",
         action="store_true",
         default=None,
-        help="upgrade to a version with another row format in the middle",
+        help="upgrade to a version with another row layout in the middle",
     )
     parser.add_argument(
         "--standby", action="store_true", default=None, help="run Postgres with a standby, and fail over to it"
     )
+    parser.add_argument("--pgbouncer", choices=("session", "transaction"), help="put PgBouncer before Postgres")
     parser.add_argument("--logs", type=Path, help="keep the logs of all processes in this folder")
     parser.add_argument("--break", dest="broken", choices=SHOWN_BY, help="switch off one promise: the run must fail")
     parser.add_argument(
@@ -67,11 +70,12 @@ def _plan() -> tuple[Plan, int]:
         default=30,
         help="workers to kill or stop afterwards, to measure how long streams pause",
     )
-    chosen = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
+    chosen = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     handovers = chosen.pop("handovers")
     if "kinds" in chosen:
         chosen["kinds"] = frozenset(chosen["kinds"])
     base = plan_for(chosen["broken"]) if "broken" in chosen else WHOLE
+    chosen.setdefault("responses", base.responses * chosen.get("faults", base.faults) // base.faults)
     return replace(base, **chosen), handovers
 
 
@@ -96,7 +100,7 @@ async def _all(plan: Plan, handovers: int) -> bool:
 
 
 def main() -> int:
-    return 0 if asyncio.run(_all(*_plan())) else 1
+    return 0 if asyncio.run(_all(*plan_of())) else 1
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ from sqlalchemy import TextClause, text
 
 from app.protocol.status import Status
 from app.store.database import Database
+from tests.support.services import AS_OWNER
 
 _INSTALL = (
     """
     CREATE TABLE fault_audit (
-        id bigserial PRIMARY KEY, response text NOT NULL, what text NOT NULL, before text, after text,
-        attempt int NOT NULL, attempt_before int, worker text, worker_before text, format int, format_before int,
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        response text NOT NULL, what text NOT NULL, before text, after text,
+        attempt int NOT NULL, attempt_before int, worker text, worker_before text, layout int, layout_before int,
         at timestamptz NOT NULL
     )
     """,
@@ -33,10 +35,10 @@ _INSTALL = (
             VALUES (OLD.id, TG_OP, OLD.status, OLD.attempt, OLD.worker, clock_timestamp());
         ELSIF (OLD.status, OLD.attempt, OLD.worker) IS DISTINCT FROM (NEW.status, NEW.attempt, NEW.worker) THEN
             INSERT INTO fault_audit
-                (response, what, before, after, attempt, attempt_before, worker, worker_before, format, format_before,
+                (response, what, before, after, attempt, attempt_before, worker, worker_before, layout, layout_before,
                 at)
             VALUES (NEW.id, TG_OP, OLD.status, NEW.status, NEW.attempt, OLD.attempt, NEW.worker, OLD.worker,
-                NEW.format, OLD.format, clock_timestamp());
+                NEW.layout, OLD.layout, clock_timestamp());
         END IF;
         RETURN NULL;
     END $$
@@ -47,8 +49,10 @@ _INSTALL = (
     """,
     """
     CREATE TABLE fault_writes (
-        id bigserial PRIMARY KEY, response text NOT NULL, first int NOT NULL, last int NOT NULL, attempt int NOT NULL,
-        violation text, at timestamptz NOT NULL, token_bytes int NOT NULL
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        response text NOT NULL, first int NOT NULL, last int NOT NULL, attempt int NOT NULL,
+        violation text, at timestamptz NOT NULL, token_bytes int NOT NULL,
+        input_tokens int NOT NULL, cached_tokens int NOT NULL
     )
     """,
     # Deferred until right before the commit: nobody can have read the chunk, and the row of its response is final.
@@ -59,12 +63,14 @@ _INSTALL = (
         owner responses%ROWTYPE;
     BEGIN
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
-        INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes)
+        INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes,
+            input_tokens, cached_tokens)
         VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE
             WHEN TG_OP = 'UPDATE' AND OLD.frames <> NEW.frames THEN 'was rewritten'
             WHEN owner.attempt <> NEW.attempt THEN 'was written while attempt ' || owner.attempt || ' owned it'
             WHEN owner.status = 'in_progress' AND owner.worker IS NULL THEN 'was written while no worker owned it'
-            END, clock_timestamp(), octet_length(NEW.tokens));
+            END, clock_timestamp(), octet_length(NEW.tokens),
+            NEW.input_tokens, NEW.cached_tokens);
         RETURN NULL;
     END $$
     """,
@@ -86,9 +92,9 @@ class Transition:
     attempt_before: int | None
     worker: str | None
     worker_before: str | None
-    format: int = 0
+    layout: int = 0
     """Of the row, after the change and before it; 0: it was inserted or deleted."""
-    format_before: int = 0
+    layout_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +110,27 @@ class Write:
     """Seconds since the epoch, right before the commit."""
     token_bytes: int = 0
     """The size of the chunk's tokens."""
+    input_tokens: int = 0
+    cached_tokens: int = 0
 
 
 async def install(db: Database) -> None:
     """Adds the tables and triggers to a new schema."""
     async with db.begin() as connection:
+        await connection.execute(text(AS_OWNER))
         for statement in _INSTALL:
             await connection.execute(text(statement))
 
 
 async def transitions(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Transition]]:
     """The transitions in order of every response there ever was, or of `ids`."""
-    columns = "response, before, after, attempt, attempt_before, worker, worker_before, format, format_before"
+    columns = "response, before, after, attempt, attempt_before, worker, worker_before, layout, layout_before"
     found: dict[str, list[Transition]] = {}
     async with db.autocommit() as connection:
         for row in await connection.execute(_of_responses(f"SELECT {columns} FROM fault_audit", ids)):
             before, after = (None if status is None else Status(status) for status in (row.before, row.after))
             owners = (row.attempt, row.attempt_before, row.worker, row.worker_before)
-            transition = Transition(row.response, before, after, *owners, row.format or 0, row.format_before or 0)
+            transition = Transition(row.response, before, after, *owners, row.layout or 0, row.layout_before or 0)
             found.setdefault(row.response, []).append(transition)
     return found
 
@@ -131,7 +140,8 @@ async def writes(db: Database, ids: Sequence[str] | None = None) -> dict[str, li
     found: dict[str, list[Write]] = {}
     async with db.autocommit() as connection:
         for row in await connection.execute(_of_responses("SELECT * FROM fault_writes", ids)):
-            write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp(), row.token_bytes)
+            counts = row.token_bytes, row.input_tokens, row.cached_tokens
+            write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp(), *counts)
             found.setdefault(row.response, []).append(write)
     return found
 
@@ -161,8 +171,8 @@ def violations(steps: list[Transition]) -> list[str]:
             found.append(f"attempt {step.attempt_before} became {step.attempt}")
         if claimed and step.worker_before is not None:
             found.append(f"attempt {step.attempt} was claimed while {step.worker_before} owned it")
-        if step.format < step.format_before:
-            found.append(f"a worker of format {step.format} claimed one of format {step.format_before}")
+        if step.layout < step.layout_before:
+            found.append(f"a worker of layout {step.layout} claimed one of layout {step.layout_before}")
         if not claimed and step.worker not in (None, step.worker_before):
             found.append("a new owner without a new attempt")
     return found

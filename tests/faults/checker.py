@@ -15,10 +15,9 @@ from itertools import pairwise
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.protocol.limits import LimitKind
 from app.protocol.status import Status
 from app.store.rows import ResponseRow
-from tests.faults import accounts, audit
+from tests.faults import audit, project_rules
 from tests.faults.audit import Write
 from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence
@@ -43,17 +42,20 @@ CRASH_WORDS = (
     "did not end cleanly",
     "; the worker stops",
     "the engine cannot be checked",
+    "the engine gave up its request",
+    "cannot render a plain message",
 )
 """Words of the log lines by which the product reports an unforeseen error: no fault excuses one."""
 LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.worker.worker"}
 """The same for lines that libraries print: the word, and the module whose source has it."""
+ENDED_BY_SIGNAL = ("KeyboardInterrupt", "SystemExit: 0")
+"""The last lines of tracebacks that say only that a signal came while a program started, or while Flower stopped."""
 FORESEEN_ERRORS = (
     "abandoned, but not cancelled",
     "did not end in time",
     "the worker cannot start",
     "exiting all the same",
     "the engine died",
-    "the engine gave up its request",
     "belongs to this worker and does not run here",
     "%s failed: %s",
     "MCP server %r",
@@ -158,7 +160,8 @@ def doorbells_arrive(evidence: Evidence) -> Iterator[tuple[str, str]]:
 def nothing_crashes(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """No fault causes an unforeseen error in any process."""
     for line in evidence.error_lines:
-        if any(word in line for word in (*CRASH_WORDS, *LIBRARY_CRASH_WORDS)) and not _VLLM.search(line):
+        is_crash = any(word in line for word in (*CRASH_WORDS, *LIBRARY_CRASH_WORDS))
+        if is_crash and not _VLLM.search(line) and not line.endswith(ENDED_BY_SIGNAL):
             yield "log", line[:1500]
 
 
@@ -304,44 +307,15 @@ def damaged_responses_end(evidence: Evidence) -> Iterator[tuple[str, str]]:
             yield response_id, f"did not fail: {finding}"
 
 
-# -- projects ------------------------------------------------------------------------------------------------
+# -- all rules ---------------------------------------------------------------------------------------------------
 
-
-def the_ledger_is_the_sum_of_all_usage(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """For each key, the admin API names the sum of its responses' usage, to the token."""
-    expected, told = accounts.used(evidence.accounts), evidence.ledger or {}
-    for project, key in expected.keys() | told.keys():
-        if (sums := expected.get((project, key))) != (answer := told.get((project, key))):
-            yield project, f"the ledger has {answer} for {key}, and its responses used {sums}"
-
-
-def ended_responses_reserve_nothing(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """When everything has ended no place is taken, and the day's tokens are what was used, and no more."""
-    used = accounts.charged(evidence.accounts, evidence.writes)
-    for limit in evidence.limits:
-        if limit.kind in PLACES and limit.used != 0:
-            yield limit.project, f"{limit.used} of {limit.kind.value} are taken, and nothing is queued or runs"
-        is_of_day = limit.kind is LimitKind.TOKENS_PER_DAY and evidence.is_one_day
-        if is_of_day and limit.used != used[limit.project]:
-            yield limit.project, f"{limit.used} tokens of the day are taken instead of {used[limit.project]}"
-
-
-def limits_are_never_exceeded(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """At no time more was queued, or had not ended, than the project's limits allow."""
-    yield from accounts.exceeded(evidence.accounts, evidence.limits)
-
-
-def flows_keep_their_order(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No response is sent while an older one of its project and tier goes on waiting."""
-    yield from accounts.passed(evidence.accounts)
-
-
-PLACES = (LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES)
 ACCOUNTS: tuple[Rule, ...] = (
-    the_ledger_is_the_sum_of_all_usage,
-    ended_responses_reserve_nothing,
-    limits_are_never_exceeded,
-    flows_keep_their_order,
+    project_rules.the_ledger_is_the_sum_of_all_usage,
+    project_rules.ended_responses_reserve_nothing,
+    project_rules.limits_are_never_exceeded,
+    project_rules.stored_bytes_are_those_of_the_rows,
+    project_rules.flows_keep_their_order,
+    project_rules.projects_see_their_own_alone,
 )
 """Rules that count damaged responses, too."""
 RULES: tuple[Rule, ...] = (
@@ -359,6 +333,7 @@ RULES: tuple[Rule, ...] = (
     statuses_never_go_back,
     clients_got_expected_answers,
     answers_equal_those_of_an_undisturbed_run,
+    project_rules.conversations_have_what_was_said,
     only_requested_cancellations,
     one_key_makes_one_response,
 )

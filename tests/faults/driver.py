@@ -18,6 +18,7 @@ from tests.faults.proxy import Mode
 from tests.faults.questions import question
 from tests.faults.report import Report, pauses
 from tests.faults.schedule import Schedule
+from tests.faults.tenants import conversations
 
 PROGRESS_SECONDS = 15.0
 
@@ -32,7 +33,8 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
         ask = await demo.questions(fleet) if plan.demo else question
         schedule = Schedule(plan, fleet)
         headers = [each.headers for each in fleet.tenants.projects] if fleet.tenants else [{}]
-        load = Load(plan, fleet.urls, ask, schedule.damaged, headers)
+        talks = await conversations(fleet.urls[0], fleet.tenants, plan.conversations) if fleet.tenants else []
+        load = Load(plan, fleet.urls, ask, schedule.damaged, headers, talks if plan.conversations else ())
         evidence = Evidence(load.stories, damaged=schedule.damaged, crashes=schedule.crashes)
         progress = asyncio.create_task(_progress(plan, load, schedule, say))
         try:
@@ -103,8 +105,9 @@ def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -
     report.resumed = sum(max(0, reader.connections - 1) for reader in seen)
     report.events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
     report.refused = sum(story.posts.count(str(int(codes.TOO_MANY_REQUESTS))) for story in load.stories)
+    report.yields = sum(row.yields for row in evidence.rows.values())
     report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.transitions.values())
     report.upgraded = sum(
-        any(step.format > step.format_before > 0 for step in steps) for steps in evidence.transitions.values()
+        any(step.layout > step.layout_before > 0 for step in steps) for steps in evidence.transitions.values()
     )
     report.pauses = pauses(schedule.takeovers, load.stories)

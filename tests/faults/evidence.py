@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import redis.asyncio
@@ -28,10 +29,12 @@ from tests.faults.member import Member, Role
 from tests.faults.polling import with_pause
 from tests.faults.records import Story
 from tests.faults.tenants import DAY
+from tests.support.stored import STORED
 from tests.support.waiting import until
 
 AT_ONCE = 16
 DRAIN_SECONDS = 30.0
+POOLS_SECONDS = 10.0
 REPLAY_SECONDS = 10.0
 
 
@@ -59,6 +62,12 @@ class Evidence:
     """What the admin API says that projects used; None: the plan has no keys."""
     limits: list[LimitState] = field(default_factory=list)
     """The limits of all projects, and what is taken of them when everything has ended."""
+    conversations: dict[str, set[str]] = field(default_factory=dict)
+    """The ids of the items of each conversation."""
+    stored: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Project -> the bytes that it stores, as they are counted, and as its rows have them."""
+    visible: list[str] = field(default_factory=list)
+    """Responses that are not a 404 to another project's key: the id, and what was answered."""
     is_one_day: bool = True
     """Whether the run had no midnight (UTC)."""
     left_in_redis: list[str] = field(default_factory=list)
@@ -111,6 +120,9 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
         evidence.limits = [
             state for each in fleet.tenants.projects for state in await limits.states(fleet.db, each.project)
         ]
+        evidence.conversations = await _conversations(fleet.db)
+        evidence.stored = await _stored(fleet.db)
+        evidence.visible = await _visible(fleet, evidence.rows.values())
         evidence.is_one_day = int(fleet.began // DAY) == int(time.time() // DAY)
     evidence.left_in_redis = await _left_in_redis(fleet)
     evidence.busy = await _busy(fleet)
@@ -144,6 +156,39 @@ async def _replays(fleet: Fleet, rows: Iterable[ResponseRow]) -> dict[str, bytes
     return found
 
 
+async def _conversations(db: Database) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    async with db.autocommit() as connection:
+        for row in await connection.execute(text("SELECT conversation_id, id FROM conversation_items")):
+            found.setdefault(row.conversation_id, set()).add(row.id)
+    return found
+
+
+async def _stored(db: Database) -> dict[str, tuple[int, int]]:
+    async with db.autocommit() as connection:
+        return {row.project: (row.counted, row.occupied) for row in await connection.execute(text(STORED))}
+
+
+async def _visible(fleet: Fleet, rows: Iterable[ResponseRow]) -> list[str]:
+    """What of all responses another project's key can see."""
+    assert fleet.tenants is not None
+    found, slots = [], asyncio.Semaphore(AT_ONCE)
+
+    async def look(client: httpx.AsyncClient, number: int, row: ResponseRow, headers: Mapping[str, str]) -> None:
+        url = f"{fleet.urls[number % len(fleet.urls)]}/v1/responses/{row.id}"
+        async with slots:
+            answer = await client.get(url, headers=headers)
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            found.append(f"{row.id} is a {answer.status_code} to another project")
+
+    async with httpx.AsyncClient(timeout=30, verify=False) as client, asyncio.TaskGroup() as group:
+        for number, row in enumerate(rows):
+            for other in fleet.tenants.projects:
+                if other.project != row.project:
+                    group.create_task(look(client, number, row, other.headers))
+    return found
+
+
 async def _left_in_redis(fleet: Fleet) -> list[str]:
     """Messages and channels that remain in Redis after DRAIN_SECONDS.
 
@@ -173,20 +218,32 @@ async def _contents(client: redis.asyncio.Redis) -> list[str]:
     return found + [f"channel {name}" for name in left]
 
 
-async def _busy(fleet: Fleet) -> list[str]:
-    """Workers whose pools hold jobs after DRAIN_SECONDS, although no response is in progress."""
+async def pools(fleet: Fleet) -> dict[int, int]:
+    """Each worker's pid -> how many jobs its pool has. Without the workers that do not answer within POOLS_SECONDS."""
     celery = make_celery(load_settings(REDIS_URL=fleet.services.redis_url))
-    found: list[str] = []
+    inspect = celery.control.inspect(timeout=POOLS_SECONDS, limit=len(fleet.of(Role.WORKER)))
+    stats: dict[str, Any] = await asyncio.to_thread(lambda: inspect.stats() or {})
+    return {each["pid"]: each["pool"]["active"] for each in stats.values()}
+
+
+async def _busy(fleet: Fleet) -> list[str]:
+    """Workers whose pools hold jobs after DRAIN_SECONDS, although no response is in progress, or do not answer."""
+    workers, active = fleet.of(Role.WORKER), dict[int, int]()
 
     async def idle() -> bool:
-        stats = await asyncio.to_thread(lambda: celery.control.inspect(timeout=3).stats() or {})
-        found[:] = [f"{name} runs {pool['active']}" for name, each in stats.items() if (pool := each["pool"])["active"]]
-        return len(stats) == len(fleet.of(Role.WORKER)) and not found
+        nonlocal active
+        active = await pools(fleet)
+        return all(active.get(worker.pid or 0) == 0 for worker in workers)
 
     try:
-        await until(idle, DRAIN_SECONDS)
+        await fleet.wait_until_whole(fleet.plan.whole_seconds)  # a worker whose idle engine was killed starts again
+        await until(with_pause(idle), DRAIN_SECONDS)
     except AssertionError:
-        return found or ["not every worker answers"]
+        return [
+            f"{worker.name} " + (f"runs {active[worker.pid]}" if worker.pid in active else "does not answer")
+            for worker in workers
+            if active.get(worker.pid or 0) != 0
+        ]
     return []
 
 

@@ -37,6 +37,7 @@ from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
 from tests.faults.tenants import Tenants
 from tests.support import next_version
+from tests.support.pgbouncer import pgbouncer
 from tests.support.services import Services
 from tests.support.waiting import until
 
@@ -76,6 +77,8 @@ class Fleet:
         """The library that shifts clocks (`clocks`)."""
         self.tenants: Tenants | None = None
         """The projects of a plan with keys. `http` then sends the key of the first."""
+        self.bouncer: int | None = None
+        """The port of PgBouncer, if the plan has one."""
         self._mark = services.folder.name
         self._code = "code"
         """The folder of the code that processes start with."""
@@ -144,7 +147,7 @@ class Fleet:
             if set(await self.ready_workers()) != pids or not all(member.pid for member in self.members):
                 return False
             answers = [await self.http.get(f"{url}/health/ready") for url in self.urls]
-            return all(answer.status_code == httpx.codes.OK for answer in answers)
+            return all(answer.json()["status"] == "ready" for answer in answers)
         return False
 
     def left_behind(self) -> list[str]:
@@ -158,8 +161,18 @@ class Fleet:
 
     # -- start ---------------------------------------------------------------------------------------------------
 
+    @property
+    def passfile(self) -> Path:
+        return self.folder / "pgpass"
+
+    def write_passfile(self, password: str) -> None:
+        self.passfile.touch(mode=0o600)
+        self.passfile.write_text(f"*:*:*:*:{password}\n")
+
     async def prepare(self) -> None:
         self.folder.mkdir()
+        if self.plan.passfile:
+            self.write_passfile(urlsplit(self.services.database_url).password or "")
         self.clocks = clocks.build(self.folder)
         for name in CODE:
             shutil.copytree(CHECKOUT / name, self.folder / "code" / name)
@@ -182,12 +195,12 @@ class Fleet:
 
     async def _migrate(self) -> None:
         """In a process of its own, as in production: Alembic does not support several migrations in one process."""
-        env = {**os.environ, "DATABASE_URL": self.services.database_url}
+        env = {**os.environ, "DATABASE_URL": self.services.owner_url}
         status, line = await run(Program((*COMMAND, "migrate"), env, self.folder / self._code), lambda _: None)
         assert status == 0, line
 
     async def add(self, role: Role, number: int, stack: AsyncExitStack) -> None:
-        to_postgres, *to_standby = _to_postgres(self.services)
+        to_postgres, *to_standby = self._to_postgres()
         postgres, valkey = Proxy(to_postgres, standby=next(iter(to_standby), None)), Proxy(_to_valkey(self.services))
         for proxy in (postgres, valkey):
             await proxy.start()
@@ -200,17 +213,33 @@ class Fleet:
         self.members.append(member)
         member.start()
 
+    def _to_postgres(self) -> list[Connect]:
+        """To the server or to its PgBouncer, or to both servers of a pair."""
+        if self.bouncer is not None:
+            return [partial(asyncio.open_connection, HOST, self.bouncer)]
+        folders = parse_qs(urlsplit(self.services.database_url).query)["host"][0].split(",")
+        return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
+
+    @property
+    def _parameters(self) -> str:
+        return "?pgbouncer=true" if self.plan.pgbouncer == "transaction" else ""
+
     def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None) -> Program:
-        user, password = urlsplit(self.services.database_url), urlsplit(self.services.redis_url).password
+        user, redis_password = urlsplit(self.services.database_url), urlsplit(self.services.redis_url).password
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
+        password = "" if self.plan.passfile else f":{user.password}"
         urls = {
-            "DATABASE_URL": f"postgresql://{user.username}:{user.password}@{hosts}{user.path}",
-            "REDIS_URL": f"redis://:{password}@{HOST}:{valkey.port}/0",
+            "DATABASE_URL": f"postgresql://{user.username}{password}@{hosts}{user.path}{self._parameters}",
+            "REDIS_URL": f"redis://:{redis_password}@{HOST}:{valkey.port}/0",
         }
         home = self.folder / "home"
-        settings = load_settings(**urls, home=home, models=self.models, port=port, flower_port=port)
+        settings = load_settings(
+            **urls, home=home, models=self.models, port=port, flower_port=port, worker_concurrency=self.plan.concurrency
+        )
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
-        env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1"} | (clock.environment if clock else {})
+        env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1", "PGPASSFILE": str(self.passfile)} | (
+            clock.environment if clock else {}
+        )
         launch = _LAUNCH[role](settings)
         env |= launch.env
         if self.plan.broken is not None:
@@ -235,6 +264,9 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
         fleet = Fleet(plan, services)
         stack.push_async_callback(fleet.db.close)
         stack.push_async_callback(fleet.http.aclose)
+        if plan.pgbouncer is not None:
+            bouncer = pgbouncer(services.database_url, plan.pgbouncer, services.folder / "pgbouncer")
+            fleet.bouncer = stack.enter_context(bouncer)
         await fleet.prepare()
         counts = {Role.API: plan.apis, Role.WORKER: plan.workers, Role.MAINTENANCE: plan.maintenances}
         try:
@@ -269,12 +301,6 @@ def _keep_logs(fleet: Fleet) -> None:
         fleet.plan.logs.mkdir(parents=True, exist_ok=True)
         for log in fleet.folder.glob("*.log"):
             shutil.copy(log, fleet.plan.logs)
-
-
-def _to_postgres(services: Services) -> list[Connect]:
-    """To the server, or to both servers of a pair."""
-    folders = parse_qs(urlsplit(services.database_url).query)["host"][0].split(",")
-    return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
 
 
 def _to_valkey(services: Services) -> Connect:

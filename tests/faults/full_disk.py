@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from app.store.database import Database
-from tests.support.services import Services
+from tests.support.services import AS_OWNER, Services
 
 _TABLES = ("responses", "chunks", "workers")
 _INSTALL = (
@@ -41,6 +41,7 @@ _INSTALL = (
 async def install(db: Database) -> None:
     """Adds the triggers to a new schema."""
     async with db.begin() as connection:
+        await connection.execute(text(AS_OWNER))
         for statement in _INSTALL:
             await connection.execute(text(statement))
 

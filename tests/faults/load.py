@@ -34,8 +34,13 @@ class Load:
         ask: Ask,
         damaged: Mapping[str, str],
         headers: Sequence[Mapping[str, str]] = ({},),
+        conversations: Sequence[Sequence[str]] = (),
     ) -> None:
-        """Responses in `damaged` are not continued. `headers` are those of each project's clients."""
+        """Responses in `damaged` are not continued.
+
+        `headers` are those of each project's clients, `conversations` the ids of what each project has.
+        """
+        self._conversations = conversations
         self._plan = plan
         self._headers = headers
         self._ask = ask
@@ -104,6 +109,8 @@ class Load:
         if random.random() < self._plan.chained and (earlier := self._continuable(tenant)):
             story = random.choice(earlier)
             question = question.continuing(story.finals[-1]["id"], story.question)
+        elif self._conversations and random.random() < self._plan.chained:
+            question = question.within(random.choice(self._conversations[tenant]))
         if not self._plan.keys:
             return question
         tier = random.choices(list(TIERS), list(TIERS.values()))[0]

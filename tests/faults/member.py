@@ -20,7 +20,8 @@ from tests.faults.proxy import Proxy
 from tests.support.services import descendants
 
 PAUSE_SECONDS = 0.2
-_ERROR_MARKS = (" ERROR ", " CRITICAL ", "Traceback (most recent call last)")
+_ERROR_MARKS = (" ERROR ", " CRITICAL ")
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class Role(Enum):
@@ -46,6 +47,7 @@ class Member:
     """The process's own wall clock; None without a C compiler."""
     starts: int = 0
     error_lines: list[str] = field(default_factory=list)
+    _in_traceback: bool = False
     """Lines of its log at ERROR or above."""
     stopped_at: list[float] = field(default_factory=list)
     """When it was given SIGTERM (monotonic seconds)."""
@@ -117,5 +119,10 @@ class Member:
     def _log_line(self, line: str) -> None:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        if any(word in line for word in _ERROR_MARKS):
+        if self._in_traceback and line and not line.startswith(" "):  # its last line
+            self.error_lines.append(f"{_TRACEBACK} {line}")
+            self._in_traceback = False
+        elif line == _TRACEBACK:
+            self._in_traceback = True
+        elif any(word in line for word in _ERROR_MARKS):
             self.error_lines.append(line)

@@ -66,6 +66,10 @@ class Plan:
     """Ask for API keys: clients belong to two projects with limits, and what they use is compared with the ledger."""
     standby: bool = False
     """Run Postgres with a synchronous standby, and fail over to it now and then."""
+    passfile: bool = False
+    """Leave the password of Postgres to a file that PGPASSFILE names."""
+    pgbouncer: str | None = None
+    """Put PgBouncer before Postgres, in this mode: `session` or `transaction`."""
     upgrade: bool = False
     """Upgrade from this version to the next one (tests/support/next_version.py) in the middle of the run."""
     demo: bool = False
@@ -86,6 +90,11 @@ class Plan:
         return 0.0 if self.demo else 0.15
 
     @property
+    def conversations(self) -> int:
+        """How many each project has. Each stays small enough for the context of the scripted engine."""
+        return 2 + self.responses // 40 if self.keys and self.chained else 0
+
+    @property
     def models(self) -> str | None:
         """The text of the run's models file; None: use the file of the checkout, which has the demo model."""
         return None if self.demo else MODELS.format(rate=self.tokens_per_second, delta=self.tokens_per_delta)
@@ -97,6 +106,7 @@ class Plan:
             "LONGHAUL_LEASE_SECONDS": str(LEASE_SECONDS),
             "LONGHAUL_MAX_CRASHES": str(self.max_crashes),
             "LONGHAUL_SHUTDOWN_GRACE_SECONDS": str(self.grace_seconds),
+            "LONGHAUL_API_GRACE_SECONDS": str(self.grace_seconds),
             "LONGHAUL_KEEPALIVE_SECONDS": "1.5",
             "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",

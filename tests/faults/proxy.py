@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
@@ -53,10 +54,12 @@ class Proxy:
         watch: Callable[[bytes, bool], None] = lambda piece, to_client: None,
         *,
         standby: Connect | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """With `standby`, a second port leads to that server. What is set holds for both."""
+        """With `standby`, a second port leads to that server, and what is set holds for both; `tls` is for clients."""
         self._connect = connect
         self._standby = standby
+        self._tls = tls
         self._watch = watch
         self._mode = Mode.OPEN
         self._changed = asyncio.Event()
@@ -68,7 +71,7 @@ class Proxy:
 
     async def start(self) -> None:
         for connect in filter(None, (self._connect, self._standby)):
-            server = await asyncio.start_server(partial(self._accept, connect), HOST, 0)
+            server = await asyncio.start_server(partial(self._accept, connect), HOST, 0, ssl=self._tls)
             self._servers.append(server)
             self.ports.append(server.sockets[0].getsockname()[1])
 

@@ -54,6 +54,10 @@ class Question:
         input_tokens = earlier.input_tokens + answer_tokens + self.input_tokens - 1
         return replace(self, fields=fields, input_tokens=input_tokens)
 
+    def within(self, conversation: str) -> Question:
+        """The same question in a conversation, whose size nobody here knows."""
+        return replace(self, fields={**self.fields, "conversation": conversation}, input_tokens=None)
+
     def body(self, key: str) -> dict[str, Any]:
         return {"model": self.model, "input": self.command, "metadata": {"key": key}, **self.fields}
 

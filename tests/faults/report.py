@@ -40,8 +40,10 @@ class Report:
     """Requests that a limit of their project refused; their clients repeated them."""
     attempts: int = 0
     """Claims beyond each response's first."""
+    yields: int = 0
+    """How often background responses yielded to foreground ones; those of deleted responses are not counted."""
     upgraded: int = 0
-    """Responses that a worker of a later format claimed."""
+    """Responses that a worker of a later layout claimed."""
     pauses: dict[str, list[float]] = field(default_factory=dict)
     """Signal -> seconds from it to the next event of each stream of its worker."""
 
@@ -56,7 +58,8 @@ class Report:
         yield f"{self.faults.total():6} faults in {self.seconds:.0f} s, seed {self.seed}"
         yield f"{self.responses:6} responses: {_counts(self.statuses)}; {_counts(self.forms)}"
         yield f"{self.events:6} events; {self.readers} readers resumed {self.resumed} times"
-        yield f"{self.attempts:6} takeovers of responses; limits refused {self.refused} requests"
+        yield f"{self.attempts:6} takeovers of responses, {self.yields} of them after a yield"
+        yield f"{self.refused:6} requests were refused by limits"
         if self.upgraded:
             yield f"{self.upgraded:6} responses of the version before were run by the next one"
         for name, pauses in self.pauses.items():

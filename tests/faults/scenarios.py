@@ -55,11 +55,6 @@ async def ended(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
     return await until(with_pause(final), SECONDS, "all are final")
 
 
-async def taken_over(fleet: Fleet, owned: dict[str, int]) -> bool:
-    rows = [await lookup.find(fleet.db, name) for name in owned]
-    return all(row is not None and row.attempt > owned[row.id] for row in rows)
-
-
 async def evidence_of(fleet: Fleet, streams: Streams) -> Evidence:
     """What remains when all streams were read to their end."""
     await streams.end()

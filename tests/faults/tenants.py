@@ -58,6 +58,16 @@ async def create(db: Database, redis_url: str) -> Tenants:
         await pubsub.close()
 
 
+async def conversations(url: str, tenants: Tenants, count: int) -> list[list[str]]:
+    """Makes `count` conversations for each project; returns their ids, project by project."""
+    made: list[list[str]] = []
+    async with httpx.AsyncClient(base_url=url, timeout=10, verify=False) as http:
+        for each in tenants.projects:
+            answers = [await http.post("/v1/conversations", json={}, headers=each.headers) for _ in range(count)]
+            made.append([answer.raise_for_status().json()["id"] for answer in answers])
+    return made
+
+
 async def ledger(url: str, tenants: Tenants, since: float) -> Ledger:
     """What projects used since then, as the admin API says it."""
     groups = ["project_id", "api_key_id"]

@@ -53,6 +53,23 @@ async def test_a_member_that_is_closed_while_it_starts_again_is_gone(tmp_path: P
     assert member.starts == starts
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "1 / 0",
+        "print('Traceback (most recent call last):', '  File', '', 'ZeroDivisionError: division by zero', sep=chr(10))",
+    ],
+    ids=["python", "with an empty line of source"],
+)
+async def test_a_traceback_of_a_member_is_one_line_with_its_error(code: str, tmp_path: Path) -> None:
+    failing = Program((sys.executable, "-S", "-c", code), {}, tmp_path)
+    member = Member("failing", Role.WORKER, lambda: failing, tmp_path / "log", proxy(), proxy())
+    member.start()
+    await until(lambda: bool(member.error_lines))
+    await member.close()
+    assert member.error_lines[0] == "Traceback (most recent call last): ZeroDivisionError: division by zero"
+
+
 async def test_a_member_that_failed_does_not_keep_others_from_stopping(tmp_path: Path) -> None:
     def failing() -> Program:
         raise IndexError("an unforeseen error")

@@ -165,6 +165,15 @@ def test_what_is_left_behind_is_noticed() -> None:
         assert broken_rules(Evidence([], **left)) == {"nothing_is_left"}  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("error", "rules"),
+    [("CancelledError", {"nothing_crashes"}), ("KeyboardInterrupt", set()), ("SystemExit: 0", set())],
+)
+def test_a_traceback_is_noticed_unless_a_signal_alone_caused_it(error: str, rules: set[str]) -> None:
+    line = f"maintenance.1: Traceback (most recent call last): {error}"
+    assert broken_rules(Evidence([], error_lines=[line])) == rules
+
+
 def test_an_unforeseen_error_of_the_product_is_noticed_and_a_traceback_of_vllm_is_not() -> None:
     ours = "worker.1: 2026-11-21T11:38:46.700Z ERROR longhaul.worker: it went wrong | ValueError"
     assert broken_rules(Evidence([], error_lines=[ours])) == {"nothing_crashes"}

@@ -19,7 +19,7 @@ from tests.faults import checker, clocks
 from tests.faults.arena import Arena
 from tests.faults.clocks import Clock
 from tests.faults.driver import run
-from tests.faults.fleet import Fleet, running
+from tests.faults.fleet import SUITE, Fleet, running
 from tests.faults.kinds import KINDS
 from tests.faults.member import Role
 from tests.faults.plan import Plan
@@ -45,7 +45,7 @@ def _compiler() -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def small() -> AsyncIterator[Fleet]:
     """The fleet of scenarios that need no standby."""
-    async with running(SMALL) as started:
+    async with running(replace(SMALL, passfile=True)) as started:
         yield started
 
 
@@ -113,6 +113,33 @@ async def test_while_the_password_of_redis_is_another_work_goes_on_and_no_log_ha
     logs = "".join(log.read_text(encoding="utf-8") for log in fleet.folder.glob("*.log"))
     assert password not in logs
     assert OTHER_PASSWORD not in logs
+
+
+async def test_a_password_of_postgres_that_changes_in_its_file_stops_no_work(fleet: Fleet) -> None:
+    url = urlsplit(fleet.services.database_url)
+    ids = [await background(fleet, "/count 300") for _ in range(4)]
+    await until(fleet.busiest, SECONDS, "a worker is at work")
+    try:
+        for password in (OTHER_PASSWORD, url.password):
+            fleet.write_passfile(str(password))
+            async with fleet.db.autocommit() as connection:
+                await connection.execute(text(f"ALTER ROLE {url.username} PASSWORD '{password}'"))
+                await connection.execute(
+                    text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE usename = current_user AND application_name <> :suite"
+                    ),
+                    {"suite": SUITE},
+                )
+            ids.append(await background(fleet, "/count 3"))
+            await ended(fleet, ids[-1:])
+    finally:
+        async with fleet.db.autocommit() as connection:
+            await connection.execute(text(f"ALTER ROLE {url.username} PASSWORD '{url.password}'"))
+    rows = await ended(fleet, ids)
+    assert [output_text(row) for row in rows] == [*[counting(300).answer] * 4, *[counting(3).answer] * 2]
+    logs = "".join(log.read_text(encoding="utf-8") for log in fleet.folder.glob("*.log"))
+    assert OTHER_PASSWORD not in logs and str(url.password) not in logs
 
 
 async def test_when_the_clock_of_postgres_jumps_back_a_dead_worker_is_noticed_and_forth_all_goes_on(

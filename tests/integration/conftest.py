@@ -13,10 +13,11 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
+from tests.support.services import AS_OWNER
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
-    "limits, settlements, usage, usage_entries, flows, queues"
+    "limits, settlements, stored_changes, usage, usage_entries, flows, queues"
 )
 EMPTY = f"""
 DO $$
@@ -35,16 +36,17 @@ END $$
 """Truncates the tables that have rows: most have none, and all of them take 20 ms of CPU."""
 PLAIN_PROJECT = (
     "models = NULL, tool_servers = NULL, denied_models = '{}', denied_tools = '{}', name = 'default', "
-    "top_tier = 'priority', weight = 1"
+    "top_tier = 'priority', weight = 1, stored_bytes = 0, "
+    "conversation_days = NULL, erase_at = NULL, erased_at = NULL"
 )
 
 
 @pytest.fixture(scope="session")
 def migrated(services: Any) -> str:
-    """The URL of the session's database, with the newest schema."""
+    """The URL of the session's database, with the newest schema, for the role of all processes."""
 
     async def make() -> None:
-        database = Database(services.database_url, 1)
+        database = Database(services.owner_url, 1)
         await migrate(database)
         await database.close()
 
@@ -57,6 +59,7 @@ def migrated(services: Any) -> str:
 async def db(migrated: str) -> AsyncIterator[Database]:
     database = Database(migrated, 10)
     async with database.begin() as connection:
+        await connection.execute(text(AS_OWNER))
         await connection.execute(text(EMPTY))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
         await connection.execute(text(f"UPDATE projects SET {PLAIN_PROJECT}"))

@@ -23,8 +23,9 @@ import orjson
 import pytest
 import redis
 
+from app.dispatcher import Dispatcher
 from app.protocol.events.chunk import Chunk
-from app.queue.message import LISTS
+from app.queue.message import Kind
 from app.queue.publisher import TaskQueue
 from app.responses.read import reader
 from app.store.database import Database
@@ -36,7 +37,6 @@ from tests.support.costs import Costs, Meters, meters
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE
 from tests.support.worker import Worker, worker
-from workers.dispatcher import Dispatcher
 from workers.engine.base import EngineDelta
 from workers.generation.turns.turn_generator import UNSTREAMED_TOKENS
 
@@ -113,7 +113,7 @@ class System:
         self._pubsub = pubsub
         self._dispatcher = dispatcher
         self._valkey = valkey
-        self._lists = [QUEUE if not each else f"{QUEUE}\x06\x16{int(each)}" for each in LISTS]
+        self._lists = [f"{QUEUE}{kind}" for kind in Kind]
         self._read = 0
         """Chunks that the client has read of this response's stream."""
 

@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis.asyncio
 from sqlalchemy import text
 
-from app.queue.message import Message
+from app.aio import BackgroundTasks
+from app.dispatcher import Dispatcher
+from app.queue.message import Kind, Message, Priority
 from app.queue.publisher import TaskQueue
+from app.responses.create.creator import ResponseCreator
 from app.store.database import Database
 from app.store.responses.inserts import Inserter
-from app.store.rows import NewResponse
+from app.store.responses.new_rows import NewResponse, Sending
 from app.streaming.pubsub import PubSub
 from config.settings import Settings, load_settings
-from tests.support.rows import claimed, new_response
+from tests.support.rows import new_response
 from tests.support.slot_worker import SlotWorker, slot_worker
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
-from workers.dispatcher import Dispatcher
 from workers.maintenance import Maintenance
+from workers.pace import Pace
 
 SLOTS = 4
 
@@ -84,7 +88,7 @@ async def test_projects_get_tokens_by_their_weights_although_their_estimates_are
     await waiting(db, "b", 1000)
     async with slot_worker(db, broker, SLOTS) as worker:
         worker.tokens = {"a": 400, "b": 50}
-        await until(lambda: len(worker.claimed) >= 800, timeout=60, what="800 claims")
+        await until(lambda: len(worker.claimed) >= 800, what="800 claims")
         taken = count(worker)
     assert 400 * taken["a"] / (50 * taken["b"]) == pytest.approx(3.0, rel=0.1)
 
@@ -98,7 +102,7 @@ async def test_each_claim_brings_the_next_responses_so_a_queue_ends_without_main
     await waiting(db, "b", 50)
     async with slot_worker(db, broker, SLOTS, window) as worker:
         worker.dispatcher.nudge(QUEUE)
-        await until(lambda: len(worker.claimed) == 200, timeout=60, what="all claims")
+        await until(lambda: len(worker.claimed) == 200, what="all claims")
 
 
 async def test_claims_that_come_together_share_one_dispatch(
@@ -111,7 +115,7 @@ async def test_claims_that_come_together_share_one_dispatch(
             dispatched.append(queue)
 
         monkeypatch.setattr(worker.dispatcher, "dispatch", dispatch)
-        monkeypatch.setattr("workers.dispatcher.NUDGE_SECONDS", 0.5)
+        monkeypatch.setattr("app.dispatcher.NUDGE_SECONDS", 0.5)
         for _ in range(5):
             worker.dispatcher.nudge(QUEUE)
             await asyncio.sleep(0)
@@ -131,7 +135,7 @@ async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs
         for claimed in (50, 150, 250):
             await until(lambda claimed=claimed: len(worker.claimed) > claimed, what=f"{claimed} claims")
             await worker.redis.flushdb()
-        await until(lambda: len(worker.claimed) == 400, timeout=60, what="all claims")
+        await until(lambda: len(worker.claimed) == 400, what="all claims")
     order = [ids.index(row.id) for row in worker.claimed]
     assert sorted(order) == list(range(400))
     assert all(abs(place - turn) <= 2 * SLOTS for place, turn in enumerate(order))
@@ -140,18 +144,18 @@ async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs
 async def test_the_window_grows_with_what_ends_within_a_second(db: Database, broker: str) -> None:
     now = 0.0
     queue = TaskQueue(load_settings(REDIS_URL=broker))
-    dispatcher = Dispatcher(db, queue, 4, lambda: now)
+    pace = Pace(lambda: now)
+    dispatcher = Dispatcher(db, queue, 4, pace.ended_within)
     await with_slots(db, 24)
     await waiting(db, "a", 100)
     await dispatcher.dispatch(QUEUE)
     assert len(await in_redis(db)) == 4
-    row = await claimed(db)
     for _ in range(20):
-        dispatcher.correct_flow(row, 1)
+        pace.note_end()
     await dispatcher.dispatch(QUEUE)
     assert len(await in_redis(db)) == 20
     for _ in range(50):
-        dispatcher.correct_flow(row, 1)
+        pace.note_end()
     now = 0.9
     await take(db, await in_redis(db))
     await dispatcher.dispatch(QUEUE)
@@ -169,14 +173,35 @@ async def test_a_queue_whose_dispatches_are_all_lost_goes_on_by_maintenance_alon
     ids = await waiting(db, "a", 40)
     async with slot_worker(db, broker, SLOTS) as worker:
         monkeypatch.setattr(worker.dispatcher, "nudge", lambda _: None)
-        await until(lambda: len(worker.claimed) == 40, timeout=30, what="all claims")
+        await until(lambda: len(worker.claimed) == 40, what="all claims")
     assert [row.id for row in worker.claimed] == ids
+
+
+async def test_a_foreground_response_beyond_the_kept_places_is_dispatched_by_its_api_process(
+    db: Database, broker: str
+) -> None:
+    """No worker claims anything here, and no maintenance runs."""
+    queue = TaskQueue(load_settings(REDIS_URL=broker))
+    creator = ResponseCreator(db, queue, Dispatcher(db, queue, 4), BackgroundTasks(), lambda _: None)
+    await with_slots(db, SLOTS)
+    await take(db, await waiting(db, "a", SLOTS))
+    await queue.mark(QUEUE)
+    async with redis.asyncio.from_url(broker) as client:
+        for sent in (1, 2):
+            assert await creator.insert(replace(new_response(project="b"), priority=Priority.FOREGROUND)) is None
+            await until(lambda n=sent: _has(client, f"{QUEUE}{Kind.FOREGROUND}", n), what=f"message {sent}")
+    await creator.close()
+    await queue.close()
+
+
+async def _has(client: Any, name: str, messages: int) -> bool:
+    return bool(await client.llen(name) == messages)
 
 
 async def test_an_idle_queue_is_served_without_a_dispatch(db: Database, broker: str) -> None:
     queue = TaskQueue(load_settings(REDIS_URL=broker))
 
-    def send(new: NewResponse) -> None:
+    def send(new: NewResponse, _: Sending) -> None:
         sends.append(asyncio.create_task(queue.enqueue(Message(new.id, new.model, new.queue, new.priority))))
 
     sends: list[asyncio.Task[None]] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +28,7 @@ from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_respon
 from tests.support.waiting_rows import take, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
-from workers.maintenance import Maintenance
+from workers.maintenance import Maintenance, maintain
 
 
 class Queue:
@@ -37,7 +39,7 @@ class Queue:
         self.away = False
         self.marked = True
 
-    async def head(self, queue: str, priority: int) -> str | None:
+    async def head(self, name: str) -> str | None:
         if self.away:
             raise QueueUnavailable("away")
         return None
@@ -57,13 +59,30 @@ class Queue:
 def maintenance(
     db: Database, pubsub: PubSub, queue: Queue, lost_seconds: float = 10.0, round_seconds: float = 1.0, **settings: Any
 ) -> Maintenance:
-    made = Settings(**{"max_crashes": 2, **settings})
+    made = Settings(**{"max_crashes": 2, "lease_seconds": 1.0, **settings})
     return Maintenance(made, db, pubsub, queue, round_seconds=round_seconds, lost_seconds=lost_seconds)  # type: ignore[arg-type]
 
 
 async def age(db: Database, column: str) -> None:
     async with db.begin() as connection:
         await connection.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
+
+
+async def test_a_project_whose_time_has_come_is_erased(db: Database, pubsub: PubSub) -> None:
+    await queued(db)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE projects SET erase_at = now() + interval '1 day'"))
+    await maintenance(db, pubsub, Queue()).erase()
+    assert await _count(db) == 1
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE projects SET erase_at = now() - interval '1 hour'"))
+        await connection.execute(text("UPDATE responses SET created_at = now() - interval '2 hours'"))
+    await maintenance(db, pubsub, Queue()).erase()
+    assert await _count(db) == 0
+
+
+async def _count(db: Database) -> int:
+    return int((await db.execute(text("SELECT count(*) FROM responses")))[0][0])
 
 
 async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: Database, pubsub: PubSub) -> None:
@@ -151,11 +170,8 @@ async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_
             raise ValueError("cannot be failed")
         return await fail(db, response_id, *args, **kwargs)
 
-    async def overdue(*_: object) -> list[tuple[str, Status]]:
-        return [(bad.id, Status.QUEUED), (good.id, Status.QUEUED)]
-
     monkeypatch.setattr(endings, "fail", refuse)
-    monkeypatch.setattr(endings, "find_overdue", overdue)
+    monkeypatch.setattr("workers.maintenance.BATCH", 1)
     await maintenance(db, pubsub, Queue()).expire()
     await whole(db, good.id, Status.FAILED)
 
@@ -185,6 +201,17 @@ async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Datab
         assert await w.run(row.id) is Outcome.COMPLETED
     final = await whole(db, row.id)
     assert (text_of(final), final.attempt, final.crashes) == ("still here", 2, 1)
+
+
+async def test_a_worker_that_stopped_together_with_postgres_has_not_crashed(db: Database, pubsub: PubSub) -> None:
+    """All is stopped at once: Postgres was gone before the worker could release its responses."""
+    await alive(db)
+    row = await claimed(db)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE workers SET lease_until = pg_postmaster_start_time()"))
+    await maintenance(db, pubsub, Queue()).release_dead_workers()
+    released = await row_of(db, row.id)
+    assert (released.worker, released.crashes) == (None, 0)
 
 
 async def test_a_response_that_crashes_its_workers_fails_and_its_error_says_why(db: Database, pubsub: PubSub) -> None:
@@ -267,3 +294,31 @@ async def test_usage_and_settlements_are_added_up(db: Database, pubsub: PubSub) 
         }
         assert counts == {"settlements": 0, "usage_entries": 0, "usage": 1}
         assert (await connection.execute(text("SELECT used FROM limits"))).scalar_one() == 0
+
+
+async def test_a_second_sigterm_cuts_no_connections_end_short(
+    services: Any, monkeypatch: pytest.MonkeyPatch, db: Database
+) -> None:
+    """A guardian passes on the SIGTERM that its program got as well."""
+    closing, may_close = asyncio.Event(), asyncio.Event()
+    close_indeed = Database.close
+
+    async def close(db: Database) -> None:
+        closing.set()
+        try:
+            await may_close.wait()
+        finally:
+            await close_indeed(db)
+
+    monkeypatch.setattr(Database, "close", close)
+    monkeypatch.setattr(Maintenance, "run", lambda _: asyncio.Event().wait())
+    settings = Settings(database_url=services.database_url, redis_url=services.redis_url)
+    running = asyncio.create_task(maintain(settings))
+    await asyncio.sleep(0)  # its handlers are there
+    os.kill(os.getpid(), signal.SIGTERM)
+    await closing.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(10):  # turns of the loop: it hears the signal
+        await asyncio.sleep(0)
+    may_close.set()
+    await running

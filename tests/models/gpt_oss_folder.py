@@ -48,11 +48,8 @@ def gpt_oss_model(**changes: Any) -> ServedModel:
         "context_length": 4096,
         "engine": "vllm",
         "engine_args": dict(ENGINE_ARGS),
-        "chat_template_args": {},
         "default_sampling": {"temperature": 0.0},
-        "reasoning_parser": None,
-        "tool_parser": None,
-        "harmony": True,
+        "format": "harmony",
         **changes,
     }
     return ServedModel(**fields)

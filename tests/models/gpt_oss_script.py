@@ -15,6 +15,7 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
+from workers.formats.calls.router import CallableTools
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.turn import PastTurn, TurnContext
 
@@ -128,7 +129,7 @@ def _answered(request: Json, text: str, answers: list[Json]) -> tuple[list[Json]
     hosted = hosted_tools_of(request, SEEN.listings, NameStyle.HARMONY)
     functions = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "function")
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
-    parser = HarmonyParser(AnswerRules(functions=functions, custom=custom, hosted=hosted))
+    parser = HarmonyParser(AnswerRules(tools=CallableTools(functions=functions, custom=custom, hosted=hosted)))
     deltas = [*parser.feed(encoded(text)).deltas, *parser.flush().deltas]
     stream, _ = play([*deltas, TurnEnd()], "cancel")  # the turn has ended, and not the response
     items, calls, outputs = stream.response["output"], list(parser.calls), []

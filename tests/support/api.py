@@ -27,18 +27,7 @@ POLL_SECONDS = 0.2
 
 
 def served(name: str = MODEL, **sampling: float) -> ServedModel:
-    return ServedModel(
-        name=name,
-        path="",
-        queue=f"model.{name}",
-        context_length=None,
-        engine="scripted",
-        engine_args={},
-        chat_template_args={},
-        default_sampling=sampling,
-        reasoning_parser=None,
-        tool_parser=None,
-    )
+    return ServedModel(name, "", f"model.{name}", "scripted", default_sampling=sampling)
 
 
 CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
@@ -48,7 +37,7 @@ def settings_for(services: Any, home: Path, **more: Any) -> Settings:
     """Returns settings for these services, with short pauses."""
     urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
     # A stream whose response nobody has begun shows its headers with the first keepalive.
-    pauses = {"shutdown_grace_seconds": 0.2, "keepalive_seconds": 1.0}
+    pauses = {"api_grace_seconds": 0.1, "keepalive_seconds": 1.0}
     return load_settings(**urls, **{**pauses, "home": home, **more})
 
 
@@ -149,7 +138,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncIterator[Api]:
+async def serving(settings: Settings, catalog: ModelCatalog | None = CATALOG) -> AsyncIterator[Api]:
     """Runs the API until the block ends, then stops it as SIGTERM would. Its readers poll often."""
     app = create_app(settings, catalog)
     config = uvicorn.Config(
@@ -172,7 +161,7 @@ async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncI
             with patch.object(reader, "POLL_SECONDS", POLL_SECONDS):
                 yield api
         finally:
-            api.runtime.shutdown.set()
+            api.runtime.shutdown.begin()
             server.should_exit = True
             await client.aclose()
             await running

@@ -43,10 +43,10 @@ class Bench:
             if client["db"] == "7":
                 self.broker.client_kill_filter(_id=client["id"], skipme=True)
 
-    def send(self, *ids: str, priority: int = Priority.FOREGROUND) -> None:
+    def send(self, *ids: str, priority: int = Priority.FOREGROUND, project: str = "default") -> None:
         async def all_of_them() -> None:
             queue = TaskQueue(self.settings)
-            await asyncio.gather(*(queue.enqueue(Message(each, "demo", QUEUE, priority)) for each in ids))
+            await asyncio.gather(*(queue.enqueue(Message(each, "demo", QUEUE, priority, project)) for each in ids))
             await queue.close()
 
         asyncio.run(all_of_them())
@@ -60,10 +60,10 @@ class Bench:
         return self.redis.lrange("log", 0, -1)
 
     def wait_for_log(self, *lines: str) -> None:
-        until_sync(lambda: set(lines) <= set(self.log), 20.0, lambda: f"{lines} in {self.log}")
+        until_sync(lambda: set(lines) <= set(self.log), what=lambda: f"{lines} in {self.log}")
 
     def wait_for_cancelled(self, *ids: str) -> None:
-        until_sync(lambda: set(ids) <= self.redis.smembers("cancelled"), 20.0, f"{ids} cancelled")
+        until_sync(lambda: set(ids) <= self.redis.smembers("cancelled"), what=f"{ids} cancelled")
 
     def wait_until_ended(self, taken: int = 0, active: int = 0) -> None:
         """Waits until the worker has taken at least so many messages, and runs no more than `active` of them."""
@@ -72,7 +72,7 @@ class Bench:
             stats = self.ask("stats")
             return stats["total"].get(TASK, 0) >= taken and stats["pool"]["active"] == active
 
-        until_sync(done, 20.0)
+        until_sync(done)
 
     def queued(self) -> int:
         return sum(self.broker.llen(name) for name in self.broker.keys(f"{QUEUE}*"))

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from celery import Celery
 
 from app.local.ports import free_port
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUE = "model.pretend"
@@ -44,10 +45,14 @@ class Process:
     def text(self) -> str:
         return self.output.read_text(errors="replace")
 
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
     def send_signal(self, signum: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(signum)
 
-    def wait(self, timeout: float = 20.0) -> int:
+    def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -55,7 +60,7 @@ class Process:
             raise AssertionError(f"the process did not end within {timeout} s:\n{self.text[-4000:]}") from None
 
     def kill(self) -> None:
-        if self.process.poll() is None:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -71,17 +76,17 @@ class Worker(Process):
 
     def ready(self) -> Worker:
         """Waits until the worker answers: kombu subscribes to broadcasts only after Celery has logged "ready"."""
-        until_sync(lambda: " ready." in self.text or self.process.poll() is not None, 40.0, "the worker")
-        assert self.process.poll() is None, self.text
+        until_sync(lambda: " ready." in self.text or not self.is_running, what="the worker")
+        assert self.is_running, self.text
         with Celery(broker=self._redis_url) as celery, celery.connection_for_write() as connection:
             ping = partial(celery.control.broadcast, "ping", destination=[self._name], connection=connection)
-            until_sync(lambda: ping(reply=True, limit=1, timeout=1.0), 40.0, "an answer of the worker")
+            until_sync(lambda: ping(reply=True, limit=1, timeout=1.0), what="an answer of the worker")
         return self
 
 
 class Flower(Process):
     def __init__(self, redis_url: str, folder: Path, auth: str) -> None:
         self.port = free_port()
-        args = [sys.executable, "-m", "celery", "-A", "app.queue.celery_app:flower_app", "flower"]
+        args = [sys.executable, "-m", "celery", "-A", "app.queue.flower:flower_app", "flower"]
         args += ["--address=127.0.0.1", f"--port={self.port}"]
         super().__init__(args, {"REDIS_URL": redis_url, "FLOWER_BASIC_AUTH": auth}, folder / "flower.log")

@@ -40,7 +40,7 @@ class Costs:
     """Transactions that wrote, or locked rows."""
     wal_bytes: float
     redis_round_trips: float
-    """Writes to a connection of Redis. A pipeline is one."""
+    """Writes to a connection of Redis. A script is one."""
     messages: float
     """PUBLISH and LPUSH."""
     tasks: float

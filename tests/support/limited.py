@@ -12,7 +12,7 @@ from app.protocol.errors import LimitReached
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.store.database import Database
 from app.store.responses.inserts import Inserter
-from app.store.rows import NewResponse, Reserving
+from app.store.responses.new_rows import NewResponse, Reserving
 from app.store.tenants import limits, projects
 from app.store.tenants.limits import LimitRow
 from tests.support.rows import new_response

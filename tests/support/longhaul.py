@@ -28,12 +28,14 @@ COMMAND = Path(sys.executable).parent / "longhaul"
 class Longhaul:
     """One installation: a data folder and its ports. Start it, stop it, start it again."""
 
-    def __init__(self, home: Path, models: Path | None = None, workers: int = 1, **environment: str) -> None:
+    def __init__(
+        self, home: Path, models: Path | None = None, workers: int = 1, model: str | None = None, **environment: str
+    ) -> None:
         self.home = home
         self.port = free_port()
         self.flower_port = free_port()
         self.log = home.parent / f"{home.name}.log"
-        self._arguments = [str(COMMAND), "up", "--workers", str(workers)]
+        self._arguments = [str(COMMAND), "up", "--workers", str(workers), *(("--model", model) if model else ())]
         self._environment = {
             **os.environ,
             "LONGHAUL_HOME": str(home),
@@ -80,7 +82,7 @@ class Longhaul:
         assert self._process is not None
         assert self._process.poll() is None, f"longhaul up ended: {self.tail()}"
         try:
-            return http.get("/health/ready").status_code == httpx.codes.OK
+            return bool(http.get("/health/ready").json()["status"] == "ready")
         except httpx.TransportError:
             return False
 
@@ -92,7 +94,7 @@ class Longhaul:
         self._process.send_signal(signal.SIGTERM)
         status = self._process.wait(STOP_SECONDS)
         self._process = None
-        _gone, alive = psutil.wait_procs(known, timeout=10)
+        _gone, alive = psutil.wait_procs(known, timeout=STOP_SECONDS)
         assert not alive, f"left behind: {alive}"
         return status
 
@@ -105,7 +107,7 @@ class Longhaul:
                 process.terminate()
         assert self._process.wait(STOP_SECONDS) == 0, self.tail()
         self._process = None
-        _gone, alive = psutil.wait_procs(known, timeout=10)
+        _gone, alive = psutil.wait_procs(known, timeout=STOP_SECONDS)
         assert not alive, f"left behind: {alive}"
 
     def processes(self) -> list[psutil.Process]:

@@ -33,7 +33,7 @@ from mcp_types import (
 )
 
 from tests.support.waiting import until
-from workers.toolservers.serving import _require_sessions
+from workers.toolservers.serving import require_sessions
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": True}
 TOOLS = {
@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> None:
     log = Log(path)
     server = make_server(log, path.parent)
     if "modern" not in arguments:
-        server = _require_sessions(server)
+        require_sessions(server)
     if arguments[1:]:
         asyncio.run(serve_http(server, log, int(arguments[1])))
     else:

@@ -1,4 +1,4 @@
-"""The next version of this code, for tests of upgrades: it has one migration, one column and one row format more."""
+"""The next version of this code, for tests of upgrades: it has one migration, one column and one row layout more."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.store.formats import FORMAT
+from app.store.layout import LAYOUT
 from app.store.migrate import head
 from config.settings import CHECKOUT
 
-NEXT_FORMAT = FORMAT + 1
+NEXT_LAYOUT = LAYOUT + 1
 NEXT_REVISION = f"{int(head()) + 1:04}"
 COLUMN = "claimed_by_next"
 """A column of `responses` that only claims of the next version set."""
@@ -33,8 +33,8 @@ def downgrade() -> None:
     op.drop_column("responses", "{COLUMN}")
 '''
 _CHANGES = (
-    ("app/store/formats.py", f"FORMAT = {FORMAT}\n", f"FORMAT = {NEXT_FORMAT}\n"),
-    ("app/store/responses/claims.py", "format = {FORMAT},\n", f"format = {{FORMAT}}, {COLUMN} = true,\n"),
+    ("app/store/layout.py", f"LAYOUT = {LAYOUT}\n", f"LAYOUT = {NEXT_LAYOUT}\n"),
+    ("app/store/responses/claims.py", "layout = {LAYOUT},\n", f"layout = {{LAYOUT}}, {COLUMN} = true,\n"),
 )
 
 

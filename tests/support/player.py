@@ -107,6 +107,6 @@ class Player:
 
     async def _work(self, words: tuple[str, ...]) -> None:
         while True:
-            queued = await until(lambda: ids(self._db, "queued"), timeout=60)
+            queued = await until(lambda: ids(self._db, "queued"))
             for response_id in queued:
                 await self.answer(*words, response_id=response_id)

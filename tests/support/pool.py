@@ -11,6 +11,7 @@ from typing import Any
 
 from celery.exceptions import Ignore
 
+from app.queue.message import Priority, list_of
 from tests.support.waiting import until, until_sync
 from workers.celery_host.pool import TaskPool
 from workers.generation.cancellation import Cancelled, why_cancelled
@@ -25,11 +26,13 @@ class Expected(Exception):
 class Request:
     """Celery's Request, as far as the pool uses it. `body` is its task."""
 
-    def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp") -> None:
+    def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp", priority: int = Priority.FOREGROUND) -> None:
         self.id = task_id
+        self.delivery_info = {"routing_key": list_of("model.test", priority)}
         self.task = SimpleNamespace(run=body, throws=(Expected,))
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
+        self.kwargsrepr = repr({"project": "default", "model": "test"})
         self.pid: int | None = None
         self.accepted_in = self.ended_in = ""
         self.result: Any = None

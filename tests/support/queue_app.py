@@ -28,9 +28,10 @@ from workers.celery_host import program
 from workers.celery_host.pool import StopWorker
 from workers.celery_host.tasks import Runner
 from workers.generation.cancellation import why_cancelled
-from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.slots import Slots
 from workers.main import make_worker_app
+from workers.pace import Pace
 
 STORE = 8
 """The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
@@ -42,7 +43,6 @@ OUTCOMES = {
     "dup": Outcome.NOT_CLAIMED,
     "gone": Outcome.CANCELLED,
     "fenced": Outcome.FENCED,
-    "bad": Outcome.FAILED,
 }
 
 
@@ -52,8 +52,9 @@ class PretendRunner:
         self.stop_worker = stop_worker
         self.running: set[str] = set()
         slots = int(os.environ.get("PRETEND_SLOTS", "0"))
-        self.look_ahead = LookAhead(slots) if slots else None
-        self.slots = asyncio.Semaphore(slots or 1)
+        self.pace = Pace()
+        self.slots = Slots(slots, self.pace, slots) if slots else None
+        self.engine = asyncio.Semaphore(slots or 1)
         self.waiting = 0
 
     async def write_log(self, word: str, response_id: str) -> None:
@@ -87,7 +88,7 @@ class PretendRunner:
                 self.running.add(response_id)
                 await asyncio.Event().wait()
             case "until":
-                await until(lambda: self.store.exists("go"), 30.0)
+                await until(lambda: self.store.exists("go"))
             case "slot":
                 await self.generate(response_id)
             case "fail":
@@ -106,12 +107,11 @@ class PretendRunner:
     async def generate(self, response_id: str) -> None:
         """Holds a slot of the pretended engine, and notes at its end whether another response waits for it."""
         self.waiting += 1
-        async with self.slots:
+        async with self.engine:
             self.waiting -= 1
             await asyncio.sleep(SLOT_SECONDS)
             word = "fed" if self.waiting else "hungry"
-        if self.look_ahead is not None:
-            self.look_ahead.note_end()
+        self.pace.note_end()
         await self.write_log(word, response_id)
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
@@ -120,6 +120,9 @@ class PretendRunner:
             if await self.store.sadd("cancelled", response_id):
                 cancelled.append(response_id)
         return cancelled
+
+    async def discarded(self, response_id: str) -> None:
+        await self.store.sadd("discarded", response_id)
 
 
 @asynccontextmanager

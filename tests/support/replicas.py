@@ -14,12 +14,12 @@ import asyncpg
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
-from app.local.services.postgres import DATABASE, OPTIONS, ROLE, Postgres
+from app.local.services.postgres import OPTIONS, OWNER, RUNTIME, Postgres
 from app.local.services.service_account import service_environment
 from tests.support.services import LoopThread, Server
 
 SYNC_FILE = "synchronous.conf"
-REPLICATION = f"local replication {ROLE} scram-sha-256\n"
+REPLICATION = f"local replication {OWNER} scram-sha-256\n"
 OPTIONS_OF_A_PAIR = {
     **OPTIONS,
     "wal_keep_size": "512MB",  # one that was away for a moment catches up without an archive
@@ -45,7 +45,10 @@ class Node:
 
     @property
     def url(self) -> str:
-        return f"postgresql://{ROLE}:{self._postgres._password}@/{DATABASE}?host={quote(str(self.sockets))}"
+        return self.url_of(RUNTIME)
+
+    def url_of(self, role: str) -> str:
+        return self._postgres.url_of(role, self.sockets)
 
     async def prepare(self) -> Program:
         options = {"unix_socket_directories": str(self.sockets), "port": "5432", **OPTIONS_OF_A_PAIR}
@@ -65,9 +68,9 @@ class Node:
     async def copy_from(self, other: Node) -> None:
         """Becomes a new standby of the other, which runs."""
         shutil.rmtree(self.data, ignore_errors=True)
-        argv = [self._postgres._binary("pg_basebackup"), "-h", str(other.sockets), "-U", ROLE, "-D", str(self.data)]
+        argv = [self._postgres._binary("pg_basebackup"), "-h", str(other.sockets), "-U", OWNER, "-D", str(self.data)]
         argv += ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
-        env = {**service_environment(), "PGPASSWORD": self._postgres._password}
+        env = {**service_environment(), "PGPASSWORD": self._postgres.password_of(OWNER)}
         status, line = await run(replace(self._postgres._program(argv), env=env), lambda _: None)
         if status != 0:
             raise LocalError(f"the standby could not be copied: {line}")
@@ -104,8 +107,15 @@ class Pair:
     @property
     def url(self) -> str:
         """One URL for both, as DATABASE_URL has it."""
+        return self._url_of(RUNTIME)
+
+    @property
+    def owner_url(self) -> str:
+        return self._url_of(OWNER)
+
+    def _url_of(self, role: str) -> str:
         first, second = self._nodes
-        return f"{first.url},{quote(str(second.sockets))}"
+        return f"{first.url_of(role)},{quote(str(second.sockets))}"
 
     def fail_over(self) -> None:
         """Kills the primary and promotes the standby, whose commits then wait for nobody."""

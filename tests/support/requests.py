@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.protocol.requests.bodies.request import ResponseRequest, checked_request
+from app.protocol.requests.strict_json import decode_object
+
+
+def parse_request(body: bytes) -> ResponseRequest:
+    """Returns the request in `body`, as the API reads it. Raises InvalidRequest."""
+    return checked_request(decode_object(body))
+
 
 def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
-    """Returns a stored request with the defaults of a plain background request."""
+    """Returns a stored request with the defaults of a plain background request. `input` may be a text."""
+    if isinstance(fields.get("input"), str):
+        fields["input"] = [message(fields["input"])]
     return {
         "model": "scripted",
         "input": [message(text)],
@@ -41,6 +51,7 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "enable_response_messages": False,
         "secrets": {},
         "compaction": None,
+        "summary_tokens": None,
         "task": None,
         **fields,
     }

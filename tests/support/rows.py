@@ -18,14 +18,15 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.tasks import COUNT
 from app.protocol.usage import Usage
-from app.store.context.size import get_with_chain_size
+from app.store.context.size import find_previous
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.logs import Entry
-from app.store.rows import Ending, Idempotency, LargeRow, NewResponse, ResponseRow
+from app.store.responses.new_rows import NewResponse
+from app.store.rows import Ending, Idempotency, LargeRow, ResponseRow
 from app.store.tables import DEFAULT_PROJECT
 from tests.support.requests import stored_request
 
@@ -43,9 +44,9 @@ async def queued(db: Database, project: str = DEFAULT_PROJECT, **request: Any) -
     """A response as the API leaves it; returns its id."""
     new = new_response(None, project, **request)
     if (previous := request.get("previous_response_id")) is not None:
-        found = await get_with_chain_size(db, project, previous)
+        found = await find_previous(db, project, previous)
         assert found is not None
-        new = replace(new, chain_length=found[1].count + 1, context_bytes=found[1].bytes)
+        new = replace(new, chain_length=found.chain.count + 1, context_bytes=found.chain.bytes)
     await Inserter(db).create(new)
     return new.id
 
@@ -74,6 +75,12 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
     async with living(db, worker):
         (row,) = await claims.claim_all(db, [(response_id, worker)])
         return await lookup.find(db, row.id) if isinstance(row, LargeRow) else row
+
+
+async def release_all(db: Database, worker: str) -> None:
+    """Releases what a worker runs, as after its death."""
+    async with db.begin() as connection:
+        await workers.release_all(connection, worker, crashed=True)
 
 
 @asynccontextmanager
@@ -113,17 +120,24 @@ class Writer:
         self.stream = ResponseStream(row.as_object())
         self.stream.accept()
 
-    def entry(self, events: list[dict[str, Any]], tokens: tuple[int, ...] = (), ending: Ending | None = None) -> Entry:
+    def entry(
+        self,
+        events: list[dict[str, Any]],
+        tokens: tuple[int, ...] = (),
+        ending: Ending | None = None,
+        prompt: tuple[int, int] = (0, 0),
+    ) -> Entry:
+        """`prompt`: how many tokens it has, and how many of them were cached."""
         first = events[0]["sequence_number"]
         encoded = frames.encode_all(events)
         last = first + len(events) - 1
-        chunk = Chunk(self.row.id, first, last, self.row.attempt, tokens, encoded, final=ending is not None)
+        chunk = Chunk(self.row.id, first, last, self.row.attempt, tokens, encoded, ending is not None, (), *prompt)
         if ending is None:
             return Entry(self.worker, chunk)
         return Entry(self.worker, chunk, ending, self.row.conversation_input, self.row.request_to_keep)
 
-    def begin(self) -> Entry:
-        return self.entry(self.stream.begin())
+    def begin(self, *prompt: int) -> Entry:
+        return self.entry(self.stream.begin(), prompt=(*prompt, 0, 0)[:2])
 
     def say(self, text: str, *tokens: int) -> Entry:
         return self.entry(self.stream.feed(Text(text)), tokens)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.local.children import Child, Program
 from app.local.services.embedded_services import Service, launch, launch_first
-from app.local.services.postgres import ROLE, Postgres
+from app.local.services.postgres import OWNER, RUNTIME, Postgres
 from app.local.services.service_account import ServiceFolders
 from app.local.services.valkey import Valkey
 from tests.support.clusters import add_cluster
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # it imports this module
 
 T = TypeVar("T")
 START_SECONDS = 120.0
+AS_OWNER = f"SET LOCAL ROLE {OWNER}"
+"""The first statement of a test's transaction that does what no process of Longhaul may."""
 
 
 @contextmanager
@@ -136,7 +138,10 @@ def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 class PostgresForTests(Postgres):
-    """Its role may make databases (a test of migrations has one of its own) and copies (replicas.py)."""
+    """Its owner may make databases (a test of migrations has one of its own), roles, and copies (replicas.py).
+
+    The other role has its own rights alone, until a test becomes the owner by AS_OWNER; but it may VACUUM.
+    """
 
     environment: Mapping[str, str] = MappingProxyType({})
     """More variables for the server, from its next start on."""
@@ -146,11 +151,19 @@ class PostgresForTests(Postgres):
         return replace(program, env={**program.env, **self.environment})
 
     def role_statements(self) -> str:
-        return super().role_statements() + f"ALTER ROLE {ROLE} CREATEDB REPLICATION;\n\n"
+        statements = (
+            f"ALTER ROLE {OWNER} CREATEDB CREATEROLE REPLICATION",
+            f"GRANT {OWNER} TO {RUNTIME} WITH INHERIT FALSE, SET TRUE",
+            f"GRANT pg_maintain TO {RUNTIME}",
+        )
+        return super().role_statements() + "".join(f"{statement};\n\n" for statement in statements)
 
 
 class Services:
-    """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them."""
+    """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them.
+
+    `owner_url` is the `database_url` for migrations.
+    """
 
     def __init__(self, *, standby: bool = False) -> None:
         self._exit = ExitStack()
@@ -177,6 +190,13 @@ class Services:
     @property
     def database_url(self) -> str:
         return self.pair.url if self.pair else self.postgres.url
+
+    @property
+    def owner_url(self) -> str:
+        if self.pair:
+            return self.pair.owner_url
+        assert isinstance(self.postgres.service, Postgres)
+        return self.postgres.service.owner_url
 
     @property
     def redis_url(self) -> str:

@@ -16,6 +16,7 @@ ENGINES = (
     "tests/e2e/test_main_job.py",
     "tests/e2e/test_gpt_oss.py",
     "tests/e2e/test_images.py",
+    "tests/e2e/test_bare_folder.py",
     "tests/engine/",
     "tests/bench/",  # would refuse to measure beside an engine
 )

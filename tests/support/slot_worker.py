@@ -11,7 +11,8 @@ from typing import Any
 import redis.asyncio
 
 from app.aio import end_tasks
-from app.queue.message import LISTS
+from app.dispatcher import Dispatcher
+from app.queue.message import Kind
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.queue import workers
@@ -20,7 +21,7 @@ from app.store.rows import ResponseRow
 from config.settings import load_settings
 from tests.support.rows import Writer
 from tests.support.waiting_rows import QUEUE, with_slots
-from workers.dispatcher import Dispatcher
+from workers.pace import Pace
 
 AT_ONCE = 8
 """Messages that a worker takes at a time (workers/celery_host/fetch.py)."""
@@ -45,11 +46,12 @@ class SlotWorker:
         """How long each response holds its slot."""
         self.most_in_redis = 0
         self.queue = TaskQueue(settings)
-        self.dispatcher = Dispatcher(db, self.queue, window)
+        self.pace = Pace()
+        self.dispatcher = Dispatcher(db, self.queue, window, self.pace.ended_within)
         self.redis = redis.asyncio.from_url(redis_url)
         self._free = slots
         self._runs: set[asyncio.Task[None]] = set()
-        self._names = [QUEUE if not each else f"{QUEUE}\x06\x16{int(each)}" for each in LISTS]
+        self._names = [f"{QUEUE}{kind}" for kind in reversed(Kind)]
 
     async def work(self) -> None:
         """Takes and runs what comes, until cancelled."""
@@ -104,7 +106,8 @@ class SlotWorker:
         writer = Writer(row, self.name)
         await logs.append(self.db, [writer.begin()])
         await logs.append(self.db, [writer.finish()])
-        self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0))
+        self.pace.note_end()
+        self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0), cut_short=False)
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ class ToolProcess:
 
     def start(self) -> None:
         self._process = subprocess.Popen([*PROGRAM, str(self.log), str(self.port), *self._words], cwd=CHECKOUT)
-        until_sync(self._listens, 60, "the MCP server listens")
+        until_sync(self._listens, what="the MCP server listens")
 
     def stop(self) -> None:
         if self._process is not None:

@@ -11,7 +11,9 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from config.models import EngineName, ServedModel
 from tests.support.services import descendants
 from tests.support.waiting import PAUSE, until_sync
 
@@ -33,6 +35,11 @@ NAMED_SERVICES = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS
 """URLs of services, which `up` therefore does not start; nothing listens there."""
 
 
+def served(name: str, engine: EngineName = "vllm", **engine_args: Any) -> ServedModel:
+    """A model as the models file has it."""
+    return ServedModel(name, "org/model", f"model.{name}", engine, engine_args=engine_args)
+
+
 class Up:
     """`longhaul up` on `folder`; leaves no process behind. `output` is its output so far."""
 
@@ -50,7 +57,7 @@ class Up:
         (folder / "Procfile").write_text(procfile)
         (folder / "models.toml").write_text("\n".join(MODELS.format(name) for name in models))
         settings = {"LONGHAUL_HOME": str(folder / "home"), "LONGHAUL_MODELS": str(folder / "models.toml")}
-        settings |= {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0"}
+        settings |= {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0", "LONGHAUL_API_GRACE_SECONDS": "0"}
         self.output = ""
         self._seen: set[int] = set()
         command = [*(NOHUP if ignore_hangup else []), *(IN_TERMINAL if terminal else []), *LONGHAUL]
@@ -100,7 +107,7 @@ class Up:
     def written(self, name: str) -> str:
         """Waits until a process has written the file `name` in the folder; its text."""
         file = self.folder / name
-        until_sync(lambda: file.exists() and file.read_text().endswith("\n"), 60.0, lambda: f"{name}; {self.output}")
+        until_sync(lambda: file.exists() and file.read_text().endswith("\n"), what=lambda: f"{name}; {self.output}")
         return file.read_text().strip()
 
     def look(self) -> set[int]:

@@ -13,11 +13,13 @@ T = TypeVar("T")
 What = str | Callable[[], str]
 
 PAUSE = 0.02
+PATIENCE_SECONDS = 60.0
+"""Longer than anything takes on a machine that is five times slower: it ends a test that hangs."""
 
 
 async def until(
     check: Callable[[], T | Awaitable[T]],
-    timeout: float = 10.0,  # noqa: ASYNC109 - asyncio.timeout would not name the condition
+    timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109 - asyncio.timeout would not name the condition
     what: What = "",
 ) -> T:
     """Calls `check` until it returns a true value, and returns it. Raises AssertionError after `timeout` seconds.
@@ -34,7 +36,7 @@ async def until(
         await asyncio.sleep(PAUSE)
 
 
-def until_sync(check: Callable[[], T], timeout: float = 10.0, what: What = "", pause: float = PAUSE) -> T:
+def until_sync(check: Callable[[], T], timeout: float = PATIENCE_SECONDS, what: What = "", pause: float = PAUSE) -> T:
     """`until` for tests without an event loop, with `pause` seconds between two calls of `check`."""
     end = time.monotonic() + timeout
     while not (value := check()):

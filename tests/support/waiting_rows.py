@@ -12,6 +12,7 @@ from sqlalchemy import text
 from app.queue.message import Priority
 from app.store.database import Database
 from app.store.queue.dispatch import dispatch
+from app.store.queue.window import KEPT_PART
 from app.store.queue.workers import WorkerIdentity, register
 from tests.support.requests import stored_request
 
@@ -21,7 +22,7 @@ _numbers = itertools.count(1)
 _INSERT = text(
     """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        input_bytes, cost, chain_length, context_bytes, format)
+        input_bytes, cost, chain_length, context_bytes, layout)
     SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
         CAST(:request AS json), now(), 0, :cost, 1, 0, 1
     FROM generate_series(1, :count) n ORDER BY n
@@ -53,8 +54,9 @@ async def waiting(
 
 
 async def with_slots(db: Database, slots: int, worker: str = "w", queue: str = QUEUE) -> None:
-    """A living worker with so many slots."""
-    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, slots), 3600.0)
+    """A living worker with so many slots that are open to all, beside those that are kept for foreground responses."""
+    every = slots + max(slots // (KEPT_PART - 1), 1)
+    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, every), 3600.0)
 
 
 async def weigh(db: Database, project: str, weight: float) -> None:
@@ -75,7 +77,7 @@ async def sent(db: Database, window: int = 32, queue: str = QUEUE) -> list[str]:
 
 async def take(db: Database, ids: Sequence[str]) -> None:
     """What a claim does to the queue."""
-    columns = "status = 'in_progress', attempt = 1, started_at = now(), worker = 'w'"
+    columns = "status = 'in_progress', attempt = attempt + 1, started_at = now(), worker = 'w', yielded = false"
     claim = f"UPDATE responses SET {columns} WHERE id = ANY(:ids)"
     async with db.autocommit() as connection:
         await connection.execute(text(claim), {"ids": list(ids)})

@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from app.dispatcher import Dispatcher
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
-from workers.dispatcher import Dispatcher
+from workers.engine.base import Engine
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
+from workers.generation.claimer import Claimer
+from workers.generation.errors import ErrorHandler
+from workers.generation.flush_clock import FlushClock
+from workers.generation.generator import Generator
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
-from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome
-from workers.generation.runner import Runner, WorkerParts
-from workers.generation.runs import ActiveRuns
+from workers.generation.runner import Runner
+from workers.generation.runs import ActiveRuns, SuspectGate
+from workers.generation.slots import Slots
 from workers.generation.turns.inputs import NO_LIMIT, Context, Inputs
 from workers.mcp.sessions import McpSessions
+from workers.pace import Pace
+
+MAX_CRASHES = 2
+LEAVE_SECONDS = 2.0
+"""How long a stopped worker waits for its runs."""
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:
-    return ServedModel(
-        name=name,
-        path="",
-        queue=f"model.{name}",
-        context_length=context_length,
-        engine="scripted",
-        engine_args=engine_args,
-        chat_template_args={},
-        default_sampling={},
-        reasoning_parser=None,
-        tool_parser=None,
-    )
+    return ServedModel(name, "", f"model.{name}", "scripted", context_length, engine_args)
 
 
 async def items_of(db: Database, row: ResponseRow, most_bytes: int = NO_LIMIT) -> list[Json]:
@@ -69,6 +68,24 @@ class Job:
         return await self.task
 
 
+class NoDispatcher(Dispatcher):
+    """Dispatches nothing, and notes what was released, and what flows are corrected by."""
+
+    def __init__(self) -> None:
+        self.released: list[str] = []
+        self.corrected: list[tuple[str, int, bool]] = []
+        """Of each response that ended: its id, the tokens that it took, and whether it was cut short."""
+
+    def nudge(self, queue: str) -> None:
+        pass
+
+    def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
+        self.corrected.append((row.id, used, cut_short))
+
+    async def send_released(self, row: ResponseRow) -> None:
+        self.released.append(row.id)
+
+
 class Worker:
     """The parts of a worker, without Celery."""
 
@@ -82,44 +99,45 @@ class Worker:
         events_per_second: float = 0.0,
         held_context_bytes: int = NO_LIMIT,
         dispatcher: Dispatcher | None = None,
+        engine: Engine | None = None,
+        limit: int | None = None,
     ) -> None:
-        self.engine = ScriptedEngine(model)
+        """`limit` is the most responses that it runs at once; None: as many as its engine has slots."""
+        self.engine = engine or ScriptedEngine(model)
         self.journal = Journal(db, pubsub)
-        self.redelivered: list[str] = []
-        """The ids of released responses."""
         self.engine_deaths = 0
+        self.jobs: list[asyncio.Task[Outcome]] = []
         self.runs = ActiveRuns()
-        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length, self.engine.slots)
+        pace = Pace()
+        slots = Slots(self.engine.slots, pace, limit or self.engine.slots)
+        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length, lambda: slots.count)
+        self.dispatcher = dispatcher or NoDispatcher()
+        inputs = Inputs(db, held_bytes=held_context_bytes)
+        clock = FlushClock(events_per_second)
         self.runner = Runner(
-            WorkerParts(
-                db=db,
-                engine=self.engine,
-                model=model,
-                journal=self.journal,
-                lease=self.lease,
-                runs=self.runs,
-                look_ahead=LookAhead(self.engine.slots),
-                mcp_sessions=mcp_sessions or McpSessions(),
-                events_per_second=events_per_second,
-                side_concurrency=4,
-                max_crashes=2,
-                most_context_bytes=NO_LIMIT,
-                held_context_bytes=held_context_bytes,
-                send_released=self._send_released,
-                claimed=partial(dispatcher.nudge, model.queue) if dispatcher else lambda: None,
-                ended=dispatcher.correct_flow if dispatcher else lambda row, used: None,
-                engine_died=self._on_engine_death,
-            )
+            Claimer(db, self.runs, lambda: self.lease.worker, partial(self.dispatcher.nudge, model.queue)),
+            self.runs,
+            SuspectGate(MAX_CRASHES),
+            Generator(db, self.engine, slots, model, inputs, mcp_sessions or McpSessions(), self.journal, clock),
+            ErrorHandler(db, self.journal, MAX_CRASHES, self.dispatcher.send_released, self._on_engine_death),
+            self.dispatcher,
+            pace,
+            slots,
         )
 
-    async def _send_released(self, row: ResponseRow) -> None:
-        self.redelivered.append(row.id)
+    @property
+    def redelivered(self) -> Sequence[str]:
+        """The ids of released responses."""
+        assert isinstance(self.dispatcher, NoDispatcher)
+        return self.dispatcher.released
 
     def _on_engine_death(self) -> None:
         self.engine_deaths += 1
 
     def start(self, response_id: str) -> Job:
-        return Job(self.runner, response_id)
+        job = Job(self.runner, response_id)
+        self.jobs.append(job.task)
+        return job
 
     async def run(self, response_id: str) -> Outcome:
         return await self.start(response_id).task
@@ -148,3 +166,5 @@ async def worker(
         await made.lease.close()
         await made.journal.close()
         await made.engine.stop()
+        if made.jobs:  # those that the engine's end ends release their responses, and need their connections
+            await asyncio.wait(made.jobs, timeout=LEAVE_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.sizes import LARGE_BYTES, MANY_ITEMS, WEIGHT_BYTES, is_large, json_size, weight
+from app.sizes import LARGE_BYTES, MANY_ITEMS, WEIGHT_BYTES, grouped, is_large, json_size, weight
 
 
 @pytest.mark.parametrize(("size", "items"), [(LARGE_BYTES + 1, 0), (0, MANY_ITEMS + 1)])
@@ -34,3 +34,9 @@ def test_nothing_is_measured_behind_the_bound() -> None:
 
 def test_what_cannot_be_written_counts_as_large() -> None:
     assert is_large(json_size([{"n": 2**80}]))
+
+
+def test_groups_keep_the_order_and_the_bound_unless_a_single_key_is_larger() -> None:
+    sizes = {"a": 4, "b": 6, "c": 1, "d": 20, "e": 0, "f": 10}
+    assert grouped(sizes, 10) == [["a", "b"], ["c"], ["d"], ["e", "f"]]
+    assert grouped({}, 10) == []

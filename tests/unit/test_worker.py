@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from config.settings import Settings
+from config.worker_readiness import WorkerReadiness
 from tests.support.waiting import until
 from workers import worker as module
 from workers.engine.base import EngineDead
@@ -47,6 +48,11 @@ class Part:
             raise self.check_error
 
 
+async def no_changes(_: object) -> AsyncIterator[None]:
+    await asyncio.Event().wait()
+    yield
+
+
 Played = Callable[[str], tuple[list[str], dict[str, Part]]]
 
 
@@ -61,12 +67,13 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         for factory, name in {**made, "Journal": "journal", "Lease": "lease"}.items():
             monkeypatch.setattr(module, factory, lambda *_, name=name, **__: parts[name])
         model = SimpleNamespace(name="played", queue="model.played")
-        catalog = SimpleNamespace(choose=lambda _: model, tools=())
-        for name, value in {"load_catalog": catalog, "require_folders": None, "freeze_gc": None}.items():
+        monkeypatch.setattr(module, "decided", lambda model: (model, ""))
+        file = SimpleNamespace(catalog=SimpleNamespace(choose=lambda _: model, tools=()), changes=no_changes)
+        for name, value in {"ModelsFile": file, "require_folders": None, "freeze_gc": None}.items():
             monkeypatch.setattr(module, name, lambda *_, value=value: value)
-        for name in ("McpSessions", "Runner", "WorkerParts"):
+        for name in ("McpSessions", "Runner"):
             monkeypatch.setattr(module, name, lambda *_, **__: Part("other", [], ""))
-        monkeypatch.setattr(module, "wait_for_schema", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(module, "wait_for_schema", lambda *_: asyncio.sleep(0))
         monkeypatch.setattr(module, "CHECK_SECONDS", 0.0)
         monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
         return closed, parts
@@ -82,7 +89,7 @@ def settings() -> Settings:
 async def test_every_part_is_closed_whichever_of_them_fails(played: Played, fails: str) -> None:
     closed, _ = played(fails)
     try:
-        async with worker_lifespan(settings(), lambda _: None):
+        async with worker_lifespan(settings(), lambda _: None, WorkerReadiness()):
             pass
     except ValueError as error:
         assert str(error) == fails
@@ -95,7 +102,7 @@ async def test_every_part_is_closed_whichever_of_them_fails(played: Played, fail
 async def test_a_watch_that_ends_stops_the_worker(played: Played, error: Exception) -> None:
     _, parts = played("")
     codes: list[Any] = []
-    async with worker_lifespan(settings(), codes.append):
+    async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
         parts["engine"].check_error = error
         await until(lambda: codes)
     assert codes == [PART_DIED]
@@ -104,6 +111,6 @@ async def test_a_watch_that_ends_stops_the_worker(played: Played, error: Excepti
 async def test_a_worker_that_leaves_in_peace_stops_nothing(played: Played) -> None:
     played("")
     codes: list[Any] = []
-    async with worker_lifespan(settings(), codes.append):
+    async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
         await asyncio.sleep(0)
     assert codes == []

@@ -2,7 +2,7 @@
 
 The life of a job:
 
-    waiting --a slot is free--> accepted --the task ends--> reported to Celery, gone
+    waiting --a place is free--> accepted --the task ends--> reported to Celery, gone
        |                           |  cancelled, once (by a revoke or by the drain): CancelledError
        |                           |  reaches the task, which cleans up
        |                           +--> the clean-up ends --> reported to Celery as ignored, gone
@@ -22,7 +22,8 @@ import contextvars
 import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,9 @@ from billiard.exceptions import WorkerLostError
 from celery.exceptions import Ignore
 
 from app.aio import BackgroundTasks
+from app.bounds import Bound
 from app.protocol.text import type_and_places
+from app.queue.message import Kind, kind_of, project_of
 from workers.generation.cancellation import Cancelled, current_job
 
 log = logging.getLogger("longhaul.pool")
@@ -40,6 +43,8 @@ log = logging.getLogger("longhaul.pool")
 CLEANUP_SECONDS = 10.0
 """How long a stopping pool waits for the jobs that it cancelled. Then it stops without them."""
 CHECK_SECONDS = 0.1
+COUNT_PLACES = 5
+"""The most counts that one worker runs at once: each may bring as long a prompt as there is. One project runs four."""
 
 Result = tuple[int, Any, float]
 """What Celery's tracer returns: whether it failed, its value as text or an ExceptionInfo, and its seconds."""
@@ -55,6 +60,8 @@ class Job:
     """Celery's Request (celery.worker.request)."""
     pid: int = field(default_factory=lambda: next(_pids))
     task: asyncio.Task[None] | None = None
+    kind: Kind = Kind.ANSWERS
+    """Of the list that its message came from."""
     accepted: bool = False
     cancelled: Cancelled | None = None
 
@@ -65,13 +72,16 @@ class Job:
 class Jobs:
     """All jobs of a pool. To be made, and called, on the loop's thread, except where a method says otherwise."""
 
-    def __init__(self, limit: int, slot_freed: Callable[[], None]) -> None:
+    def __init__(self, limit: int, place_freed: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._slots = CapacityLimiter(limit)
-        self._slot_freed = slot_freed
+        self._places = CapacityLimiter(limit)
+        """Of answers. Foreground ones wait for none: a worker takes no more than it has places for (`fetch`)."""
+        self._count_places = Bound("counts", COUNT_PLACES)
+        self._place_freed = place_freed
         self._jobs: dict[int, Job] = {}
+        self._pids: dict[Kind, set[int]] = {kind: set() for kind in Kind}
         self._background = BackgroundTasks(_log_bug)
-        self._draining = False
+        self.is_draining = False
         self._grace_over = asyncio.Event()
         self.context = contextvars.copy_context()
         """The context variables of jobs and background work; the pool adds the runner."""
@@ -81,10 +91,15 @@ class Jobs:
     def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))
 
+    def count(self, kind: Kind) -> int:
+        """How many jobs there are of this kind; it may be one too many for a moment, never too few."""
+        return len(self._pids[kind])
+
     def submit(self, request: Any) -> Job:
-        """Takes over what Celery's Request asks for. The job starts when a slot is free."""
-        job = Job(request)
+        """Takes over what Celery's Request asks for. It starts when it has a place."""
+        job = Job(request, kind=kind_of(request.delivery_info["routing_key"]))
         self._jobs[job.pid] = job  # the only strong reference: Request holds a weak one
+        self._pids[job.kind].add(job.pid)
         self._loop.call_soon_threadsafe(self._start, job)
         return job
 
@@ -101,7 +116,7 @@ class Jobs:
 
     def resize(self, limit: int) -> None:
         """Running jobs beyond a smaller limit run on; no job starts until enough of them have ended."""
-        self._slots.total_tokens = limit
+        self._places.total_tokens = limit
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` in the jobs' context. A drain waits for it, and cancels it at the end."""
@@ -116,7 +131,7 @@ class Jobs:
 
         Waits for background work as well. After CLEANUP_SECONDS it cancels and leaves behind whatever still runs.
         """
-        self._draining = True
+        self.is_draining = True
         for job in self:
             if not job.accepted and job.task is not None:
                 job.task.cancel()
@@ -131,8 +146,10 @@ class Jobs:
         await self._idle(CHECK_SECONDS)
 
     def _start(self, job: Job) -> None:
-        if self._draining:  # the message is not acknowledged: Celery returns it to the queue when it closes its channel
-            self._jobs.pop(job.pid)
+        if (
+            self.is_draining
+        ):  # the message is not acknowledged: Celery returns it to the queue when it closes its channel
+            self._remove(job)
             return
         context = self.context.copy()
         context.run(current_job.set, job)
@@ -140,7 +157,7 @@ class Jobs:
 
     async def _run(self, job: Job) -> None:
         try:
-            async with self._slots:
+            async with self._place(job):
                 job.accepted = True
                 result = await _result(job)
         except asyncio.CancelledError:
@@ -148,9 +165,23 @@ class Jobs:
                 return
             result = _failed(Ignore())
         finally:
-            self._jobs.pop(job.pid, None)
+            self._remove(job)
             job.task = None  # the task's context refers to the job
         self._report(job, result)
+
+    @asynccontextmanager
+    async def _place(self, job: Job) -> AsyncIterator[None]:
+        """Waits for a place: of counts project by project, so that no project's hanging ones stop another's."""
+        if job.kind is Kind.COUNTS:
+            with await self._count_places.wait(project_of(job.request.kwargsrepr)):
+                yield
+        else:
+            async with self._places if job.kind is Kind.ANSWERS else nullcontext():
+                yield
+
+    def _remove(self, job: Job) -> None:
+        self._jobs.pop(job.pid, None)
+        self._pids[job.kind].discard(job.pid)
 
     def _report(self, job: Job, result: Result) -> None:
         # On this thread, because Celery's main thread may be busy reconnecting to Redis.
@@ -159,7 +190,7 @@ class Jobs:
             _drop_frames(result)
         except Exception:
             log.exception("Celery could not note the end of %s", job.request.id)
-        self._slot_freed()
+        self._place_freed()
 
     def _busy(self) -> set[asyncio.Task[Any]]:
         return {job.task for job in self if job.task is not None} | set(self._background)

@@ -23,15 +23,18 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
 from app.protocol.text import one_line
+from app.queue.message import Kind
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
 from workers.celery_host.tasks import current_runner
 from workers.generation.cancellation import Cancelled
-from workers.generation.look_ahead import LookAhead
+from workers.generation.slots import Slots
 
 log = logging.getLogger("longhaul.pool")
 
 MAX_ERROR_CHARS = 500
+COUNT_MESSAGES = 256
+"""The most counts that one worker takes: they wait in it for a place, project by project."""
 LEAVE_SECONDS = 10.0
 """How long the lifespan may take to exit."""
 
@@ -52,7 +55,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     signal_safe = False
     task_join_will_block = True
 
-    _look_ahead: LookAhead | None = None
+    _slots: Slots | None = None
     """The runner's, if it has one."""
     _hub: Any = None
     _thread: threading.Thread | None = None
@@ -93,8 +96,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._jobs = Jobs(self.limit, self._wake_consumer)
             async with type(self).lifespan(self._stop_worker) as runner:
                 current_runner.set(runner)
-                self._look_ahead = getattr(runner, "look_ahead", None)
-                self._jobs.resize(self._most_jobs)
+                self._slots = getattr(runner, "slots", None)
+                self._resize(self.limit)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
                 await self._leaving.wait()
@@ -146,21 +149,44 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def _resize(self, limit: int) -> None:
         self.limit = limit
+        if self._slots is not None:
+            self._slots.resize(limit)
+            self.call(self._slots.admit)
         self.call(self._jobs.resize, self._most_jobs)
 
     @property
     def num_processes(self) -> int:
-        """How many jobs Celery may hand over now: `limit`, or a few more than the engine has slots."""
-        return self.limit if self._look_ahead is None else self._look_ahead.places(self.limit)
+        """How many answers the worker may have now: `limit`, or a few more than the engine has slots."""
+        return self.limit if self._slots is None else self._slots.places
 
     @property
     def slots(self) -> int:
-        """How many jobs generate at once."""
-        return self.limit if self._look_ahead is None else self._look_ahead.slots(self.limit)
+        """How many answers generate at once."""
+        return self.limit if self._slots is None else self._slots.count
+
+    @property
+    def answers(self) -> int:
+        """How many answers the worker has, in all places."""
+        return self._jobs.count(Kind.ANSWERS) + self._jobs.count(Kind.FOREGROUND)
+
+    def free_places(self, kind: Kind) -> int:
+        """How many messages of this kind may be taken now."""
+        if self._jobs.is_draining:
+            return 0
+        if kind is Kind.COUNTS:
+            return COUNT_MESSAGES - self._jobs.count(kind)
+        if self._slots is None:
+            return self.limit - self.answers
+        return self._slots.free(kind, self._jobs.count(Kind.ANSWERS), self._jobs.count(Kind.FOREGROUND))
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the worker stops: it takes no more jobs, even if it connects to Redis once more."""
+        return self._jobs.is_draining
 
     @property
     def _most_jobs(self) -> int:
-        return self.limit if self._look_ahead is None else self._look_ahead.most(self.limit)
+        return self.limit if self._slots is None else self._slots.most
 
     def _get_info(self) -> dict[str, Any]:
         info: dict[str, Any] = super()._get_info()
@@ -199,7 +225,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._loop.close()
 
     def _wake_consumer(self) -> None:
-        """A slot is free: Celery asks Redis for the next message now, not at its next tick (1 s)."""
+        """A place is free: Celery asks Redis for the next message now, not at its next tick (1 s)."""
         if self._hub is not None:
             self._hub.call_soon(int)
 

@@ -29,7 +29,8 @@ from celery.exceptions import SecurityWarning
 from celery.platforms import EX_FAILURE
 from celery.worker import state as worker_state
 
-from workers.celery_host.remote_control import cancel_rows
+from config.worker_readiness import WorkerReadiness
+from workers.celery_host.remote_control import discard
 
 log = logging.getLogger("longhaul.worker")
 
@@ -46,6 +47,9 @@ EXIT_SECONDS = 10.0
 
 class WorkerProgram(Worker):  # type: ignore[misc]  # Celery has no types
     """Celery's worker with our way to stop. Exit codes: 0, 78 for a bad setting, 1 for all else."""
+
+    readiness: WorkerReadiness
+    """Of this worker; `make_worker_app` sets it."""
 
     _signals_received = 0
     _draining = False
@@ -94,6 +98,7 @@ class WorkerProgram(Worker):  # type: ignore[misc]  # Celery has no types
     # On the pool's loop
 
     def _begin_drain(self, exit_code: int, at_once: bool = False) -> None:
+        self.readiness.hide()
         if self._draining or at_once:
             self.pool.end_grace()
         if not self._draining:
@@ -114,9 +119,10 @@ class WorkerProgram(Worker):  # type: ignore[misc]  # Celery has no types
     # On the main thread
 
     def _stop_consuming(self) -> None:
-        if (consumer := self.consumer.task_consumer) is not None:
-            with contextlib.suppress(*self.consumer.connection_errors):
-                consumer.cancel()
+        for consumer in (self.consumer.task_consumer, *self.consumer.kind_consumers):
+            if consumer is not None:
+                with contextlib.suppress(*self.consumer.connection_errors):
+                    consumer.cancel()
 
     def _shut_down_celery(self, exit_code: int) -> None:
         try:
@@ -130,7 +136,7 @@ class WorkerProgram(Worker):  # type: ignore[misc]  # Celery has no types
     def _on_revoked(self, request: Any = None, terminated: bool = False, expired: bool = False, **_: Any) -> None:
         """Celery discarded a message because its id was revoked: cancels the row (see `remote_control`)."""
         if not terminated and not expired:
-            cancel_rows(self.consumer, (request.id,))
+            discard(self.consumer, request.id)
 
 
 def _exit_after(seconds: float, exit_code: int, reason: str) -> None:

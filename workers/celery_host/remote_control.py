@@ -62,6 +62,16 @@ def cancel_rows(consumer: Any, task_ids: Sequence[str]) -> None:
         consumer.pool.run_in_background(_cancel_rows(consumer, task_ids))
 
 
+def discard(consumer: Any, response_id: str) -> None:
+    """Cancels the row of a message that Celery discarded, and tells the runner. Returns at once."""
+    consumer.pool.run_in_background(_discard(consumer, response_id))
+
+
+async def _discard(consumer: Any, response_id: str) -> None:
+    await _cancel_rows(consumer, (response_id,))
+    await current_runner.get().discarded(response_id)
+
+
 async def _cancel_rows(consumer: Any, task_ids: Sequence[str]) -> None:
     runner = current_runner.get()
     # No other worker may have received this revoke, so it is kept until Postgres answers or this worker stops.

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 KEPT_SECONDS = 3
 """How long a note holds. A worker that has room renews it with every question, so at least once a second."""
 ALONE_SECONDS = 0.5
@@ -96,20 +94,15 @@ class Sharing:
         """Consecutive looks that found that emptier workers had taken nothing."""
         self._expected = 0
         """Messages that the next look finds if the emptier workers take nothing."""
-        self._is_possible = True
 
     def question(self, client: Any, lists: Sequence[str], most: int) -> Question:
         """What to ask of these lists, for up to `most` messages. Raises what `client` (redis-py's) raises."""
         now = self._clock()
-        if not self._is_possible or (self._workers == 1 and now < self._looked + ALONE_SECONDS):
+        if self._workers == 1 and now < self._looked + ALONE_SECONDS:
             return Question(most)
         self._looked = now
         mine = self._load()
-        try:
-            queued, others = self._look(client, lists, mine)
-        except ResponseError:  # Redis, before 6.2 or by its ACL, does not let this worker do so
-            self._is_possible = False
-            return Question(most)
+        queued, others = self._look(client, lists, mine)
         if not others:
             return Question(most)
         count = min(share(max(queued, 1), mine, others), most)

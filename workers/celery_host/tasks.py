@@ -4,8 +4,8 @@ outcome of the runner      what Flower shows          how
 completed, incomplete      SUCCESS                    the task returns
 failed                     FAILURE, code and message  it raises ResponseFailed, which Celery expects (`throws`)
 cancelled                  REVOKED                    Celery sent the event if it terminated the task; else we do
-released, not claimed,     no change                  it raises Ignore, so there is no event. The state stays STARTED
-fenced                                                until the next worker reports, or final if it was final before
+released, yielded,         no change                  it raises Ignore, so there is no event. The state stays STARTED
+not claimed, fenced                                   until the next worker reports, or final if it was final before
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ class Runner(Protocol):
         Returns the ids that this call cancelled: neither unknown ones nor those that were final.
         """
 
+    async def discarded(self, response_id: str) -> object:
+        """Celery discarded the message of this response, because its id was revoked."""
+
 
 current_runner: ContextVar[Runner] = ContextVar("current_runner")
 """The runner of this worker. The pool sets it for its jobs and its background work."""
@@ -65,7 +68,7 @@ async def generate(response_id: str) -> None:
 async def _run(response_id: str) -> Outcome | ResponseFailed:
     """Returns failures as fresh exceptions: Flower shows a traceback, and this one has no causes in it."""
     try:
-        outcome = await current_runner.get().run(response_id)
+        return await current_runner.get().run(response_id)
     except ResponseFailed as error:
         return ResponseFailed(error.code, error.message)
     except asyncio.CancelledError:
@@ -73,7 +76,6 @@ async def _run(response_id: str) -> Outcome | ResponseFailed:
     except Exception as error:
         log.error("%s went wrong: %s", response_id, type_and_places(error))
         return ResponseFailed("server_error", type(error).__name__)
-    return ResponseFailed("server_error", "no reason known") if outcome is Outcome.FAILED else outcome
 
 
 def _announce_revoked() -> None:

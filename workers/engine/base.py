@@ -59,7 +59,14 @@ class RequestAborted(Exception):
 
 
 class EngineDead(Exception):
-    """The engine is gone for good: its process died, or the device fails. Make a new one."""
+    """The engine is gone for good: its process died, or the device fails. Make a new one.
+
+    `counts`: it died while it had the request. The request itself may be why, so it counts as a crash of the engine.
+    """
+
+    def __init__(self, reason: str, *, counts: bool = False) -> None:
+        super().__init__(reason)
+        self.counts = counts
 
 
 class Prompt(tuple[int, ...]):
@@ -120,16 +127,24 @@ class Engine(Protocol):
         """Ends the engine and all its processes. May be called twice."""
 
     async def render(
-        self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json] = ()
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        tools: Sequence[Json] = (),
+        cache_salt: str | None = None,
     ) -> Prompt:
         """The prompt's token ids, by the model's chat template; slow templates do not block the event loop.
 
-        `tools` are functions as chat templates take them. Raises PromptTooLong if not even one output token would
+        `tools` are functions as chat templates take them. What the engine keeps of images, it finds again only under
+        the same `cache_salt`. Raises PromptTooLong if not even one output token would
         fit, InvalidPrompt if the template refuses the messages or an image cannot be read.
         """
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        """The model's output format for a request. Raises InvalidSampling, which names the field that it cannot do."""
+        """The model's output format for a request. Raises InvalidSampling, which names the field that it cannot do.
+
+        Projects take turns, and a caller that is cancelled ends the work.
+        """
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         """The grammar of an answer in harmony; None if nothing has to be enforced.

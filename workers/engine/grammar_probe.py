@@ -1,139 +1,245 @@
-"""Tries grammars before the engine gets them: in a process that may die of them (`grammar_compiler.py`).
+"""Tries everything that becomes a grammar before the engine gets it, in processes that may die of it
+(`grammar_compiler.py`). Nothing else in the worker's process reads a caller's schema or grammar.
 
-vLLM compiles a grammar in the engine's process, where nothing bounds it: a schema of 35 kB took 46 seconds and a
-gigabyte. What the probe compiles within its limits, the engine compiles within them, too.
+The engine compiles a grammar again, in its own process, where nothing bounds it. What the probe compiles within its
+limits, the engine compiles within them, too (docs/decisions/grammars.md).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import os
-import select
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from cachetools import LRUCache
 
+from app.bounds import Bound
+from app.heavy import PROJECT
 from config.process import CHECKOUT, deaf_children
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
-from workers.engine.grammar_compiler import CPU_SECONDS, MEMORY_BYTES, read_frame, write_frame
+from workers.engine.grammar_compiler import CPU_SECONDS, DIED, LENGTH, MEMORY_BYTES, STATUS, write_frame
 
 log = logging.getLogger("longhaul.engine")
 
-SMALL = 4096
-"""Characters of a structural tag that is not tried: its first token should not wait for a process."""
+PLACES = 2
+"""Jobs at once. A project holds one of them at most, so another one's job finds a place or the next turn."""
 MAX_CHARS = 2**20
-"""Characters of a structural tag."""
-MAX_CACHED = 1024
-"""Verdicts."""
+"""Characters of one source."""
+ATTEMPTS = 2
+"""How often a job is tried whose process is ended from outside, as by the kernel of a machine without memory."""
 _CODE = f"import sys; sys.path.append({str(CHECKOUT)!r}); from {grammar_compiler.__name__} import main; main()"
-_TOO_COSTLY = (
-    f"the grammar takes more than {CPU_SECONDS} seconds of CPU time or {MEMORY_BYTES // 2**30} GiB to compile; "
-    "use fewer properties, shorter patterns or smaller ranges"
-)
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""A process that forks must have no other thread."""
+_OVERHEAD_BYTES = 512
+"""What a verdict holds besides its texts."""
+
+_AT_A_LIMIT = frozenset({-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGABRT, -signal.SIGSEGV})
+"""How a child ends at a limit of its own: CPU time, the clock, memory, the stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a caller sent, or what was made of it, that becomes a grammar."""
+
+    kind: Literal["schema", "lark", "regex", "tag"]
+    """`lark` and `regex` define the input of a custom tool, `tag` is a structural tag (xgrammar's JSON)."""
+    text: str
+    field: str
+    """Its field of the request, for messages."""
+
+    @property
+    def key(self) -> bytes:
+        return hashlib.sha256(f"{self.kind} {self.text}".encode(errors="surrogatepass")).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    refusal: str = ""
+    """Why it cannot be made a grammar; empty: it can."""
+    ebnf: str = ""
+    """Of a definition: the grammar of its text inside a JSON string."""
+    too_costly: bool = False
+    """It takes more than a job may."""
+    size: int = 0
+    """Bytes that the engine's cache holds of it, or this one."""
 
 
 class GrammarProbe:
-    """`vocabulary` makes the model's vocabulary (xgrammar's JSON); it is called once, in a thread."""
+    """`vocabulary` makes the model's vocabulary (xgrammar's JSON); it is called once, in a thread.
 
-    def __init__(self, vocabulary: Callable[[], str]) -> None:
+    `kept_bytes` bounds the verdicts that are kept. A structural tag counts with the bytes of its compiled grammar: with
+    less than the engine's own cache holds, the engine has compiled whatever passes here unasked.
+    """
+
+    def __init__(self, vocabulary: Callable[[], str], kept_bytes: int) -> None:
         self._vocabulary = vocabulary
         self._encoded: bytes | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        # one thread: one grammar at a time, and the process dies with the thread that started it
+        self._control: socket.socket | None = None
+        # one thread: it starts one process at a time, which dies with the thread
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar-probe")
         self._closed = False
-        self._verdicts: LRUCache[bytes, str] = LRUCache(MAX_CACHED)
+        self._tag_seconds = CPU_SECONDS
+        self._turns = Bound("grammars", PLACES)
+        self._verdicts: LRUCache[bytes, Verdict] = LRUCache(kept_bytes, getsizeof=lambda verdict: verdict.size)
 
-    async def check(self, tag: str, field: str) -> None:
-        """Raises InvalidSampling, which names `field`, unless the tag compiles within the limits."""
-        if len(tag) <= SMALL:
-            return
-        if len(tag) > MAX_CHARS:
-            raise InvalidSampling(f"{field}: its grammar may have {MAX_CHARS} characters, but it has {len(tag)}")
-        verdict = await asyncio.get_running_loop().run_in_executor(self._thread, self._verdict, tag.encode())
-        if verdict:
-            raise InvalidSampling(f"{field}: {verdict}")
+    def start(self) -> None:
+        """Starts the process. Returns at once; the first job waits for it."""
+        self._thread.submit(self._running)
+
+    async def compile(self, sources: Sequence[Source]) -> list[Verdict]:
+        """A verdict on each of the sources, which share the limits of one job. Projects take turns.
+
+        Raises InvalidSampling, which names the field, for a source that takes too much. Raises EngineError if the
+        process was ended from outside: that says nothing about the sources. A caller that is cancelled ends its job.
+        """
+        for source in sources:
+            if len(source.text) > MAX_CHARS:
+                reason = f"its grammar may have {MAX_CHARS} characters, but it has {len(source.text)}"
+                raise InvalidSampling(f"{source.field}: {reason}")
+        found: dict[bytes, Verdict] = {}
+        if self._left(sources, found):
+            with await self._turns.wait(PROJECT.get()):
+                if left := self._left(sources, found):  # the job before may have been the same
+                    await self._try(left, found)
+        return [found[source.key] for source in sources]
 
     def close(self) -> None:
-        """Ends the process. A check that waits raises EngineDead. Blocks."""
+        """Ends the process. Whoever waits for it gets EngineDead. Blocks."""
         self._closed = True
         if (process := self._process) is not None:
             process.kill()
         self._thread.submit(self._end).result()
         self._thread.shutdown()
 
-    def _verdict(self, tag: bytes) -> str:
-        """What is wrong with the tag; empty: nothing."""
-        key = hashlib.sha256(tag).digest()
-        if (verdict := self._verdicts.get(key)) is None:
-            verdict = self._verdicts[key] = self._compile(tag)
-        return verdict
+    def _left(self, sources: Sequence[Source], found: dict[bytes, Verdict]) -> list[Source]:
+        """The sources without a verdict; `found` gets those that there are. Raises InvalidSampling."""
+        left = []
+        for source in sources:
+            if (verdict := self._verdicts.get(source.key)) is None:
+                left.append(source)
+            elif verdict.too_costly:
+                raise self._too_costly(source)
+            else:
+                found[source.key] = verdict
+        return left
 
-    def _compile(self, tag: bytes) -> str:
-        process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            write_frame(process.stdin, tag)
-            complaint = read_frame(process.stdout)
-        except OSError:
-            complaint = None
-        if complaint is None:
-            self._end()
+    async def _try(self, sources: Sequence[Source], found: dict[bytes, Verdict]) -> None:
+        for _ in range(ATTEMPTS):
+            verdicts, status = await self._ask(sources)
+            for source, verdict in zip(sources, verdicts, strict=False):
+                found[source.key] = verdict
+                self._keep(source, verdict)
+            left = sources[len(verdicts) :]
+            if not left:
+                return
             if self._closed:
                 raise EngineDead("the engine is not running")
-            return _TOO_COSTLY
-        return f"it cannot be made a grammar: {' '.join(complaint.decode().split())}" if complaint else ""
+            if status in _AT_A_LIMIT:
+                if not verdicts:  # it took too much alone
+                    self._keep(left[0], Verdict(too_costly=True, size=_OVERHEAD_BYTES))
+                raise self._too_costly(left[0])
+            log.warning("the process that tries grammars was ended from outside (status %s)", status)
+            sources = left
+        raise EngineError("the process that tries grammars was ended from outside; send the request again")
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        """The process, started if there is none. Raises EngineError or EngineDead."""
+    def _too_costly(self, source: Source) -> InvalidSampling:
+        seconds = self._tag_seconds if source.kind == "tag" else CPU_SECONDS
+        return InvalidSampling(
+            f"{source.field}: its grammar takes more than {seconds} seconds of CPU time or {MEMORY_BYTES // 2**20} MiB "
+            "to compile; use fewer properties, shorter patterns or smaller ranges"
+        )
+
+    async def _ask(self, sources: Sequence[Source]) -> tuple[list[Verdict], int | None]:
+        """The verdicts on the first of the sources, and, if not on all, how the child ended; None: it is not known."""
+        control = await asyncio.wrap_future(self._thread.submit(self._running))
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        verdicts: list[Verdict] = []
+        try:
+            with theirs:
+                socket.send_fds(control, [b"\0"], [theirs.fileno()], socket.MSG_DONTWAIT)
+            writer.write(_frame([(source.kind, source.text) for source in sources]))
+            for _ in sources:
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                if length == DIED:
+                    return verdicts, _status(await reader.readexactly(STATUS.size))
+                verdicts.append(_verdict(json.loads(await reader.readexactly(length))))
+        except asyncio.IncompleteReadError as error:  # in the middle of an answer, before the status
+            return verdicts, _status(error.partial[-STATUS.size :])
+        except OSError:
+            return verdicts, None
+        finally:
+            writer.transport.abort()
+        return verdicts, None
+
+    def _keep(self, source: Source, verdict: Verdict) -> None:
+        if verdict.size <= self._verdicts.maxsize:
+            self._verdicts[source.key] = verdict
+
+    def _running(self) -> socket.socket:
+        """A socket to the process, which is started if there is none. Raises EngineError or EngineDead."""
         if self._closed:
             raise EngineDead("the engine is not running")
-        if self._process is not None and self._process.poll() is None and not self._has_left(self._process):
-            return self._process
+        if self._control is not None and self._process is not None and self._process.poll() is None:
+            return self._control
         self._end()
         if self._encoded is None:
             self._encoded = self._vocabulary().encode()
         log.info("starting a process that tries grammars")
-        with deaf_children():
-            process = self._process = subprocess.Popen(
+        control, theirs = socket.socketpair()
+        with theirs, deaf_children():
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _CODE, str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # xgrammar prints grammars, which are the callers'
+                env={**os.environ, **_ONE_THREAD},
             )
-        assert process.stdin is not None
-        assert process.stdout is not None
+        self._control = control
         try:
-            write_frame(process.stdin, self._encoded)
-            ready = read_frame(process.stdout)
+            with control.makefile("wb") as stream:
+                write_frame(stream, self._encoded)
+            ready = control.recv(1)
         except OSError:
-            ready = None
-        if ready is None:
+            ready = b""
+        if not ready:
             self._end()
             raise EngineError("the process that tries grammars does not start")
-        return process
-
-    @staticmethod
-    def _has_left(process: subprocess.Popen[bytes]) -> bool:
-        """Whether the process has closed its output: it ends after a grammar that took much memory."""
-        assert process.stdout is not None
-        return bool(select.select([process.stdout], [], [], 0)[0])  # it writes nothing unasked
+        self._tag_seconds = ready[0]
+        return control
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with suppress(OSError):  # what was not sent
-                    stream.close()
+        control, self._control = self._control, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        if control is not None:
+            control.close()
+
+
+def _frame(job: Sequence[tuple[str, str]]) -> bytes:
+    data = json.dumps(job).encode()
+    return LENGTH.pack(len(data)) + data
+
+
+def _status(data: bytes) -> int | None:
+    return STATUS.unpack(data)[0] if len(data) == STATUS.size else None
+
+
+def _verdict(answer: Mapping[str, Any]) -> Verdict:
+    refusal, ebnf = answer.get("refusal", ""), answer.get("ebnf", "")
+    size = answer.get("bytes", 0) + len(refusal) + len(ebnf) + _OVERHEAD_BYTES
+    return Verdict(refusal, ebnf, size=size)

@@ -80,12 +80,17 @@ class OutputSpec:
     """Whether special tokens are shown in the text."""
 
     @property
+    def forced(self) -> bool:
+        """Whether the model must call a tool."""
+        return self.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+
+    @property
     def grammar_field(self) -> str:
         """The field of the request that a grammar for this output comes from, for messages.
 
         The tools' grammars are one with the text's: that is named then, and of several tools none.
         """
-        if self.text_format["type"] != "text" and self.choice not in (ToolChoice.REQUIRED, ToolChoice.NAMED):
+        if self.text_format["type"] != "text" and not self.forced:
             return "text.format"
         if len(self.tools) != 1:
             return "tools"

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.formats.calls.client_tools import ClientName
-from workers.formats.calls.hosted import HostedCall, HostedTools
-from workers.formats.calls.router import CallRouter
+from workers.formats.calls.hosted import HostedCall
+from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tools import Tools
 from workers.formats.citations import Citations, Sources
 from workers.formats.stops import StopStrings
@@ -24,17 +23,7 @@ class AnswerRules:
     """Whether the stop string is part of the text."""
     min_tokens: int = 0
     """A stop string counts only after this many tokens."""
-    functions: frozenset[str] = frozenset()
-    """The client's functions that may be called."""
-    custom: frozenset[str] = frozenset()
-    """The client's custom tools that may be called."""
-    names: Mapping[str, ClientName] = field(default_factory=dict)
-    """The client's own names of these tools, if they have others than the model uses."""
-    searches: frozenset[str] = frozenset()
-    """The name of the client's tool search, if it may be called."""
-    hosted: HostedTools = field(default_factory=dict)
-    """The hosted tools that may be called."""
-    single_call: bool = False
+    tools: CallableTools = field(default_factory=CallableTools)
     sources: Sources = field(default_factory=dict)
     """What the model may cite."""
 
@@ -47,12 +36,7 @@ def answer_rules_of(request: Mapping[str, Any], tools: Tools, spent: int, source
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         keep_stop=bool(extra.get("include_stop_str_in_output")),
         min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
-        functions=tools.functions,
-        custom=tools.custom_allowed,
-        names=tools.names,
-        searches=tools.searches & {tool.name for tool in tools.allowed},
-        hosted=tools.hosted,
-        single_call=tools.single,
+        tools=tools.callable,
         sources=sources,
     )
 
@@ -62,14 +46,7 @@ class AnswerParser:
 
     def __init__(self, rules: AnswerRules, router: type[CallRouter]) -> None:
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
-        self._calls = router(
-            rules.functions,
-            rules.custom,
-            rules.hosted,
-            single=rules.single_call,
-            names=rules.names,
-            searches=rules.searches,
-        )
+        self._calls = router(rules.tools)
         self._citations = Citations(rules.sources)
         self._min_tokens = rules.min_tokens
         self._unsettled: list[int] = []

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from app.protocol.events.deltas import (
-    CallArguments,
-    CodeText,
-    Compacting,
-    CustomInput,
-    Delta,
-    McpArguments,
-    Reasoning,
-    Text,
-)
-
-_TEXT_ONLY = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)
-"""Deltas that hold a piece of text and nothing else."""
+from app.protocol.events.deltas import Compacting, Delta, Piece, Text
 
 
 def merge_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
@@ -25,9 +13,12 @@ def merge_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     merged: list[Delta] = []
     for delta in deltas:
         last = merged[-1] if merged else None
-        if isinstance(delta, Text) and isinstance(last, Text) and delta.phase == last.phase:
-            merged[-1] = replace(last, text=last.text + delta.text, logprobs=last.logprobs + delta.logprobs)
-        elif isinstance(delta, _TEXT_ONLY) and type(delta) is type(last):
+        if isinstance(delta, Text) and isinstance(last, Text):
+            if delta.phase == last.phase:
+                merged[-1] = replace(last, text=last.text + delta.text, logprobs=last.logprobs + delta.logprobs)
+            else:
+                merged.append(delta)
+        elif isinstance(delta, Piece) and isinstance(last, Piece) and type(delta) is type(last):
             merged[-1] = replace(delta, text=last.text + delta.text)
         elif not (isinstance(delta, Compacting) and isinstance(last, Compacting)):
             merged.append(delta)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from config.models import ServedModel
-from workers.engine.base import Engine, Sampling
+from workers.engine.base import Engine, InvalidSampling, Sampling
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import ClientTools
 from workers.formats.calls.hosted import HostedTools
@@ -44,3 +46,11 @@ class Draft:
     """Makes a new parser of the answer to a prompt."""
     messages: Callable[[Prompt], MessagesOf] | None = None
     """The model's own messages, with a prompt; None if the request did not ask for them."""
+
+
+def check_format(request: Mapping[str, Any], capabilities: Capabilities) -> None:
+    """Raises InvalidSampling for what a format cannot do. The API refuses it too, if it knows the model's format."""
+    try:
+        check_capabilities(request, capabilities)
+    except InvalidRequest as error:
+        raise InvalidSampling(error.error.message) from None

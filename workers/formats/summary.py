@@ -59,9 +59,11 @@ def _is_written(item: Json) -> bool:
 
 
 def summary_request(request: Mapping[str, Any], context_length: int) -> Json:
-    """The stored request of the summary. It takes up to a quarter of the context, whatever the answer may take."""
+    """The stored request of the summary. It takes up to a quarter of the context, whatever the answer may take, and in
+    a project with limits no more than was reserved for it."""
+    tokens = min(max(context_length // 4, 1), request.get("summary_tokens") or context_length)
     extra = {name: value for name, value in request["extra"].items() if not ENGINE_PARAMS[name].about_the_answer}
-    return {**request, **_ABOUT_THE_ANSWER, "extra": extra, "max_output_tokens": max(context_length // 4, 1)}
+    return {**request, **_ABOUT_THE_ANSWER, "extra": extra, "max_output_tokens": tokens}
 
 
 def summary_items(items: Sequence[Json]) -> list[Json]:

@@ -12,11 +12,13 @@ input, which may be a thousand times longer.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from app.heavy import beside_loop
 from app.protocol.item_types import CLIENT_CALLS
+from app.sizes import item_count
 from workers.engine.base import PromptTooLong
-from workers.formats.off_loop import off_loop
 
 Item = Mapping[str, Any]
 Render = Callable[[Sequence[Item]], Awaitable[tuple[int, ...]]]
@@ -29,7 +31,7 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
 
     The newest unit may take more, as long as the engine accepts it. Raises PromptTooLong and EngineError.
     """
-    units = await off_loop(items, droppable_units, items) if truncate else []
+    units = await beside_loop(partial(droppable_units, items), items=item_count(items)) if truncate else []
     if len(units) < 2:
         return await render(items)
     found = await _render_within(render, items, max_tokens)
@@ -38,7 +40,9 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
 
     async def newest(kept: int) -> tuple[int, ...] | None:
         return await _render_within(
-            render, await off_loop(items, without, items, units[: len(units) - kept]), max_tokens
+            render,
+            await beside_loop(partial(without, items, units[: len(units) - kept]), items=item_count(items)),
+            max_tokens,
         )
 
     fits, too_many = 0, 1

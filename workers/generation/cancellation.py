@@ -1,16 +1,9 @@
-"""Why the pool cancelled the job that is running: the runner asks in its clean-up.
+"""Why the pool cancelled the job that is running. `ErrorHandler` asks when a run ends in a CancelledError.
 
-    except asyncio.CancelledError:
-        match why_cancelled():
-            case Cancelled.REVOKED: ...   # an operator or a client: the row becomes `cancelled`
-            case Cancelled.SHUTDOWN: ...  # release the row
-            case None: ...                # not the pool: the runner stopped its own run, for instance when fenced
-        return Outcome.CANCELLED          # or RELEASED, ...; raising the error again is fine too
-
-A library may swallow a CancelledError (redis-py 8.1 does while it connects), so ask `why_cancelled` before long work
-as well. The pool cancels a job once: a second reason does not interrupt the clean-up. It waits for the clean-up for up
-to `workers.celery_host.jobs.CLEANUP_SECONDS`. Others may cancel the task again; a clean-up that must not be interrupted
-shields itself. The answer is in a context variable, so it holds in every asyncio task that the job starts.
+A library may swallow a CancelledError (redis-py 8.1 does while it connects), so ask before long work as well. The pool
+cancels a job once, so a second reason does not interrupt the clean-up, and waits for the clean-up for up to
+`workers.celery_host.jobs.CLEANUP_SECONDS`. The answer is in a context variable, so it holds in every asyncio task that
+the job starts.
 """
 
 from __future__ import annotations

@@ -7,14 +7,13 @@ import asyncio
 from app.protocol.events.deltas import Finish
 from app.protocol.events.frames import Event
 from app.protocol.events.table import State
-from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.responses.logs import Entry
 from app.store.rows import Ending
 from workers.formats.turn import NOTHING, Parsed
 from workers.generation.flush_clock import FlushClock
 from workers.generation.journal import Journal
-from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome
+from workers.generation.outcome import Outcome
 from workers.generation.run import Fenced, Run
 
 
@@ -34,6 +33,7 @@ class ChunkWriter:
         self._events: list[Event] = run.stream.begin() if run.stream.state is State.QUEUED else []
         self._tokens: list[int] = []
         self._steps: list[Json] = []
+        self._input_tokens = self._cached_tokens = 0
 
     async def write(self, parsed: Parsed) -> None:
         """Flushes `parsed`. Returns when the flush clock lets the engine be asked for more. Raises Fenced."""
@@ -47,6 +47,12 @@ class ChunkWriter:
         self._events += events
         self._tokens += parsed.tokens
         self._steps += steps
+
+    def count(self, input_tokens: int, cached_tokens: int) -> None:
+        """The engine has a prompt of so many tokens, or knows how many were cached: the next chunk says so."""
+        more_input, more_cached = self._run.history.count(input_tokens, cached_tokens)
+        self._input_tokens += more_input
+        self._cached_tokens += more_cached
 
     async def flush(self, parsed: Parsed = NOTHING, *steps: Json) -> None:
         """Gives the next chunk to the journal once the last one is committed. Raises Fenced."""
@@ -68,7 +74,7 @@ class ChunkWriter:
         self._events += stream.finish(finish, int(finished_at.timestamp()))
         self._append(Ending.of(stream.response, finished_at, tool_results))
         await self._wait_for_commit()
-        return OUTCOME_BY_STATUS[Status(stream.response["status"])]
+        return Outcome(stream.response["status"])
 
     def _append(self, ending: Ending | None = None) -> None:
         """Tokens and steps without events (half a character) wait for the next events."""
@@ -76,11 +82,20 @@ class ChunkWriter:
             return
         run, final = self._run, ending is not None
         first = run.stream.next_sequence - len(self._events)
-        chunk = run.chunk(first, self._events, tuple(self._tokens), tuple(self._steps), final=final)
+        chunk = run.chunk(
+            first,
+            self._events,
+            tuple(self._tokens),
+            tuple(self._steps),
+            input_tokens=self._input_tokens,
+            cached_tokens=self._cached_tokens,
+            final=final,
+        )
         row = run.row
         sent, kept = (row.conversation_input, row.request_to_keep) if final else (None, None)
         run.last_commit = self._journal.append(Entry(run.worker, chunk, ending, sent, kept))
         self._events, self._tokens, self._steps = [], [], []
+        self._input_tokens = self._cached_tokens = 0
 
     async def _wait_for_commit(self) -> None:
         if (last := self._run.last_commit) is None:

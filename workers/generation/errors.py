@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.protocol.response import error_object
-from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable, retry_until_available
-from app.store.guards import has_crashed_out
+from app.store.guards import is_last_chance, is_suspect
 from app.store.responses import claims, endings, lookup
 from app.store.responses.logs import Entry
 from app.store.rows import Ending, ResponseRow
@@ -26,7 +25,7 @@ from workers.engine.base import (
 )
 from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.journal import Journal
-from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome, ResponseFailed
+from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
 from workers.generation.turns.compaction import SummaryCut
 from workers.generation.turns.inputs import ContextLost, ContextTooLong, UnreadableItem
@@ -44,10 +43,6 @@ _ERROR_CODES: dict[type[EngineError], str] = {
 }
 
 
-class EngineGone(Exception):
-    """The engine died before this run used it."""
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorHandler:
     """Fails, cancels or releases the response of a run that raised. The fence guards every write."""
@@ -62,7 +57,10 @@ class ErrorHandler:
     """Stops the worker."""
 
     async def handle(self, run: Run, error: Exception | asyncio.CancelledError) -> Outcome | None:
-        """Writes the row that goes with `error`. Returns RELEASED, or None: then the row holds the outcome."""
+        """Writes the row that goes with `error`.
+
+        Returns RELEASED or YIELDED, or None: then the row holds the outcome.
+        """
         handler = next(handler for kind, handler in _HANDLERS if isinstance(error, kind))
         return await handler(self, run, error)
 
@@ -72,11 +70,11 @@ class ErrorHandler:
         if found is None:
             return Outcome.CANCELLED  # deleted
         status, error = found
-        if status is Status.FAILED and error is not None:
+        if error is not None:
             raise ResponseFailed(error["code"], error["message"])
-        return OUTCOME_BY_STATUS.get(status, Outcome.FENCED)
+        return Outcome(status.value) if status.final else Outcome.FENCED
 
-    async def cancel_rows(self, response_ids: Sequence[str]) -> list[str]:
+    async def cancel_all(self, response_ids: Sequence[str]) -> list[str]:
         """Cancels these rows, and publishes it; returns the ids that this call cancelled. Raises StoreUnavailable."""
         open_ids = await endings.cancellable(self.db, response_ids)  # the API has committed its own cancels
         results = await endings.cancel_all(self.db, open_ids, None) if open_ids else []
@@ -90,15 +88,14 @@ class ErrorHandler:
         """Nothing to write: the response belongs to another run, or has ended."""
 
     async def _on_cancellation(self, run: Run, error: Any) -> Outcome | None:
-        """The heartbeat fenced the run, a revoke cancelled it, or this worker stops."""
+        """The heartbeat fenced the run, a revoke cancelled it, it is to yield, or this worker stops."""
         if run.fenced:
             return None
         if why_cancelled() is Cancelled.REVOKED:
-            await retry_until_available(lambda: self.cancel_rows([run.row.id]))
+            await retry_until_available(lambda: self.cancel_all([run.row.id]))
             return None
-        return await self._release(run)
-
-    async def _on_engine_gone(self, run: Run, error: Any) -> Outcome | None:
+        if run.yielding and why_cancelled() is None:
+            return await self._yield(run)
         return await self._release(run)
 
     async def _on_abort(self, run: Run, error: RequestAborted) -> Outcome | None:
@@ -115,7 +112,9 @@ class ErrorHandler:
     async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
         log.critical("the engine died: %s", error)
         self.engine_died()
-        return await self._release_after_crash(run, f"the engine died {self.max_crashes} times while it ran")
+        if error.counts:
+            return await self._release_after_crash(run, f"the engine died {self.max_crashes} times while it ran")
+        return await self._release(run)
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
         await self._fail(run, _ERROR_CODES.get(type(error), "server_error"), str(error))
@@ -126,7 +125,7 @@ class ErrorHandler:
 
     async def _release_after_crash(self, run: Run, message: str) -> Outcome | None:
         """Another worker continues the response, unless too many engines have crashed under it."""
-        if not has_crashed_out(run.row.crashes + 1, self.max_crashes):
+        if not is_last_chance(run.row.crashes, self.max_crashes):
             return await self._release(run, crashed=True)
         await self._fail(run, "server_error", message)
         return None
@@ -138,8 +137,15 @@ class ErrorHandler:
         )
         if row is None:
             return None
-        await self.send_released(row)
+        if not is_suspect(row.crashes, self.max_crashes):  # maintenance sends suspects, a few at a time
+            await self.send_released(row)
         return Outcome.RELEASED
+
+    async def _yield(self, run: Run) -> Outcome | None:
+        """None: the response belongs to this run no longer."""
+        owner = (run.row.id, run.row.attempt, run.worker)
+        yielded = await retry_until_available(lambda: claims.yield_(self.db, *owner))
+        return Outcome.YIELDED if yielded else None
 
     async def _fail(self, run: Run, code: str, message: str) -> None:
         """Ends the response as failed, unless it is fenced. An output that cannot be restored or stored is lost."""
@@ -150,9 +156,9 @@ class ErrorHandler:
         except Exception as error:
             log.error("%s attempt %d cannot be failed here: %s", run.row.id, run.row.attempt, type_and_places(error))
             owner = (run.worker, run.row.attempt)
-            ended = await retry_until_available(lambda: endings.fail(self.db, run.row.id, code, message, owner=owner))
-            if ended is not None and ended.chunk is not None:
-                self.journal.publish(ended.chunk)
+            chunk = await retry_until_available(lambda: endings.fail(self.db, run.row.id, code, message, owner=owner))
+            if chunk is not None:
+                self.journal.publish(chunk)
 
     async def _fail_after_log(self, run: Run, code: str, message: str) -> None:
         if run.last_commit is not None:
@@ -174,7 +180,6 @@ _Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]
 _HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
     (Fenced, ErrorHandler._on_fence),
     (asyncio.CancelledError, ErrorHandler._on_cancellation),
-    (EngineGone, ErrorHandler._on_engine_gone),
     (EngineDead, ErrorHandler._on_engine_death),
     (RequestAborted, ErrorHandler._on_abort),
     (EngineError, ErrorHandler._on_engine_error),

@@ -82,6 +82,9 @@ class History:
     tokens: tuple[int, ...] = ()
     """Committed tokens of the current turn."""
     compaction: EndedCompaction | None = None
+    input_tokens: int = 0
+    """Tokens of prompts that the log counts."""
+    cached_tokens: int = 0
     results: dict[int, Json] = field(default_factory=dict)
     """What the model gets of the calls, by the indexes of their items: `call` in app/store/context/contents.py."""
 
@@ -91,6 +94,8 @@ class History:
         tokens: list[int] = []
         for chunk in chunks:
             tokens.extend(chunk.tokens)
+            history.input_tokens += chunk.input_tokens
+            history.cached_tokens += chunk.cached_tokens
             for step in chunk.steps:
                 if "end" in step:
                     history.end_turn(EndedTurn.from_step(step["end"], tuple(tokens)))
@@ -110,6 +115,17 @@ class History:
     def end_compaction(self, compaction: EndedCompaction) -> None:
         self.compaction = compaction
         self.tokens = ()
+
+    def count(self, input_tokens: int, cached_tokens: int) -> tuple[int, int]:
+        """Counts the prompt of the current turn; returns the tokens of both kinds that the log does not count yet.
+
+        A later attempt comes to the same prompts, and counts none of them again.
+        """
+        read = Usage.of([*self.usage, Usage(input_tokens, min(cached_tokens, input_tokens))])
+        more = max(read.input_tokens - self.input_tokens, 0), max(read.cached_tokens - self.cached_tokens, 0)
+        self.input_tokens += more[0]
+        self.cached_tokens += more[1]
+        return more
 
     def add_result(self, index: int, call: HostedCall, result: Any, sources: Json) -> Json:
         """Records the result of a call; returns the step for the log."""

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 
 from app.aio import end_tasks
 from app.store.database import Database, StoreUnavailable, retry_until_available
@@ -23,11 +22,15 @@ from app.store.queue import workers as store
 from app.store.queue.workers import LeaseLost, WorkerIdentity
 from app.store.responses import claims
 from config.models import ServedModel
+from config.worker_readiness import WorkerReadiness
 from workers.generation.runs import ActiveRuns
 
 log = logging.getLogger("longhaul.lease")
 
 RETRY_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+"""How long Postgres may take to answer: after a failover the old server's address may be silent, and a new connection
+must find the new one before the lease ends."""
 PRESENCE_SECONDS = 0.5
 """The interval of checks of the presence connection. Maintenance forgives one missed check."""
 CONNECTIONS = 2
@@ -43,7 +46,19 @@ def new_identity(model: ServedModel, context_length: int, slots: int) -> WorkerI
     """A new worker id for this process."""
     host, pid = socket.gethostname(), os.getpid()
     worker_id = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"
-    return WorkerIdentity(worker_id, model.name, model.queue, host, pid, context_length, slots)
+    return WorkerIdentity(
+        id=worker_id,
+        model=model.name,
+        queue=model.queue,
+        host=host,
+        pid=pid,
+        context_length=context_length,
+        slots=slots,
+        format=model.format,
+        tool_parser=model.tool_parser,
+        reasoning_parser=model.reasoning_parser,
+        default_sampling=model.default_sampling or {},
+    )
 
 
 def end_process(code: int) -> None:
@@ -58,7 +73,8 @@ class LoopWatch:
         self._seconds = seconds
         self._beats = 0
         self._seen = 0
-        self._silent = 0.0
+        self.silence = 0.0
+        """The seconds that the thread has slept without a beat of the loop, at the last `look`."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,17 +91,12 @@ class LoopWatch:
 
     # In the thread
 
-    @property
-    def silence(self) -> float:
-        """The seconds that the thread has slept without a beat of the loop, at the last `look`."""
-        return self._silent
-
     def look(self, slept: float) -> None:
         """Looks at the loop after the thread has slept for `slept` seconds.
 
         The clock does not count: while the whole process was frozen, the thread did not sleep.
         """
-        self._silent = self._silent + slept if self._beats == self._seen else 0.0
+        self.silence = self.silence + slept if self._beats == self._seen else 0.0
         self._seen = self._beats
 
 
@@ -94,6 +105,8 @@ class Lease:
 
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
+
+    `slots` says how many responses the worker runs at once now; each heartbeat says so in Postgres.
 
     `on_end` is called on the worker's loop if the lease cannot be kept any more, because of a bug.
     """
@@ -105,14 +118,17 @@ class Lease:
         seconds: float,
         runs: ActiveRuns,
         context_length: int,
-        slots: int,
+        slots: Callable[[], int],
         on_end: Callable[[], None] = lambda: None,
+        readiness: WorkerReadiness | None = None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
-        self._new_identity = partial(new_identity, model, context_length, slots)
+        self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(model, context_length, slots())
+        self._slots = slots
         self._seconds = seconds
         self._runs = runs
         self._on_end = on_end
+        self._readiness = readiness or WorkerReadiness()
         self._identity = self._new_identity()
         self._present = asyncio.Event()
         self._orphaned: Mapping[str, int] = {}
@@ -176,6 +192,7 @@ class Lease:
                 self._report(next(task for task in tasks if task.done()))
                 await closing  # the other task goes on meanwhile, so that this worker can release what it runs
         finally:
+            self._readiness.hide()
             await end_tasks(closing, *tasks)
             await self._unregister()
             await self._db.close()
@@ -207,15 +224,18 @@ class Lease:
                         self._present.set()
                     while worker == self.worker:
                         await asyncio.sleep(PRESENCE_SECONDS)
-                        await check()
-            except StoreUnavailable:
-                if not absent:
+                        async with asyncio.timeout(ANSWER_SECONDS):
+                            await check()
+            except (StoreUnavailable, TimeoutError):
+                if absent:
+                    await asyncio.sleep(PRESENCE_SECONDS)
+                else:
                     log.info("the connection that proves this worker alive is lost; opening another")
                 absent = True
-            await asyncio.sleep(PRESENCE_SECONDS)
 
     async def _renew(self) -> None:
         await self._register()
+        self._show_ready()
         self._registered.set_result(None)
         while True:
             renewed = await self._heartbeat()
@@ -234,7 +254,8 @@ class Lease:
         """False: Postgres did not answer."""
         claimed, running = self._runs.claimed_now(), dict(self._runs.attempts())
         try:
-            result = await store.heartbeat(self._db, self.worker, self._seconds, running)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                result = await store.heartbeat(self._db, self.worker, self._seconds, running, self._slots())
             self._tell(self._runs.fence, result.fenced)
             await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         except LeaseLost:
@@ -243,9 +264,15 @@ class Lease:
             self._identity = self._new_identity()
             self._present.clear()
             await self._register()
-        except StoreUnavailable:
+        except (StoreUnavailable, TimeoutError):
             return False
+        self._show_ready()
         return True
+
+    def _show_ready(self) -> None:
+        """The lease is new. A worker whose loop does not turn is not ready all the same."""
+        if not self._watch.silence:
+            self._readiness.show(self._seconds)
 
     async def _release_orphaned(self, orphaned: Mapping[str, int]) -> None:
         """Releases what was orphaned at the last heartbeat, too: a claim may end, and its run begin, within this one.

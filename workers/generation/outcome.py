@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from enum import Enum
 
-from app.protocol.status import Status
-
 
 class Outcome(Enum):
-    """How `Runner.run` ended. The table in `workers.celery_host.tasks` says what Flower shows for each."""
+    """How `Runner.run` ended, unless it raised ResponseFailed. The first three have the names of final statuses.
+
+    `workers.celery_host.tasks` has a table of what Flower shows for each.
+    """
 
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
-    FAILED = "failed"
-    """The row says failed and has no error. With an error, `run` raises ResponseFailed instead."""
     CANCELLED = "cancelled"
     """The row says cancelled or is deleted, whoever did it and whenever: before the claim or during the run."""
     RELEASED = "released"
     """This worker handed the response back; another one continues it."""
+    YIELDED = "yielded"
+    """This worker put the response back in line for a foreground one; it continues in its turn."""
     NOT_CLAIMED = "not claimed"
     """The message was a duplicate, or its row is deleted or final."""
     FENCED = "fenced"
     """Another worker claimed the response while it ran here."""
-
-
-OUTCOME_BY_STATUS = {
-    Status.COMPLETED: Outcome.COMPLETED,
-    Status.INCOMPLETE: Outcome.INCOMPLETE,
-    Status.FAILED: Outcome.FAILED,
-    Status.CANCELLED: Outcome.CANCELLED,
-}
 
 
 class ResponseFailed(Exception):

@@ -7,15 +7,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
+from app.heavy import beside_loop
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
 from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.sizes import is_large
 from app.store.database import Database, retry_until_available
 from app.store.responses import logs
 from app.store.rows import ResponseRow
@@ -34,8 +35,6 @@ class Run:
     """One attempt at one response, from its claim to its outcome."""
 
     row: ResponseRow
-    worker: str
-    """The worker id of the claim; every write names it."""
     task: asyncio.Task[object]
     stream: ResponseStream
     history: History = field(default_factory=History)
@@ -44,17 +43,28 @@ class Run:
     """The commit of the chunk that went to the journal last; False: the chunk was fenced."""
     toolbox: Toolbox | None = None
     """Sessions with MCP servers; closed when the run ends."""
+    used: int = 0
+    """The tokens of its turns so far: their prompts, and what was generated."""
+    yielding: bool = False
+    """Its worker took its slot from it for a foreground response."""
     fenced: bool = False
     """The heartbeat found that the response belongs to another attempt."""
-    _claimed: float = field(default_factory=time.monotonic)
+    claimed_at: float = field(default_factory=time.monotonic)
+    """By the monotonic clock."""
 
     @classmethod
-    def of(cls, row: ResponseRow, worker: str, task: asyncio.Task[object]) -> Run:
-        return cls(row, worker, task, ResponseStream({**row.as_object(), "status": Status.QUEUED.value}))
+    def of(cls, row: ResponseRow, task: asyncio.Task[object]) -> Run:
+        return cls(row, task, ResponseStream({**row.as_object(), "status": Status.QUEUED.value}))
+
+    @property
+    def worker(self) -> str:
+        """The worker id of the claim; every write names it."""
+        assert self.row.worker is not None
+        return self.row.worker
 
     def now(self) -> datetime:
         """The time by Postgres' clock, which retention goes by: that of the claim, and what has passed since."""
-        return self.row.read_at + timedelta(seconds=time.monotonic() - self._claimed)
+        return self.row.read_at + timedelta(seconds=time.monotonic() - self.claimed_at)
 
     def fence(self) -> None:
         """Cancels the run's task, which then writes nothing more for this response.
@@ -68,6 +78,11 @@ class Run:
                 self.last_commit.cancel()
             self.task.cancel()
 
+    def yield_(self) -> None:
+        """Cancels the run's task: the response is put back in line, and continues under its next attempt."""
+        self.yielding = True
+        self.task.cancel()
+
     def chunk(
         self,
         first: int,
@@ -75,11 +90,24 @@ class Run:
         tokens: tuple[int, ...] = (),
         steps: tuple[Json, ...] = (),
         *,
+        input_tokens: int = 0,
+        cached_tokens: int = 0,
         final: bool,
     ) -> Chunk:
         """The chunk of these events, the first of which has sequence number `first`."""
         last = first + len(events) - 1
-        return Chunk(self.row.id, first, last, self.row.attempt, tokens, frames.encode_all(events), final, steps)
+        return Chunk(
+            self.row.id,
+            first,
+            last,
+            self.row.attempt,
+            tokens,
+            frames.encode_all(events),
+            final,
+            steps,
+            input_tokens,
+            cached_tokens,
+        )
 
     async def restore(self, db: Database) -> None:
         """Continues the stream and the history behind the committed log.
@@ -89,10 +117,7 @@ class Run:
         log = await retry_until_available(lambda: logs.read(db, self.row.id))
         if log.status is not Status.IN_PROGRESS:
             raise Fenced
-        if is_large(size_of(log.chunks)):
-            self.stream, self.history = await asyncio.to_thread(_folded, log.chunks)
-        else:
-            self.stream, self.history = _folded(log.chunks)
+        self.stream, self.history = await beside_loop(partial(_folded, log.chunks), size_of(log.chunks))
 
 
 def _folded(chunks: Sequence[Chunk]) -> tuple[ResponseStream, History]:

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Set
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping, Set
+from contextlib import AbstractAsyncContextManager, contextmanager
 
-from app.protocol.tasks import COMPACT, COUNT
-from app.sizes import is_large
-from app.store.guards import has_crashed_out
+from app.store.guards import is_suspect
 from app.store.rows import ResponseRow
 from workers.generation.run import Run
 
@@ -80,7 +78,7 @@ class SuspectGate:
     """Lets responses that fail at the next crash run one at a time.
 
     Several responses may have run when an engine died, and only one of them killed it. Alone, the killer takes no
-    bystander with it.
+    bystander with it. Few wait here: maintenance sends as many suspects as there are workers (`redelivery`).
     """
 
     def __init__(self, max_crashes: int) -> None:
@@ -88,50 +86,4 @@ class SuspectGate:
         self._lock = asyncio.Lock()
 
     def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
-        is_suspect = row.crashes > 0 and has_crashed_out(row.crashes + 1, self._max_crashes)
-        return self._lock if is_suspect else contextlib.nullcontext()
-
-
-class SideGate:
-    """Lets a few counts and compactions run at once; the others wait.
-
-    They are requests beside the answers that people wait for, and each may bring as long a context as there is.
-    """
-
-    def __init__(self, concurrency: int) -> None:
-        self._places = asyncio.Semaphore(concurrency)
-
-    def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
-        return self._places if row.request.get("task") in (COUNT, COMPACT) else contextlib.nullcontext()
-
-
-class ContextGate:
-    """Lets runs read their contexts one after the other, as long as those that are held have `max_bytes` together.
-
-    Small contexts pass, so that nobody waits for long contexts but those that have one. A
-    context that is larger than `max_bytes` is read alone.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._held = 0
-        self._first = asyncio.Lock()
-        """Held by the first in line: asyncio wakes waiters in the order of their arrival."""
-        self._has_left = asyncio.Event()
-
-    @asynccontextmanager
-    async def admit(self, size: int) -> AsyncIterator[None]:
-        """Holds `size` bytes for the length of the block. Waits for room."""
-        if not is_large(size):
-            yield
-            return
-        async with self._first:
-            while self._held and self._held + size > self._max_bytes:
-                self._has_left.clear()
-                await self._has_left.wait()
-            self._held += size
-        try:
-            yield
-        finally:
-            self._held -= size
-            self._has_left.set()
+        return self._lock if is_suspect(row.crashes, self._max_crashes) else contextlib.nullcontext()

@@ -13,8 +13,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,6 +41,7 @@ MAX_LIST_PAGES = 20
 PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
 """A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 
+_CLIENT = types.Implementation(name="longhaul", version=version("longhaul"))
 _CALL_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
@@ -86,7 +86,7 @@ class Session:
             await self.list_tools()
             result = await self._send(client, tool, arguments)
         if isinstance(result, types.InputRequiredResult):
-            raise MCPError(types.INVALID_REQUEST, "the tool asks for more input, which nobody here can give")
+            raise MCPError(types.INTERNAL_ERROR, "the tool asks for more input, which nobody here can give")
         return result
 
     async def close(self) -> None:
@@ -135,16 +135,7 @@ class Session:
                 # What a command writes to stderr may quote arguments.
                 stderr = sys.stderr if log.isEnabledFor(logging.DEBUG) else stack.enter_context(_devnull())
                 transport = stdio_client(_parameters(self._server.command or ()), stderr)
-            info = types.Implementation(name="longhaul", version=_version())
-            yield await stack.enter_async_context(Client(transport, client_info=info, cache=None))
-
-
-@cache
-def _version() -> str:
-    try:
-        return version("longhaul")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
+            yield await stack.enter_async_context(Client(transport, client_info=_CLIENT, cache=None))
 
 
 def _http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 RESULT_BYTES = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class McpSessions:
-    """Makes the toolbox of each response from the MCP servers that the deployment allows."""
+    """Makes the toolbox of each response from the MCP servers that the deployment allows now."""
 
     servers: Sequence[McpServer] = ()
     result_bytes: int = RESULT_BYTES

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-SESSION_HEADER = b"mcp-session-id"
+SESSION_HEADER = "mcp-session-id"
 
 
 class SessionReaper:
     """An ASGI middleware. `seconds` is how long a client may be gone."""
 
-    def __init__(self, app: Asgi, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
         self._app = app
         self._seconds = seconds
         self._open_requests: Counter[str] = Counter()
@@ -34,7 +29,7 @@ class SessionReaper:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session = _session_of(scope)
+        session = Headers(scope=scope).get(SESSION_HEADER) if scope["type"] == "http" else None
         if session is None:
             await self._app(scope, receive, send)
             return
@@ -78,9 +73,3 @@ class SessionReaper:
             """Discards the reply: no client waits for it."""
 
         await self._app(delete_scope, receive, send)
-
-
-def _session_of(scope: Scope) -> str | None:
-    if scope["type"] != "http":
-        return None
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == SESSION_HEADER), None)

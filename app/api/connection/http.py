@@ -11,8 +11,11 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.connection.writing import BoundedWriting
-from app.api.errors import RETRY_AFTER_SECONDS, status_of
-from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, Unavailable, UrlTooLong
+from app.api.errors import bound_error, error_headers, status_of
+from app.api.limits import is_foreground
+from app.api.shutdown import END_SECONDS
+from app.bounds import BoundReached, Stranger
+from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong
 
 MAX_HEAD_BYTES = 64 * 1024
 """The names and values of a request's headers together, with its URL."""
@@ -20,6 +23,8 @@ MAX_HEADERS = 128
 MAX_URL_BYTES = 8192
 LINGER_BYTES = 16 * 1024 * 1024
 """What a refused client may still send, and the server drops: bytes that nobody took would reset the connection."""
+LAST_REQUEST_SECONDS = 1.0
+"""How long an idle connection of a server that stops may bring one more request."""
 LINGER_SECONDS = 2.0
 """How long the server waits for a refused client to read its answer and close the connection."""
 
@@ -36,9 +41,13 @@ def _raw_answer(error: ApiError) -> bytes:
     """The whole answer to a request that never reaches the app."""
     status, body = HTTPStatus(status_of(error)), orjson.dumps(error.error.body())
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        head += f"retry-after: {RETRY_AFTER_SECONDS}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
+
+
+def _stranger_at(transport: asyncio.Transport) -> Stranger | None:
+    peer = transport.get_extra_info("peername")
+    return Stranger(f"address {peer[0]}") if isinstance(peer, tuple) else None
 
 
 def _tell_that_client_left(cycle: RequestResponseCycle) -> None:
@@ -62,16 +71,18 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._head_bytes = self._raw_head_bytes = 0
         self._silent_bytes = 0
         self._heard = self._completed = False
-        self._refused = False
+        self._refused = self._is_last = False
         self._dropped_bytes = 0
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.max_connections:
-            message = f"The server has {self._limits.max_connections} connections, its limit; try again later."
-            self._refuse(Unavailable(message, code="too_many_connections"))
+        try:
+            self._place.give(_stranger_at(transport))
+            self._place.resize(1)
+        except BoundReached as reached:
+            self._refuse(bound_error(reached))
         else:
             self._watch()
 
@@ -127,6 +138,8 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         if not self._refused:
             self._phase = _Phase.BODY
             super().on_headers_complete()
+            if self._is_last:
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._heard = True
@@ -139,12 +152,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
             super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        if self._refused:
-            return
-        if self._limits.websockets >= self._limits.max_websockets:
-            message = f"The server has {self._limits.max_websockets} WebSockets, its limit; try again later."
-            self._refuse(Unavailable(message, code="too_many_websockets"))
-        else:
+        if not self._refused:
             super().handle_websocket_upgrade()
 
     # Bounds
@@ -182,13 +190,13 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self.cycle.keep_alive = False
 
     def _linger(self) -> None:
-        """Waits until the client has read its answer and closes the connection, unless the server is full."""
-        if len(self.connections) > self._limits.max_connections or not self.transport.can_write_eof():
+        """Waits until the client has read its answer and closes the connection, unless it got no place."""
+        if not self._place.counted or not self.transport.can_write_eof():
             self._end()
             return
         self._refused = True
         self._stop_watching()
-        self._write_deadline.start()
+        self._write_deadline.start(last=True)
         if not self._is_idle():
             _tell_that_client_left(self.cycle)
         self.transport.write_eof()
@@ -203,7 +211,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     def _end(self) -> None:
         self._refused = True
         self._stop_watching()
-        self._write_deadline.start()
+        self._write_deadline.start(last=True)
         self.transport.close()
 
     # Deadlines
@@ -233,13 +241,31 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._write_deadline.start()
+            self._write_deadline.start(last=True)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._write_deadline.start()
+        self._write_deadline.start(last=True)
+
+    # The server stops
 
     def shutdown(self) -> None:
-        super().shutdown()
-        if self.transport.is_closing():
-            self._write_deadline.start()
+        """The connection ends after its answer.
+
+        An idle one may have a request under way, which closing it would lose: that one is still answered.
+        """
+        self._is_last = True
+        if self._is_idle():
+            self.loop.call_later(LAST_REQUEST_SECONDS, self._end_if_idle)
+        else:
+            super().shutdown()
+        self.loop.call_later(END_SECONDS, self._end_unless_foreground)
+
+    def _end_if_idle(self) -> None:
+        if self._is_idle():
+            self._end()
+
+    def _end_unless_foreground(self) -> None:
+        """Only foreground answers have more time."""
+        if self.cycle is None or not is_foreground(self.cycle.scope):
+            self.transport.abort()

@@ -8,38 +8,32 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.api.connection.writing import BoundedWriting
-from app.budget import OverBudget
+from app.api.limits import hand_over, project_of, release_body
+from app.bounds import BoundReached
 
 _TRY_AGAIN_LATER = 1013
 
 
-class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):
+class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):  # type: ignore[misc]
     """A WebSocket whose unfinished message counts as a request's body does, and whose client must read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._message = self._limits.bodies.lease()
+        self._message = self._limits.bodies.take(None, 0)
         self._continued_bytes = 0
         """Those of the unfinished message's frames behind its first."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._limits.websockets += 1
-
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.websockets -= 1
         self._message.release()
+        release_body(getattr(self, "scope", None) or {})
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self._message.hold(self._unfinished_bytes() + len(data))
-        except OverBudget:
-            self._fail()
+        if not self._hold(self._unfinished_bytes() + len(data)):
             return
         super().data_received(data)
         if self.queue.empty():  # else a whole message counts until the app takes it
-            self._message.hold(self._unfinished_bytes())
+            self._message.resize(self._unfinished_bytes())
 
     def handle_cont(self, event: Any) -> None:
         self._continued_bytes += len(event.data)
@@ -50,9 +44,26 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):
         self._continued_bytes = 0
 
     async def receive(self) -> Any:
+        release_body(self.scope)  # Of the message before, unless the app has taken it over.
         message = await super().receive()
-        self._message.hold(self._unfinished_bytes())
+        match message["type"]:
+            case "websocket.connect":
+                self._message.release()
+                self._message.project = project_of(self.scope)  # The caller is known by now.
+            case "websocket.receive":
+                hand_over(self.scope, self._message)
+                self._message = self._limits.bodies.take(self._message.project, 0)
+                self._hold(self._unfinished_bytes())
         return message
+
+    def _hold(self, size: int) -> bool:
+        """Counts `size` bytes of messages that the app has not received. If there is no room, ends the connection."""
+        try:
+            self._message.resize(size)
+        except BoundReached:
+            self._fail()
+            return False
+        return True
 
     def _unfinished_bytes(self) -> int:
         """What is in memory of a message without its last frame, and of a frame without its end."""
@@ -64,8 +75,19 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):
         if not self.transport.is_closing():
             self.conn.fail(_TRY_AGAIN_LATER, "the server holds too many large requests")
             self.handle_parser_exception()
-            self._write_deadline.start()
+            self._write_deadline.start(last=True)
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self._write_deadline.start()
+        self._write_deadline.start(last=True)
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """The app is done: however uvicorn closes the connection, what is still to be written must be taken."""
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._write_deadline.start(self.scope, last=True)
+
+    def shutdown(self) -> None:
+        """The session closes the WebSocket, once the answers that it runs have ended."""
+        if not self.handshake_complete:
+            super().shutdown()

@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from app.api.limits import Limits
-from app.budget import OverBudget
+from app.api.limits import CONNECTION, Limits, project_of, take_over_answer
+from app.bounds import BoundReached, Holding
 
 
 class WriteDeadline:
     """Ends a connection whose client has taken nothing for too long; what it did not take is dropped.
 
-    What waits for slow clients counts in one budget, too: beyond it a connection ends at once.
+    What waits for slow clients counts in one bound, too: beyond it a connection ends at once.
     """
 
     def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
         self._transport = transport
         self._seconds = limits.write_seconds
-        self._waiting = limits.answers.lease()
+        self._limits = limits
+        self._waiting = limits.answers.take(None, 0)
         self._timer: asyncio.TimerHandle | None = None
+        self._is_last = False
 
-    def start(self) -> None:
+    def start(self, scope: Mapping[str, Any] | None = None, *, last: bool = False) -> None:
+        """Takes over what the answer to the request `scope` holds.
+
+        With `last` the connection is being closed: until it is, nothing stops the deadline.
+        """
+        self._is_last |= last
         if self._timer is None:
+            self._waiting = take_over_answer(scope or {}) or self._limits.answers.take(project_of(scope or {}), 0)
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
         try:
-            self._waiting.hold(self._transport.get_write_buffer_size())
-        except OverBudget:
+            self._waiting.resize(self._transport.get_write_buffer_size())
+        except BoundReached:
             self._transport.abort()
 
     def stop(self) -> None:
+        """The client has taken what waited for it."""
+        if not self._is_last:
+            self.end()
+
+    def end(self) -> None:
+        """The connection is closed."""
         self._waiting.release()
         if self._timer is not None:
             self._timer.cancel()
@@ -48,20 +63,27 @@ class BoundedWriting(asyncio.Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits: Limits = self.app_state["limits"]
+        self._place: Holding = self.app_state.get(CONNECTION) or self._limits.connections.take(None, 0)
+        # Every request's state is a copy of this one, and a WebSocket takes over what its HTTP connection holds.
+        self.app_state = {**self.app_state, CONNECTION: self._place}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._write_deadline = WriteDeadline(transport, self._limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._write_deadline.stop()
+        self._write_deadline.end()
+        self._place.release()
         super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        self._write_deadline.start(getattr(self, "scope", None), last=True)  # The transport closes.
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_deadline.start()
+        self._write_deadline.start(getattr(self, "scope", None))
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if not self.transport.is_closing():
-            self._write_deadline.stop()
+        self._write_deadline.stop()

@@ -58,7 +58,7 @@ CREATE_BODY: Json = {
 }
 
 
-def body_of(model: type[BaseModel], *, required: bool = True) -> Json:
+def body_docs(model: type[BaseModel], *, required: bool = True) -> Json:
     """Returns a request body for a route's documentation; `openapi.py` adds the schema of the model."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"required": required, "content": {"application/json": {"schema": schema}}}

@@ -23,7 +23,7 @@ class Partial(Shape):
 
 class Error(Shape):
     message: str
-    type: Literal["invalid_request_error", "server_error"]
+    type: Literal["invalid_request_error", "server_error", "requests", "tokens", "insufficient_quota"]
     param: str | None
     code: str | None
 
@@ -59,8 +59,8 @@ class ModelsReady(Shape):
 
 
 class Ready(Shape):
-    status: Literal["ready", "not_ready"]
-    missing: list[str] | None = None
+    status: Literal["ready", "degraded", "not_ready", "stopping"]
+    missing: list[Literal["postgres", "schema", "redis", "workers"]] | None = None
     """Like `models` left out for a caller without an API key, where one is asked for."""
     models: ModelsReady | None = None
 

@@ -4,65 +4,48 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from app.api.body import read_body_as
-from app.api.dependencies import Project, RuntimeOf
+from app.api.dependencies import BodyBytes, HoldOf, Project, RuntimeOf
 from app.api.docs import schemas
-from app.api.docs.routes import body_of, error_answers
-from app.api.errors import reply
-from app.api.queries import NO_QUERY, Including, ItemsQuery
+from app.api.docs.routes import error_answers
+from app.api.errors import encoded_reply, reply
+from app.api.queries import Including, ItemsQuery
+from app.api.routes.route import Asked, Body, Route, Sent
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 
-router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
+router = APIRouter(prefix="/v1/conversations", tags=["conversations"], route_class=Route)
 
+_Creation = Annotated[CreateConversation, Depends(Body(CreateConversation, may_be_empty=True).read)]
 _including = Depends(Including.read)
 
 
 @router.post(
-    "",
-    summary="Create a conversation",
-    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 413, 415, 503)},
-    openapi_extra={"requestBody": body_of(CreateConversation, required=False)},
-    response_model=None,
-    dependencies=[NO_QUERY],
+    "", summary="Create a conversation", responses={200: {"model": schemas.Conversation}, **error_answers(404)}
 )
-async def create_conversation(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    sent = await read_body_as(CreateConversation, request, runtime.settings, may_be_empty=True)
-    return reply(await runtime.conversations.create(project, sent))
+async def create_conversation(sent: _Creation, size: BodyBytes, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.conversations.create(project, sent, size))
 
 
-@router.get(
-    "/{conversation_id}",
-    summary="Read a conversation",
-    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[NO_QUERY],
-)
+@router.get("/{conversation_id}", summary="Read a conversation", responses={200: {"model": schemas.Conversation}})
 async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.get(project, conversation_id))
 
 
 @router.post(
-    "/{conversation_id}",
-    summary="Set a conversation's metadata",
-    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 413, 415, 503)},
-    openapi_extra={"requestBody": body_of(UpdateConversation)},
-    response_model=None,
-    dependencies=[NO_QUERY],
+    "/{conversation_id}", summary="Set a conversation's metadata", responses={200: {"model": schemas.Conversation}}
 )
-async def update_conversation(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    sent = await read_body_as(UpdateConversation, request, runtime.settings)
+async def update_conversation(
+    conversation_id: str, sent: Sent[UpdateConversation], runtime: RuntimeOf, project: Project
+) -> Response:
     return reply(await runtime.conversations.update(project, conversation_id, sent))
 
 
 @router.delete(
     "/{conversation_id}",
     summary="Delete a conversation and its items",
-    responses={200: {"model": schemas.ConversationDeleted}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[NO_QUERY],
+    responses={200: {"model": schemas.ConversationDeleted}},
 )
 async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.delete(project, conversation_id))
@@ -71,47 +54,34 @@ async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project:
 @router.post(
     "/{conversation_id}/items",
     summary="Add items",
-    responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 413, 415, 503)},
-    openapi_extra={"requestBody": body_of(CreateItems), "parameters": Including.parameters()},
-    response_model=None,
+    responses={200: {"model": schemas.ItemList}},
     dependencies=[_including],
 )
-async def create_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    sent = await read_body_as(CreateItems, request, runtime.settings)
-    return reply(await runtime.conversations.add_items(project, conversation_id, sent))
-
-
-@router.get(
-    "/{conversation_id}/items",
-    summary="List items",
-    responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 503)},
-    openapi_extra={"parameters": ItemsQuery.parameters()},
-    response_model=None,
-)
-async def list_items(
-    conversation_id: str, query: Annotated[ItemsQuery, Depends(ItemsQuery.read)], runtime: RuntimeOf, project: Project
+async def create_items(
+    conversation_id: str, sent: Sent[CreateItems], size: BodyBytes, runtime: RuntimeOf, project: Project
 ) -> Response:
-    return reply(await runtime.conversations.list_items(project, conversation_id, query.page))
+    return encoded_reply(await runtime.conversations.add_items(project, conversation_id, sent, size))
+
+
+@router.get("/{conversation_id}/items", summary="List items", responses={200: {"model": schemas.ItemList}})
+async def list_items(
+    conversation_id: str, query: Asked[ItemsQuery], runtime: RuntimeOf, project: Project, hold: HoldOf
+) -> Response:
+    return encoded_reply(await runtime.conversations.list_items(project, conversation_id, query.page, hold))
 
 
 @router.get(
     "/{conversation_id}/items/{item_id}",
     summary="Read an item",
-    responses={200: {"model": schemas.Item}, **error_answers(400, 404, 503)},
-    openapi_extra={"parameters": Including.parameters()},
-    response_model=None,
+    responses={200: {"model": schemas.Item}},
     dependencies=[_including],
 )
-async def get_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.conversations.get_item(project, conversation_id, item_id))
+async def get_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
+    return encoded_reply(await runtime.conversations.get_item(project, conversation_id, item_id, hold))
 
 
 @router.delete(
-    "/{conversation_id}/items/{item_id}",
-    summary="Delete an item",
-    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[NO_QUERY],
+    "/{conversation_id}/items/{item_id}", summary="Delete an item", responses={200: {"model": schemas.Conversation}}
 )
 async def delete_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.delete_item(project, conversation_id, item_id))

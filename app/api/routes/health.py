@@ -6,11 +6,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from app.access.caller import STRANGER
-from app.api import readiness
 from app.api.dependencies import CallerOf, RuntimeOf
 from app.api.docs import schemas
+from app.api.docs.routes import error_answers
 from app.api.errors import OK, SERVICE_UNAVAILABLE, reply
-from app.api.readiness import status_text
+from app.api.queries import ReadyQuery
+from app.api.routes.route import Asked
+from app.responses.models.catalog import served_model
 
 router = APIRouter(prefix="/health", tags=["health"])
 
@@ -22,14 +24,18 @@ async def live() -> Response:
 
 @router.get(
     "/ready",
-    summary="Can this server generate responses now?",
-    responses={OK: {"model": schemas.Ready}, SERVICE_UNAVAILABLE: {"model": schemas.Ready}},
+    summary="Does this server accept work? With `model`: can that model answer now?",
+    responses={OK: {"model": schemas.Ready}, SERVICE_UNAVAILABLE: {"model": schemas.Ready}, **error_answers(400, 404)},
+    openapi_extra={"parameters": ReadyQuery.parameters()},
     response_model=None,
 )
-async def ready(runtime: RuntimeOf, caller: CallerOf) -> Response:
-    """Without an API key, where one is asked for, the answer has the status alone."""
-    if caller is STRANGER:
-        is_ready = await runtime.readiness.get()
-        return reply({"status": status_text(is_ready)}, OK if is_ready else SERVICE_UNAVAILABLE)
-    found = await readiness.check(runtime.db, runtime.pubsub, runtime.catalog)
-    return reply(found.body(), OK if found.ready else SERVICE_UNAVAILABLE)
+async def ready(query: Asked[ReadyQuery], runtime: RuntimeOf, caller: CallerOf) -> Response:
+    """A caller without an API key, where one is asked for, gets the status alone; any other, its project's models."""
+    catalog = await runtime.catalogs.of(caller.project)
+    models = catalog.served if query.model is None else (served_model(catalog, query.model),)
+    found = (await runtime.readiness.get()).of(models)
+    if runtime.shutdown.begun.is_set():
+        return reply({"status": "stopping"}, SERVICE_UNAVAILABLE)
+    is_well = found.accepts if query.model is None else found.is_whole
+    body = {"status": found.status} if caller is STRANGER else found.body()
+    return reply(body, OK if is_well else SERVICE_UNAVAILABLE)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, WebSocket
 
 from app.api.dependencies import current_caller
-from app.api.errors import refuse
+from app.api.errors import bound_error, refuse
+from app.api.limits import Limits
 from app.api.middleware import may_connect
 from app.api.queries import Query
 from app.api.websocket.session import Session
-from app.protocol.errors import ApiError, Forbidden
+from app.bounds import BoundReached
+from app.protocol.errors import ApiError, Forbidden, Unavailable
 
 router = APIRouter(prefix="/v1/responses")
 
@@ -17,15 +19,22 @@ router = APIRouter(prefix="/v1/responses")
 @router.websocket("")
 async def connect(websocket: WebSocket) -> None:
     """A handshake that is refused is answered as any HTTP request is."""
+    caller = await current_caller(websocket)
+    limits: Limits = websocket.state.limits
     try:
         _check_origin(websocket)
+        if websocket.state.runtime.shutdown.begun.is_set():
+            raise Unavailable("The server is stopping; connect again.")
         await Query.read(websocket)
+        place = limits.websockets.take(caller.own_project)
     except ApiError as error:
         await websocket.send_denial_response(refuse(error))
-        return
-    await websocket.accept()
-    caller = await current_caller(websocket)
-    await Session(websocket, websocket.state.runtime, caller.own_project, caller.key_id).run()
+    except BoundReached as reached:
+        await websocket.send_denial_response(refuse(bound_error(reached)))
+    else:
+        with place:
+            await websocket.accept()
+            await Session(websocket, websocket.state.runtime, caller.own_project, caller.key_id).run()
 
 
 def _check_origin(websocket: WebSocket) -> None:

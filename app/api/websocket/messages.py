@@ -15,8 +15,7 @@ from typing import Any
 
 import orjson
 
-from app.api.errors import status_of
-from app.api.rate_limits import headers_of_error
+from app.api.errors import error_headers, status_of
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
@@ -119,7 +118,7 @@ def steer_refused(fields: Mapping[str, Any]) -> str:
 
 def error_event(error: ApiError, stream_id: str | None) -> str:
     """Returns the frame of a request that is refused; with the headers of the HTTP answer, if they say how to wait."""
-    headers = headers_of_error(error)
+    headers = error_headers(error)
     more = {"headers": headers} if headers else {}
     return _text({"type": "error", "status": status_of(error), **error.error.body(), **more}, stream_id)
 

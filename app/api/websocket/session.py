@@ -6,33 +6,48 @@ reads all the time: only a reader sees pongs and the client's end. uvicorn sends
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.aio import HEAVY
+from app.aio import run_until
+from app.api.authentication import check_scopes_now
 from app.api.dependencies import Runtime
 from app.api.errors import api_error_of, crash
+from app.api.foreground import detached_by
+from app.api.limits import take_over, wait_to_accept
 from app.api.middleware import log_crash
 from app.api.obfuscation import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
-from app.budget import Budget, OverBudget
-from app.protocol.errors import ApiError, InvalidRequest, TooLarge
+from app.bounds import BoundReached, Holding
+from app.heavy import beside_loop
+from app.protocol.errors import ApiError, InvalidRequest, TooLarge, Unavailable
+from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
-from app.protocol.types import Json
 from app.responses.read.reader import Pulse
-from app.sizes import is_large
+
+_STOPPING = "The server is stopping; open another WebSocket and send the request there."
+_CONNECT_AGAIN = "websocket_connection_limit_reached"
+"""The code by which OpenAI has clients open another WebSocket."""
+RESTARTS = 1012
+"""The code of a WebSocket that a stopping server closes: clients open another."""
 
 
 class Session:
-    """Reads the client's events and runs its requests. `run` returns when the client is gone."""
+    """Reads the client's events and runs its requests.
+
+    `run` returns when the client is gone, or when the server drains and no answer runs.
+    """
 
     def __init__(self, socket: WebSocket, runtime: Runtime, project: str, api_key_id: str | None = None) -> None:
         self._socket = socket
         self._responses = runtime.responses
-        self._bodies: Budget = socket.state.limits.bodies
+        self._charges = runtime.charges
+        self._shutdown = runtime.shutdown
         self._max_bytes = runtime.settings.max_body_bytes
         self._omitted_tools = runtime.settings.omit_tools
         self._project = project
@@ -41,39 +56,44 @@ class Session:
 
     async def run(self) -> None:
         try:
-            while (message := await self._socket.receive())["type"] != "websocket.disconnect":
-                await self._read(message)
+            if not await run_until(self._read_all(), self._drained()):
+                await self._socket.close(RESTARTS)
         except WebSocketDisconnect:  # The client left while we sent.
             pass
         finally:
             await self._streams.close()
 
-    async def _read(self, message: Message) -> None:
-        """Adds the client's request to its stream, or sends an error."""
-        stream_id = None
-        try:
-            frame = self._frame(message)
-            read = partial(read_event, frame)
-            event = await HEAVY.run(read) if is_large(len(frame)) else read()
-            stream_id = event.stream_id
-            if event.kind is Kind.STEER:
-                await self._socket.send_text(steer_refused(event.fields))
-            else:
-                self._add(stream_id, event.fields, len(frame))
-        except (ApiError, OverBudget) as raised:
-            error = api_error_of(raised)
-            assert error is not None
-            await self._socket.send_text(error_event(error, stream_id))
+    async def _read_all(self) -> None:
+        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+            await self._read(message, take_over(self._socket.scope))
 
-    def _add(self, stream_id: str | None, fields: Json, size: int) -> None:
-        """Raises OverBudget, and what `Streams.add` raises."""
-        lease = self._bodies.lease()
-        lease.hold(size)
-        try:
-            self._streams.add(stream_id, PendingRequest(fields, size, lease), self._run_request)
-        except ApiError:
-            lease.release()
-            raise
+    async def _drained(self) -> None:
+        """Returns once the server drains and no answer runs here."""
+        await self._shutdown.begun.wait()
+        await self._streams.idle()
+
+    async def _read(self, message: Message, holding: Holding) -> None:
+        """Adds the client's request to its stream, or sends an error. `holding` has the message's bytes."""
+        stream_id = None
+        with ExitStack() as held:
+            held.enter_context(holding)
+            try:
+                frame = self._frame(message)
+                holding.resize(len(frame))
+                event = await beside_loop(partial(read_event, frame), len(frame))
+                stream_id = event.stream_id
+                if event.kind is Kind.STEER:
+                    await self._socket.send_text(steer_refused(event.fields))
+                elif self._shutdown.begun.is_set():
+                    raise Unavailable(_STOPPING, code=_CONNECT_AGAIN)
+                else:
+                    pending = PendingRequest(event.fields, len(frame), holding)
+                    self._streams.add(stream_id, pending, self._run_request)
+                    held.pop_all()  # The request gives it back.
+            except (ApiError, BoundReached) as raised:
+                error = api_error_of(raised)
+                assert error is not None
+                await self._socket.send_text(error_event(error, stream_id))
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")
@@ -113,22 +133,27 @@ class Session:
         await self._socket.send_text(error_event(error, stream.stream_id))
 
     async def _request(self, pending: PendingRequest) -> ResponseRequest:
-        as_request = partial(request_of, pending.fields, self._omitted_tools)
-        return await HEAVY.run(as_request) if is_large(pending.size) else as_request()
+        pending.accepting = await wait_to_accept(self._socket.scope, pending.size)
+        request = await beside_loop(partial(request_of, pending.fields, self._omitted_tools), pending.size)
+        return replace(request, size=pending.size)
 
     async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
+        check_scopes_now(self._socket.scope)
+        await self._charges.take(self._project, LimitKind.REQUESTS_PER_MINUTE)
         request = await self._request(pending)
         obfuscation, unstored = request.obfuscation, request.fields.store is False
         attaching = self._responses.attach(
             self._project, request, unstored=self._streams.unstored, api_key_id=self._api_key_id
         )
         del request  # It may be large, and the response may take hours.
-        async with attaching as response:
+        async with attaching as response, detached_by(self._shutdown.over, response):
             pending.forget()
             for pulse in await response.beginning():
                 await self._send(stream, pulse, obfuscation=obfuscation, unstored=unstored)
+                del pulse  # The next one may come in an hour.
             async for pulse in response:
                 await self._send(stream, pulse, obfuscation=obfuscation, unstored=unstored)
+                del pulse  # The next one may come in an hour.
 
     async def _send(self, stream: Stream, pulse: Pulse, *, obfuscation: bool, unstored: bool) -> None:
         if pulse is None:  # A keep-alive is due, and uvicorn sends those.

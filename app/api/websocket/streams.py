@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from app.budget import Lease
+from app.bounds import Holding
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.types import Json
 
@@ -24,16 +24,22 @@ MAX_PENDING = 256
 
 @dataclass(slots=True)
 class PendingRequest:
-    """The fields of a request, and the size of its frame in bytes, which `lease` holds until `forget`."""
+    """The fields of a request, and the size of its frame in bytes.
+
+    `holding` has these bytes until `forget`, and `accepting` has them again from before the request is checked.
+    """
 
     fields: Json
     size: int
-    lease: Lease
+    holding: Holding
+    accepting: Holding | None = None
 
     def forget(self) -> None:
         """The request is stored or refused: its fields are in memory no longer."""
         self.fields = {}
-        self.lease.release()
+        self.holding.release()
+        if self.accepting is not None:
+            self.accepting.release()
 
 
 @dataclass(slots=True)
@@ -85,6 +91,11 @@ class Streams:
         stream.pending.append(request)
         if stream.task is None:
             stream.task = asyncio.create_task(self._run_all(stream, run))
+
+    async def idle(self) -> None:
+        """Returns once no request runs or waits."""
+        while tasks := [stream.task for stream in self._streams.values() if stream.task is not None]:
+            await asyncio.wait(tasks)
 
     def drop_pending(self) -> None:
         """Forgets the requests that wait: their client is gone."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.local.children import Child, Program
 from app.local.errors import LocalError
 from app.local.home import Home
+from app.local.restarts import Log, StopRequest, Supervised, run_unless_stopped, supervise
 from app.local.services.postgres import Postgres
 from app.local.services.service_account import ServiceFolders
 from app.local.services.valkey import Valkey
-from app.local.supervisor import Log, StopRequest, run_unless_stopped, supervise
 from config.settings import Settings
 
 READY_SECONDS = 300.0
@@ -91,26 +92,36 @@ async def launch_all(services: Sequence[Service]) -> list[Child]:
 async def kept(service: Service, child: Child, stopping: StopRequest, log: Log) -> AsyncIterator[None]:
     """Keeps the service running until the block ends: restarts it if it dies. Sets `stopping` if it cannot run."""
     done = StopRequest()
-    supervision = asyncio.create_task(
-        supervise(lambda: launch(service), done, lambda line: log(f"{service.name} {line}"), first=child)
-    )
+    program = Supervised(lambda: launch(service), lambda line: log(f"{service.name} {line}"))
+
+    async def supervised() -> None:
+        failure = await supervise(program, done, first=child)
+        if failure is not None:
+            stopping.fail(f"{service.name} {failure}")
+
+    supervision = asyncio.create_task(supervised())
     supervision.add_done_callback(lambda _: stopping.set())
     try:
         yield
     finally:
         done.set()
-        failure = await supervision
-        if failure is not None:
-            stopping.fail(f"{service.name} {failure}")
+        await supervision
+
+
+@dataclass(frozen=True, slots=True)
+class Urls:
+    """DATABASE_URL and REDIS_URL: for `longhaul migrate`, and for every other process."""
+
+    migration: dict[str, str]
+    processes: dict[str, str]
 
 
 @asynccontextmanager
-async def embedded(
-    settings: Settings, home: Home, lock: int, stopping: StopRequest, log: Log
-) -> AsyncIterator[dict[str, str]]:
-    """Runs the services that no URL names until the block ends; yields DATABASE_URL and REDIS_URL."""
+async def embedded(settings: Settings, home: Home, lock: int, stopping: StopRequest, log: Log) -> AsyncIterator[Urls]:
+    """Runs the services that no URL names until the block ends; yields the URLs of all."""
     named = {"DATABASE_URL": settings.database_url, "REDIS_URL": settings.redis_url}
     urls = {name: url for name, url in named.items() if url is not None}
+    owner: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         if len(urls) < len(named):
             folders = ServiceFolders.choose(home)
@@ -118,11 +129,14 @@ async def embedded(
                 log(f"Postgres and Valkey run as the user {folders.account.name!r}")
             if folders.folder != home.path:
                 log(f"data of Postgres and Valkey are in {folders.folder} (their user cannot enter {home.path.parent})")
-            every: tuple[Service, ...] = (Postgres(folders, (lock,)), Valkey(folders, (lock,)))
+            postgres = Postgres(folders, (lock,))
+            every: tuple[Service, ...] = (postgres, Valkey(folders, (lock,)))
             services = [service for service in every if service.variable not in urls]
             children = await run_unless_stopped(stopping, launch_all(services))
             for service, child in zip(services, children, strict=True):
                 await stack.enter_async_context(kept(service, child, stopping, log))
                 urls[service.variable] = service.url
                 log(f"{service.name} runs ({service.variable} is not set)")
-        yield urls
+            if postgres in services:
+                owner[postgres.variable] = postgres.owner_url
+        yield Urls({**urls, **owner}, urls)

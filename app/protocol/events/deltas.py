@@ -19,38 +19,45 @@ class FinishReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """Characters of the answer; never empty."""
+class Delta:
+    """The base of all deltas. The event table (table.py) knows a delta by its class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Delta):
+    """Characters of what the model writes; never empty."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Piece):
+    """Characters of the answer."""
+
     logprobs: tuple[dict[str, Any], ...] = ()
     phase: Literal["commentary", "final_answer"] | None = None
     """The message's phase, if the model's format tells a preamble from an answer. Each phase is its own message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
-    """Characters of the model's raw reasoning; never empty."""
-
-    text: str
+class Reasoning(Piece):
+    """Characters of the model's raw reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Characters of a refusal, if the model's format tells a refusal from an answer; never empty."""
-
-    text: str
+class Refusal(Piece):
+    """Characters of a refusal, if the model's format tells a refusal from an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(Delta):
     """A citation in the open text part."""
 
     annotation: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class CallStart:
+class CallStart(Delta):
     """A function call begins; its arguments follow as `CallArguments`."""
 
     name: str
@@ -59,14 +66,12 @@ class CallStart:
 
 
 @dataclass(frozen=True, slots=True)
-class CallArguments:
-    """Characters of the open function call's arguments (JSON text); never empty."""
-
-    text: str
+class CallArguments(Piece):
+    """Characters of the open function call's arguments (JSON text)."""
 
 
 @dataclass(frozen=True, slots=True)
-class CustomStart:
+class CustomStart(Delta):
     """A custom tool call begins; its input follows as `CustomInput`."""
 
     name: str
@@ -75,21 +80,19 @@ class CustomStart:
 
 
 @dataclass(frozen=True, slots=True)
-class CustomInput:
-    """Characters of the open custom tool call's input; never empty."""
-
-    text: str
+class CustomInput(Piece):
+    """Characters of the open custom tool call's input."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolSearch:
+class ToolSearch(Delta):
     """A whole call of the client's tool search."""
 
     arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class CodeStart:
+class CodeStart(Delta):
     """A call of the code interpreter begins; its code follows as `CodeText`."""
 
     name: str
@@ -97,14 +100,12 @@ class CodeStart:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeText:
-    """Characters of the open call's code; never empty."""
-
-    text: str
+class CodeText(Piece):
+    """Characters of the open call's code."""
 
 
 @dataclass(frozen=True, slots=True)
-class McpStart:
+class McpStart(Delta):
     """A call of an MCP server's tool begins; its arguments follow as `McpArguments`."""
 
     server_label: str
@@ -114,14 +115,12 @@ class McpStart:
 
 
 @dataclass(frozen=True, slots=True)
-class McpArguments:
-    """Characters of the open MCP call's arguments (JSON text); never empty."""
-
-    text: str
+class McpArguments(Piece):
+    """Characters of the open MCP call's arguments (JSON text)."""
 
 
 @dataclass(frozen=True, slots=True)
-class WholeCall:
+class WholeCall(Delta):
     """A call of a hosted tool that is announced whole: its kind has no `text_field`."""
 
     kind: HostedToolKind
@@ -133,7 +132,7 @@ class WholeCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Delta):
     """A whole call of an MCP server's tool that the client must allow first."""
 
     server_label: str
@@ -142,14 +141,14 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Delta):
     """The worker asks an MCP server for its tools."""
 
     server_label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Delta):
     """The MCP server's answer: its tools, or an error."""
 
     index: int
@@ -159,12 +158,12 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(Delta):
     """The model ended its turn; the turn's calls of hosted tools begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolEnded:
+class ToolEnded(Delta):
     """A call of a hosted tool has ended."""
 
     index: int
@@ -175,17 +174,17 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionStart:
+class CompactionStart(Delta):
     """The model begins a summary of its context."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class Compacting(Delta):
     """The model wrote some of the summary, which no event shows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Delta):
     """The summary is complete."""
 
     encrypted_content: str
@@ -202,29 +201,3 @@ class Finish:
     """`input_messages` and `output_messages` for the response object, if the request asked for them."""
     counted: bool = False
     """The prompt was only counted: the model was asked for no answer."""
-
-
-Delta = (
-    Text
-    | Reasoning
-    | Refusal
-    | Annotation
-    | CallStart
-    | CallArguments
-    | CustomStart
-    | CustomInput
-    | ToolSearch
-    | CodeStart
-    | CodeText
-    | McpStart
-    | McpArguments
-    | WholeCall
-    | Approval
-    | Listing
-    | Listed
-    | TurnEnd
-    | ToolEnded
-    | CompactionStart
-    | Compacting
-    | Compacted
-)

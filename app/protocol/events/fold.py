@@ -39,34 +39,12 @@ def _set_part(output: list[Json], event: Event) -> None:
     content[event["content_index"] :] = [event["part"]]
 
 
-def _add_text(output: list[Json], event: Event) -> None:
-    part = output[event["output_index"]]["content"][event["content_index"]]
-    part["text"] += event["delta"]
-    if event.get("logprobs"):
-        part["logprobs"] = [*part["logprobs"], *event["logprobs"]]
-
-
 def _set_summary(output: list[Json], event: Event) -> None:
     output[event["output_index"]]["summary"][event["summary_index"] :] = [event["part"]]
 
 
-def _add_to_summary(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["summary"][event["summary_index"]]["text"] += event["delta"]
-
-
-def _add_refusal(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["content"][event["content_index"]]["refusal"] += event["delta"]
-
-
 def _add_annotation(output: list[Json], event: Event) -> None:
     output[event["output_index"]]["content"][event["content_index"]]["annotations"].append(event["annotation"])
-
-
-def _add_to(field: str) -> Folder:
-    def fold_text(output: list[Json], event: Event) -> None:
-        output[event["output_index"]][field] += event["delta"]
-
-    return fold_text
 
 
 def _set_status(status: str) -> Folder:
@@ -81,20 +59,40 @@ _FOLDERS: dict[str, Folder] = {
     "response.output_item.done": _set_item,
     "response.content_part.added": _set_part,
     "response.content_part.done": _set_part,
-    "response.output_text.delta": _add_text,
-    "response.reasoning_text.delta": _add_text,
     "response.reasoning_summary_part.added": _set_summary,
     "response.reasoning_summary_part.done": _set_summary,
-    "response.reasoning_summary_text.delta": _add_to_summary,
     "response.output_text.annotation.added": _add_annotation,
-    "response.refusal.delta": _add_refusal,
-    "response.function_call_arguments.delta": _add_to("arguments"),
-    "response.custom_tool_call_input.delta": _add_to("input"),
 }
+
+
+def _item(output: list[Json], event: Event) -> Json:
+    item: Json = output[event["output_index"]]
+    return item
+
+
+def _part(output: list[Json], event: Event) -> Json:
+    part: Json = _item(output, event)["content"][event["content_index"]]
+    return part
+
+
+def _summary_part(output: list[Json], event: Event) -> Json:
+    part: Json = _item(output, event)["summary"][event["summary_index"]]
+    return part
+
+
+_TEXTS: dict[str, tuple[Callable[[list[Json], Event], Json], str]] = {
+    "response.output_text.delta": (_part, "text"),
+    "response.reasoning_text.delta": (_part, "text"),
+    "response.reasoning_summary_text.delta": (_summary_part, "text"),
+    "response.refusal.delta": (_part, "refusal"),
+    "response.function_call_arguments.delta": (_item, "arguments"),
+    "response.custom_tool_call_input.delta": (_item, "input"),
+}
+"""Where the deltas of each type add to: the part or item, and its field."""
 
 for _kind in HOSTED_KINDS:
     if _kind.text_field is not None:
-        _FOLDERS[f"response.{_kind.call_type}_{_kind.text_field}.delta"] = _add_to(_kind.text_field)
+        _TEXTS[f"response.{_kind.call_type}_{_kind.text_field}.delta"] = (_item, _kind.text_field)
     if _kind.running_status is not None:
         _FOLDERS[f"response.{_kind.call_type}.{_kind.running_status}"] = _set_status(_kind.running_status)
 
@@ -130,11 +128,35 @@ class _Unfinished:
             self.open = None
 
 
+class _OpenText:
+    """The text that deltas add to now. Its owner gets it at the end: each `+=` would copy a long text once more."""
+
+    def __init__(self) -> None:
+        self._owner: Json | None = None
+        self._field = ""
+        self._pieces: list[str] = []
+        self._logprobs: list[Json] = []
+
+    def add(self, owner: Json, field: str, event: Event) -> None:
+        if owner is not self._owner:
+            self.close()
+            self._owner, self._field = owner, field
+        self._pieces.append(event["delta"])
+        self._logprobs += event.get("logprobs") or ()
+
+    def close(self) -> None:
+        if self._owner is not None:
+            self._owner[self._field] += "".join(self._pieces)
+        if self._owner is not None and self._logprobs:
+            self._owner["logprobs"] = [*self._owner["logprobs"], *self._logprobs]
+        self._owner, self._pieces, self._logprobs = None, [], []
+
+
 def fold(events: Iterable[Event]) -> Snapshot:
     """Returns the response after `events`, the first of which is `response.created`. The result owns the events."""
     response: Json = {}
     output: list[Json] = []
-    unfinished = _Unfinished()
+    unfinished, text = _Unfinished(), _OpenText()
     next_sequence = 0
     for event in events:
         next_sequence = event["sequence_number"] + 1
@@ -142,6 +164,10 @@ def fold(events: Iterable[Event]) -> Snapshot:
         if "response" in event:
             response = event["response"]
             output = response["output"] or output
+        elif (found := _TEXTS.get(event["type"])) is not None:
+            find, field = found
+            text.add(find(output, event), field, event)
         elif (folder := _FOLDERS.get(event["type"])) is not None:
             folder(output, event)
+    text.close()
     return Snapshot({**response, "output": output}, next_sequence, tuple(unfinished.indexes), unfinished.open)

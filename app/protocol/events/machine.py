@@ -14,7 +14,7 @@ from typing import Any
 from app.protocol.events.deltas import Delta, Finish, FinishReason, Reasoning, Text
 from app.protocol.events.fold import Snapshot, fold
 from app.protocol.events.frames import Event
-from app.protocol.events.table import INPUT_OF, TABLE, Input, State
+from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.events.writer import IllegalInput, Writer
 from app.protocol.hosted_kinds import HOSTED_KINDS
 from app.protocol.item_types import BEFORE_ANSWER
@@ -80,13 +80,8 @@ class ResponseStream:
         """Indexes of output items that wait for the server: calls without a result, lists without an answer."""
         return tuple(self._writer.pending)
 
-    @property
-    def seal(self) -> Callable[[str], str] | None:
-        """Makes the `encrypted_content` of each reasoning item from its text; None: they have none."""
-        return self._writer.seal
-
-    @seal.setter
-    def seal(self, seal: Callable[[str], str] | None) -> None:
+    def seal_reasoning(self, seal: Callable[[str], str]) -> None:
+        """From now on `seal` makes the `encrypted_content` of each reasoning item from its text."""
         self._writer.seal = seal
 
     def accept(self) -> list[Event]:
@@ -101,11 +96,11 @@ class ResponseStream:
         """The model wrote something, or a hosted tool began or ended."""
         return self._process(self._input_of(delta), delta)
 
-    def _input_of(self, delta: Delta) -> Input:
-        if isinstance(delta, Reasoning):
-            return Input.SUMMARIZED if self._writer.summarizes else Input.REASONING
+    def _input_of(self, delta: Delta) -> Key:
+        if isinstance(delta, Reasoning) and self._writer.summarizes:
+            return Input.SUMMARIZED
         phase = self._writer.item.get("phase") if self._state is State.MESSAGE else None
-        return Input.OTHER_TEXT if isinstance(delta, Text) and delta.phase != phase else INPUT_OF[type(delta)]
+        return Input.OTHER_TEXT if isinstance(delta, Text) and delta.phase != phase else type(delta)
 
     def finish(self, finish: Finish, finished_at: int) -> list[Event]:
         """The model is done: `response.completed`, or `response.incomplete` if it was cut."""
@@ -129,11 +124,12 @@ class ResponseStream:
         """The response was cancelled: `response.cancelled`, with the output so far."""
         return self._process(Input.CANCEL, None, cut=True)
 
-    def _process(self, given: Input, argument: Any, *, cut: bool = False) -> list[Event]:
+    def _process(self, given: Key, argument: Any, *, cut: bool = False) -> list[Event]:
         """The only way in: looks the input up before anything changes, then takes its actions."""
         cell = TABLE[self._state].get(given)
         if cell is None:
-            raise IllegalInput(f"{given.value!r} is not allowed in state {self._state.value!r}")
+            name = given.value if isinstance(given, Input) else given.__name__
+            raise IllegalInput(f"{name!r} is not allowed in state {self._state.value!r}")
         actions, next_state = cell
         self._writer.events = []
         self._writer.cut = cut

@@ -25,6 +25,7 @@ from app.protocol.events.deltas import (
     CompactionStart,
     CustomInput,
     CustomStart,
+    Delta,
     Listed,
     Listing,
     McpArguments,
@@ -62,32 +63,10 @@ class State(Enum):
 class Input(Enum):
     ACCEPT = "accept"
     BEGIN = "begin"
-    TEXT = "text"
     OTHER_TEXT = "text of another phase"
     """A phase that the open message does not have: the text always opens a message of its own."""
-    REASONING = "reasoning"
     SUMMARIZED = "reasoning with a summary"
     """Reasoning of a response that was asked for a summary of it."""
-    REFUSAL = "refusal"
-    ANNOTATION = "annotation"
-    CALL_START = "call start"
-    CALL_ARGUMENTS = "call arguments"
-    CUSTOM_START = "custom call start"
-    CUSTOM_INPUT = "custom call input"
-    TOOL_SEARCH = "tool search"
-    CODE_START = "code start"
-    CODE_TEXT = "code"
-    MCP_START = "mcp call start"
-    MCP_ARGUMENTS = "mcp call arguments"
-    WHOLE_CALL = "whole hosted call"
-    APPROVAL = "approval request"
-    LISTING = "listing of tools"
-    LISTED = "list of tools"
-    TURN_END = "end of turn"
-    TOOL_ENDED = "tool ended"
-    COMPACTION_START = "compaction start"
-    COMPACTING = "compacting"
-    COMPACTED = "compacted"
     FINISH = "finish"
     SILENT_FINISH = "finish without an answer"
     """An empty message stands for the answer: clients expect a message or a call."""
@@ -95,34 +74,11 @@ class Input(Enum):
     CANCEL = "cancel"
 
 
-INPUT_OF: dict[type, Input] = {
-    Text: Input.TEXT,
-    Reasoning: Input.REASONING,
-    Refusal: Input.REFUSAL,
-    Annotation: Input.ANNOTATION,
-    CallStart: Input.CALL_START,
-    CallArguments: Input.CALL_ARGUMENTS,
-    CustomStart: Input.CUSTOM_START,
-    CustomInput: Input.CUSTOM_INPUT,
-    ToolSearch: Input.TOOL_SEARCH,
-    CodeStart: Input.CODE_START,
-    CodeText: Input.CODE_TEXT,
-    McpStart: Input.MCP_START,
-    McpArguments: Input.MCP_ARGUMENTS,
-    WholeCall: Input.WHOLE_CALL,
-    Approval: Input.APPROVAL,
-    Listing: Input.LISTING,
-    Listed: Input.LISTED,
-    TurnEnd: Input.TURN_END,
-    ToolEnded: Input.TOOL_ENDED,
-    CompactionStart: Input.COMPACTION_START,
-    Compacting: Input.COMPACTING,
-    Compacted: Input.COMPACTED,
-}
-
+Key = Input | type[Delta]
+"""An input of the machine: what happened to the response, or a delta by its class."""
 Cell = tuple[tuple[Action, ...], State]
 
-_ENDINGS: dict[Input, Cell] = {
+_ENDINGS: dict[Key, Cell] = {
     Input.FINISH: ((hosted.end_pending, actions.finish), State.ENDED),
     Input.SILENT_FINISH: (
         (
@@ -138,34 +94,34 @@ _ENDINGS: dict[Input, Cell] = {
     Input.FAIL: ((hosted.end_pending, actions.fail), State.ENDED),
     Input.CANCEL: ((hosted.end_pending, actions.cancel), State.ENDED),
 }
-_STARTS: dict[Input, Cell] = {
-    Input.TEXT: ((actions.open_message, actions.open_text, actions.add_text), State.MESSAGE),
+_STARTS: dict[Key, Cell] = {
+    Text: ((actions.open_message, actions.open_text, actions.add_text), State.MESSAGE),
     Input.OTHER_TEXT: ((actions.open_message, actions.open_text, actions.add_text), State.MESSAGE),
-    Input.REFUSAL: ((actions.open_message, actions.open_refusal, actions.add_refusal), State.REFUSAL),
-    Input.REASONING: ((actions.open_reasoning, actions.add_reasoning), State.REASONING),
+    Refusal: ((actions.open_message, actions.open_refusal, actions.add_refusal), State.REFUSAL),
+    Reasoning: ((actions.open_reasoning, actions.add_reasoning), State.REASONING),
     Input.SUMMARIZED: (
         (actions.open_reasoning, actions.open_summary, actions.add_reasoning, actions.add_summary),
         State.SUMMARIZED,
     ),
-    Input.CALL_START: ((actions.open_call,), State.CALL),
-    Input.CUSTOM_START: ((actions.open_custom,), State.CUSTOM),
-    Input.TOOL_SEARCH: ((actions.add_tool_search,), State.IDLE),
-    Input.CODE_START: ((hosted.open_code,), State.CODE),
-    Input.MCP_START: ((hosted.open_mcp,), State.MCP),
-    Input.WHOLE_CALL: ((hosted.add_whole_call,), State.IDLE),
-    Input.APPROVAL: ((hosted.request_approval,), State.IDLE),
-    Input.LISTING: ((hosted.start_list,), State.IDLE),
-    Input.TURN_END: ((hosted.start_calls,), State.IDLE),
+    CallStart: ((actions.open_call,), State.CALL),
+    CustomStart: ((actions.open_custom,), State.CUSTOM),
+    ToolSearch: ((actions.add_tool_search,), State.IDLE),
+    CodeStart: ((hosted.open_code,), State.CODE),
+    McpStart: ((hosted.open_mcp,), State.MCP),
+    WholeCall: ((hosted.add_whole_call,), State.IDLE),
+    Approval: ((hosted.request_approval,), State.IDLE),
+    Listing: ((hosted.start_list,), State.IDLE),
+    TurnEnd: ((hosted.start_calls,), State.IDLE),
 }
 
 
-def _in_progress(*own: tuple[Input, Cell], close: tuple[Action, ...] = ()) -> dict[Input, Cell]:
+def _in_progress(*own: tuple[Key, Cell], close: tuple[Action, ...] = ()) -> dict[Key, Cell]:
     """The row of a state in progress: its `own` cells, and those that `close` the open item first."""
     common = {event: ((*close, *steps), state) for event, (steps, state) in (_STARTS | _ENDINGS).items()}
     return common | dict(own)
 
 
-TABLE: dict[State, dict[Input, Cell]] = {
+TABLE: dict[State, dict[Key, Cell]] = {
     State.NEW: {Input.ACCEPT: ((actions.create, actions.queue), State.QUEUED)},
     State.QUEUED: {
         Input.BEGIN: ((actions.begin,), State.IDLE),
@@ -173,23 +129,23 @@ TABLE: dict[State, dict[Input, Cell]] = {
         Input.CANCEL: ((actions.cancel,), State.ENDED),
     },
     State.IDLE: _in_progress(
-        (Input.TOOL_ENDED, ((hosted.end_call,), State.IDLE)),
-        (Input.LISTED, ((hosted.end_list,), State.IDLE)),
-        (Input.COMPACTION_START, ((actions.open_compaction,), State.COMPACTION)),
+        (ToolEnded, ((hosted.end_call,), State.IDLE)),
+        (Listed, ((hosted.end_list,), State.IDLE)),
+        (CompactionStart, ((actions.open_compaction,), State.COMPACTION)),
     ),
     State.MESSAGE: _in_progress(
-        (Input.TEXT, ((actions.add_text,), State.MESSAGE)),
-        (Input.ANNOTATION, ((actions.add_annotation,), State.MESSAGE)),
-        (Input.REFUSAL, ((actions.close_text, actions.open_refusal, actions.add_refusal), State.REFUSAL)),
+        (Text, ((actions.add_text,), State.MESSAGE)),
+        (Annotation, ((actions.add_annotation,), State.MESSAGE)),
+        (Refusal, ((actions.close_text, actions.open_refusal, actions.add_refusal), State.REFUSAL)),
         close=(actions.close_text, actions.close_item),
     ),
     State.REFUSAL: _in_progress(
-        (Input.REFUSAL, ((actions.add_refusal,), State.REFUSAL)),
-        (Input.TEXT, ((actions.close_refusal, actions.open_text, actions.add_text), State.MESSAGE)),
+        (Refusal, ((actions.add_refusal,), State.REFUSAL)),
+        (Text, ((actions.close_refusal, actions.open_text, actions.add_text), State.MESSAGE)),
         close=(actions.close_refusal, actions.close_item),
     ),
     State.REASONING: _in_progress(
-        (Input.REASONING, ((actions.add_reasoning,), State.REASONING)),
+        (Reasoning, ((actions.add_reasoning,), State.REASONING)),
         close=(actions.close_reasoning, actions.close_item),
     ),
     State.SUMMARIZED: _in_progress(
@@ -197,18 +153,18 @@ TABLE: dict[State, dict[Input, Cell]] = {
         close=(actions.close_reasoning, actions.close_summary, actions.close_item),
     ),
     State.CALL: _in_progress(
-        (Input.CALL_ARGUMENTS, ((actions.add_arguments,), State.CALL)),
+        (CallArguments, ((actions.add_arguments,), State.CALL)),
         close=(actions.close_call, actions.close_item),
     ),
     State.CUSTOM: _in_progress(
-        (Input.CUSTOM_INPUT, ((actions.add_input,), State.CUSTOM)),
+        (CustomInput, ((actions.add_input,), State.CUSTOM)),
         close=(actions.close_custom, actions.close_item),
     ),
-    State.CODE: _in_progress((Input.CODE_TEXT, ((hosted.add_call_text,), State.CODE)), close=(hosted.close_call,)),
-    State.MCP: _in_progress((Input.MCP_ARGUMENTS, ((hosted.add_call_text,), State.MCP)), close=(hosted.close_call,)),
+    State.CODE: _in_progress((CodeText, ((hosted.add_call_text,), State.CODE)), close=(hosted.close_call,)),
+    State.MCP: _in_progress((McpArguments, ((hosted.add_call_text,), State.MCP)), close=(hosted.close_call,)),
     State.COMPACTION: {
-        Input.COMPACTING: ((actions.note_compacting,), State.COMPACTION),
-        Input.COMPACTED: ((actions.set_compaction, actions.close_item), State.IDLE),
+        Compacting: ((actions.note_compacting,), State.COMPACTION),
+        Compacted: ((actions.set_compaction, actions.close_item), State.IDLE),
         Input.FAIL: ((actions.close_item, *_ENDINGS[Input.FAIL][0]), State.ENDED),
         Input.CANCEL: ((actions.close_item, *_ENDINGS[Input.CANCEL][0]), State.ENDED),
     },

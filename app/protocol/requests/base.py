@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from app.protocol.answerable import MAX_CALL_ID_CHARS
 from app.protocol.requests.validation import NO_NUL, refused, wrong_kind
 from app.protocol.text import shortened
+from app.protocol.types import Json
 
 
 class RequestModel(BaseModel):
     """A part of a request. Values are not converted between JSON types, and unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    def stored(self) -> Json:
+        """Returns this part as the store keeps it."""
+        return self.model_dump(by_alias=True)
 
 
 def check_no_nul(value: str) -> str:
@@ -25,7 +31,7 @@ def check_no_nul(value: str) -> str:
 
 
 ItemId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
-CallId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
+CallId = Annotated[str, Field(min_length=1, max_length=MAX_CALL_ID_CHARS), AfterValidator(check_no_nul)]
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")]
 """The name of a client's tool. Clients put dots into names, so no format of calls may give dots a meaning."""
 ChosenName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -74,12 +80,17 @@ def tag_of(value: Any) -> str:
     return f"<{value['type']}>"
 
 
-def text_or_list(value: Any) -> str:
-    """The discriminator of a string or an array."""
-    return "<text>" if isinstance(value, str) else "<list>"
-
-
-def check_text_or_list(value: Any) -> Any:
+def _check_text_or_list(value: Any) -> Any:
     if not isinstance(value, str | list):
         raise wrong_kind("a string or an array", value)
     return value
+
+
+StringType = TypeVar("StringType")
+ListType = TypeVar("ListType")
+TextOrList = Annotated[
+    Annotated[StringType, Tag("<text>")] | Annotated[ListType, Tag("<list>")],
+    Discriminator(lambda value: "<text>" if isinstance(value, str) else "<list>"),
+    BeforeValidator(_check_text_or_list),
+]
+"""A string of the one type, or an array of the other."""

@@ -18,6 +18,10 @@ HARMONY_ARGS = ("model_identity", "reasoning_effort")
 """The `chat_template_kwargs` that are honoured; the names are those of gpt-oss's chat template."""
 
 
+NO_TOOLS = "calls no tools: no 'tool_parser' follows from its files, and the models file sets none"
+NO_REASONING = "does not reason: no 'reasoning_parser' follows from its files, and the models file sets none"
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a served model can do."""
@@ -29,8 +33,9 @@ class Capabilities:
     """Whether its chat template takes it."""
     fetches_images: bool = False
     """Whether its workers may fetch images from URLs (vLLM's `allowed_media_domains`)."""
-    harmony: bool = False
-    """Whether it speaks gpt-oss's format: its prompt is made of messages, and it gives no log probabilities."""
+    harmony: bool | None = False
+    """Whether it speaks gpt-oss's format: its prompt is made of messages, and it gives no log probabilities. None: not
+    known here, so its worker refuses what it cannot do."""
 
 
 def check_capabilities(request: Mapping[str, Any], model: Capabilities) -> None:
@@ -44,16 +49,17 @@ def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[
     """Yields the path of each field that asks for too much, and what the model lacks."""
     yield from _refused_images(list(_images(request["input"])), model)
     if not model.tools and request["tools"] and request["tool_choice"] != "none":
-        yield "tools", "calls no tools"
+        yield "tools", NO_TOOLS
     if not model.tools:
         sources = (i for i, item in enumerate(request["input"]) if item["type"] in TOOL_SOURCES and item["tools"])
-        yield from ((f"input[{index}].tools", "calls no tools") for index in sources)
+        yield from ((f"input[{index}].tools", NO_TOOLS) for index in sources)
     reasoning = request["reasoning"] or {}
     if not model.reasoning and reasoning.get("effort") not in (None, "none"):
-        yield "reasoning.effort", "does not reason"
+        yield "reasoning.effort", NO_REASONING
     if not model.verbosity and request["text"].get("verbosity") not in (None, "medium"):
         yield "text.verbosity", "has no verbosity"
-    yield from _missing_in_harmony(request) if model.harmony else _harmony_only(request)
+    if model.harmony is not None:
+        yield from _missing_in_harmony(request) if model.harmony else _harmony_only(request)
 
 
 def _refused_images(images: Sequence[tuple[str, str]], model: Capabilities) -> Iterable[tuple[str, str]]:

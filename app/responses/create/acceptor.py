@@ -5,21 +5,23 @@ resolve the model -> check what it continues -> resolve references -> check tool
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from app.aio import HEAVY
+from app.access.charges import Charges
+from app.heavy import beside_loop
 from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
-from app.protocol.limits import TIERS
+from app.protocol.limits import TIERS, LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.capabilities import check_capabilities
 from app.protocol.response import response_object
-from app.protocol.tasks import COUNT
+from app.protocol.tasks import COMPACT, COUNT
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction
 from app.queue.message import Priority
@@ -37,12 +39,12 @@ from app.responses.create.mcp_servers import check_servers
 from app.responses.create.references import ReferenceResolver
 from app.responses.ids import new_response_id
 from app.responses.models.catalog import PermittedCatalogs, Terms, capabilities_of, served_model
-from app.sizes import is_large
+from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
-from app.store.rows import Idempotency, NewResponse, Reserving
+from app.store.responses.new_rows import NewResponse, Reserving
+from app.store.rows import Idempotency
 from app.store.sealing import seal_headers
-from config.models import ServedModel
 from config.settings import Settings
 
 
@@ -63,13 +65,17 @@ class RequestAcceptor:
         sealer: SharedSealer,
         references: ReferenceResolver,
         catalogs: PermittedCatalogs,
+        registered: RegisteredModels,
+        charges: Charges,
         settings: Settings,
     ) -> None:
         self._db = db
+        self._charges = charges
         self._sealer = sealer
         self._salts = CacheSalts(salt_key(db))
         self._references = references
         self._catalogs = catalogs
+        self._registered = registered
         self._settings = settings
         self._limits = ContextLimits.of(settings)
 
@@ -77,68 +83,98 @@ class RequestAcceptor:
         self,
         project: str,
         request: ResponseRequest,
+        held: ExitStack,
         idempotency: Idempotency | None = None,
-        priority: Priority | None = None,
         unstored: Collection[str] = (),
         api_key_id: str | None = None,
     ) -> AcceptedRequest:
-        """Returns the row of a new response. Raises NotFound, InvalidRequest and StoreUnavailable.
+        """Returns the row of a new response. Raises NotFound, InvalidRequest, LimitReached and StoreUnavailable.
 
-        `priority` overrides the one that follows from the request. The request may continue the responses `unstored`
-        although they have `store` false.
+        The request may continue the responses `unstored` although they have `store` false. The caller closes `held`
+        once the row is inserted: what references bring in counts until then.
         """
         catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
-        model, response_id = served_model(catalog, request.model), new_response_id()
+        named = served_model(catalog, request.model)
+        await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
+        model = await self._registered.decided(named)
+        response_id = new_response_id()
         deadlines = deadlines_of(request.fields, model, self._settings)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
-        as_stored = partial(request.stored, response_id, model.default_sampling)
-        sent = await HEAVY.run(as_stored) if is_large(0, request.item_count) else as_stored()
-        items = await self._references.resolve(project, sent["input"])
-        tier = terms.tier(request.tier)
-        document = {
-            **sent,
-            "service_tier": tier,
-            "conversation_until": continued.last_position,
-            "input": items,
-            "extra": await self._salted(project, sent["extra"]),
-        }
-        if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
-            await check_outputs(self._db, continued, items)
-        if priority is None:
-            priority = Priority.of(tier, background=request.background)
+        as_stored = partial(request.stored, response_id, model.default_sampling or {})
+        document, size, count = await self._document(project, request, as_stored, continued, held)
+        document["service_tier"] = tier = terms.tier(request.tier)
+        reserving = self._reserve(document, request, continued) if terms.is_limited else None
+        counts = request.task == COUNT
+        priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
         _check_engine_priority(document["extra"], priority, terms)
-        _check_model(document, model)
+        await beside_loop(partial(check_capabilities, document, capabilities_of(model)), size, count)
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(project, request)}
         created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
-        opening, response = _opening(stored, response_id, created_at)
-        row = NewResponse(
-            id=response_id,
-            project=project,
-            model=model.name,
-            queue=model.queue,
-            priority=priority,
-            request=stored,
-            created_at=created_at,
-            opening=opening,
-            queue_seconds=deadlines.queue_seconds,
-            run_seconds=deadlines.run_seconds,
-            idempotency=idempotency,
-            chain_length=continued.chain.count + 1,
-            context_bytes=continued.chain.bytes,
-            key_id=api_key_id,
-            reserving=self._reserving(request, continued) if terms.is_limited else None,
-        )
-        return AcceptedRequest(row, response)
 
-    def _reserving(self, request: ResponseRequest, continued: Continuation) -> Reserving:
-        """Returns what the response reserves of its project's limits. Counting tokens takes none."""
-        if request.task == COUNT:
+        def new_row() -> AcceptedRequest:
+            opening, response = _opening(stored, response_id, created_at)
+            row = NewResponse(
+                id=response_id,
+                project=project,
+                model=model.name,
+                queue=model.queue,
+                priority=priority,
+                request=stored,
+                created_at=created_at,
+                opening=opening,
+                queue_seconds=deadlines.queue_seconds,
+                run_seconds=deadlines.run_seconds,
+                idempotency=idempotency,
+                chain_length=continued.chain.count + 1,
+                context_bytes=continued.chain.bytes,
+                key_id=api_key_id,
+                reserving=reserving,
+            )
+            row.stored  # noqa: B018 - encodes it, once
+            return AcceptedRequest(row, response)
+
+        return await beside_loop(new_row, size, count)
+
+    async def _document(
+        self,
+        project: str,
+        request: ResponseRequest,
+        as_stored: Callable[[], Json],
+        continued: Continuation,
+        held: ExitStack,
+    ) -> tuple[Json, int, int]:
+        """Returns the request with what it refers to and continues, without its secrets; its bytes, and how many items
+        and parts it has. Raises as `accept`."""
+        size, count = request.size, request.item_count
+        sent = await beside_loop(as_stored, size, count)
+        resolved = await self._references.resolve(project, sent["input"], held, size=size, count=count)
+        size, count = size + resolved.bytes, count + resolved.count
+        if sent["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
+            await check_outputs(self._db, project, continued, resolved.items, size, count)
+        document = {
+            **sent,
+            "conversation_until": continued.last_position,
+            "input": resolved.items,
+            "extra": await self._salted(project, sent["extra"]),
+        }
+        return document, size, count
+
+    def _reserve(self, document: Json, request: ResponseRequest, continued: Continuation) -> Reserving:
+        """Returns what the response reserves of its project's limits, and writes into the document where its answer,
+        and a summary of its context, end. Counting tokens takes none."""
+        if document["task"] == COUNT:
             return Reserving(0, None)
-        asked = request.fields.max_output_tokens
-        output = self._settings.reserved_output_tokens if asked is None else asked
+        reserved, output = self._settings.reserved_output_tokens, 0
+        if document["task"] is None:
+            asked = request.fields.max_output_tokens
+            output = max(reserved, request.fields.min_tokens or 0) if asked is None else asked
+            document["max_output_tokens"] = output
+        if document["task"] == COMPACT or document["compaction"] is not None:
+            document["summary_tokens"] = reserved
+            output += reserved
         return Reserving(continued.chain.bytes + continued.conversation_bytes, output)
 
     async def _salted(self, project: str, extra: Json) -> Json:
@@ -170,11 +206,6 @@ def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> Non
             f"priority may be {priority.value} or more."
         )
         raise InvalidRequest(message, "priority", "invalid_value")
-
-
-def _check_model(document: Json, model: ServedModel) -> None:
-    """Raises InvalidRequest for what the model cannot do."""
-    check_capabilities(document, capabilities_of(model))
 
 
 def _opening(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from app.heavy import beside_loop
 from app.protocol.errors import InvalidRequest, NotFound
-from app.protocol.item_types import CLIENT_CALLS
 from app.protocol.requests.bodies.consistency import no_such_call, outputs_without_call
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.status import Status
@@ -15,9 +16,8 @@ from app.protocol.types import Json
 from app.responses.ids import may_exist
 from app.store.context import calls
 from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
-from app.store.context.size import ContextSize, conversation_size, get_with_chain_size
+from app.store.context.size import ContextSize, PreviousResponse, conversation_size, find_previous
 from app.store.database import Database
-from app.store.rows import ResponseRow
 from config.settings import Settings
 
 MAX_CHAIN_LENGTH = 10_000
@@ -43,7 +43,7 @@ def _no_such_previous(response_id: str) -> InvalidRequest:
 class Continuation:
     """What a request continues, as it was when the request was accepted."""
 
-    previous: ResponseRow | None = None
+    previous: PreviousResponse | None = None
     conversation: str | None = None
     last_position: int | None = None
     """In the conversation, of its last item."""
@@ -119,23 +119,25 @@ async def check_continuation(
     )
 
 
-async def check_outputs(db: Database, continued: Continuation, items: Sequence[Json]) -> None:
+async def check_outputs(
+    db: Database, project: str, continued: Continuation, items: Sequence[Json], size: int, count: int
+) -> None:
     """Checks that each output among `items`, the stored input, has its call in them or in what they continue.
+
+    `size` and `count` are the items' bytes, and how many items and parts they are.
 
     Raises InvalidRequest about the first output without a call. Input without outputs costs no query, nor do outputs
     whose calls the previous response made.
     """
-    if not (missing := outputs_without_call(items)):
+    if not (missing := await beside_loop(partial(outputs_without_call, items), size, count)):
         return
     unknown = set(missing)
     if (previous := continued.previous) is not None:
-        made = [*previous.request["input"], *(previous.output or [])]
-        unknown -= {item["call_id"] for item in made if item["type"] in CLIENT_CALLS}
-        before = previous.request.get("previous_response_id")
-        if unknown and before is not None:
-            unknown = await calls.without_call_in_chain(db, previous.project, before, unknown)
+        unknown -= previous.call_ids
+        if unknown and previous.previous is not None:
+            unknown = await calls.without_call_in_chain(db, project, previous.previous, unknown)
     elif continued.conversation is not None:
-        unknown = await calls.without_call_in_conversation(db, continued.conversation, unknown)
+        unknown = await calls.without_call_in_conversation(db, project, continued.conversation, unknown)
     for call_id, index in missing.items():
         if call_id in unknown:
             raise no_such_call(call_id, index)
@@ -144,18 +146,17 @@ async def check_outputs(db: Database, continued: Continuation, items: Sequence[J
 async def _check_previous(
     db: Database, project: str, response_id: str, unstored: Collection[str], limits: ContextLimits
 ) -> Continuation:
-    found = await get_with_chain_size(db, project, response_id) if may_exist(response_id) else None
-    if found is None or not (found[0].store or response_id in unstored):
+    found = await find_previous(db, project, response_id) if may_exist(response_id) else None
+    if found is None or not (found.store or response_id in unstored):
         raise _no_such_previous(response_id)
-    row, chain = found
-    if row.status not in _CONTINUABLE:
+    if found.status not in _CONTINUABLE:
         message = (
-            f"The previous response is '{row.status.value}'. "
+            f"The previous response is '{found.status.value}'. "
             "Only a completed or an incomplete response can be continued."
         )
         raise InvalidRequest(message, "previous_response_id", "previous_response_not_finished")
-    limits.check_chain(chain)
-    return Continuation(previous=row, chain=chain)
+    limits.check_chain(found.chain)
+    return Continuation(previous=found, chain=found.chain)
 
 
 async def earlier_approvals(db: Database, project: str, continued: Continuation) -> list[Json]:
@@ -163,5 +164,5 @@ async def earlier_approvals(db: Database, project: str, continued: Continuation)
     if (previous := continued.previous) is not None:
         return await approvals_in_chain(db, project, previous.id)
     if (conversation := continued.conversation) is not None:
-        return await approvals_in_conversation(db, conversation, continued.last_position or 0)
+        return await approvals_in_conversation(db, project, conversation, continued.last_position or 0)
     return []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from app.aio import BackgroundTasks
+from app.dispatcher import Dispatcher
 from app.protocol.errors import InvalidRequest, LimitReached
 from app.protocol.limits import Allowance, Shortage
-from app.queue.message import Message
+from app.queue.message import FOREGROUND, Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import lookup
 from app.store.responses.inserts import Inserter
-from app.store.rows import Idempotency, NewResponse, ResponseRow
+from app.store.responses.new_rows import NewResponse, Sending
+from app.store.rows import Idempotency, ResponseRow
 
 log = logging.getLogger("longhaul.api")
 
@@ -22,20 +25,29 @@ log = logging.getLogger("longhaul.api")
 class ResponseCreator:
     """Inserts a response, and sends its message if it does not wait, in tasks that outlive the request.
 
+    A foreground response that waits has its queue dispatched.
+
     `abandon` is called with the id of a response that no client can know of.
     """
 
     def __init__(
-        self, db: Database, queue: TaskQueue, background: BackgroundTasks, abandon: Callable[[str], None]
+        self,
+        db: Database,
+        queue: TaskQueue,
+        dispatcher: Dispatcher,
+        background: BackgroundTasks,
+        abandon: Callable[[str], None],
     ) -> None:
         self._db = db
         self._queue = queue
+        self._dispatcher = dispatcher
         self._background = background
         self._abandon = abandon
         self._inserter = Inserter(db, self._start_sending)
 
     async def close(self) -> None:
         await self._inserter.close()
+        await self._dispatcher.close()
 
     async def find_repeated(self, project: str, idempotency: Idempotency | None) -> ResponseRow | None:
         """Returns the response of an earlier request with this key. Raises InvalidRequest if its body was another."""
@@ -76,16 +88,21 @@ class ResponseCreator:
         except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
             return refused.shortage
 
-    def _start_sending(self, row: NewResponse) -> None:
-        self._background.start(self._send(row))
+    def _start_sending(self, row: NewResponse, sending: Sending) -> None:
+        if not sending.at_once:
+            if row.priority in FOREGROUND:  # what runs may yield to it
+                self._dispatcher.nudge(row.queue)
+            return
+        message = replace(Message.of(row), foreground_place=sending.foreground_place)
+        self._background.start(self._send(message))
 
-    async def _send(self, row: NewResponse) -> None:
+    async def _send(self, message: Message) -> None:
         try:
-            await self._queue.enqueue(
-                Message(row.id, row.model, row.queue, row.priority, row.project, row.request["stream"])
-            )
+            await self._queue.enqueue(message)
         except QueueUnavailable as error:
-            log.debug("%s: its message was not sent (%s)", row.id, error)  # the queue has warned of the whole batch
+            log.debug(
+                "%s: its message was not sent (%s)", message.response_id, error
+            )  # the queue has warned of the whole batch
 
 
 def _check_same_body(row: ResponseRow, idempotency: Idempotency | None) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -24,8 +24,7 @@ class ModelCard:
     """One served model, and what it can do on this server."""
 
     model: ServedModel
-    context_length: int | None
-    """Tokens of prompt and output together; None: neither models.toml nor a living worker says it."""
+    """As completed by its workers (`RegisteredModels`)."""
     tool_types: tuple[str, ...]
     """The types of `tools` that a request may have."""
 
@@ -48,8 +47,8 @@ class ModelCard:
             "created": created,
             "owned_by": "longhaul",
             "parent": self.model.base,
-            "max_model_len": self.context_length,
-            "context_length": self.context_length,
+            "max_model_len": self.model.context_length,
+            "context_length": self.model.context_length,
             "architecture": {"input_modalities": self.input_modalities, "output_modalities": ["text"]},
             "supported_parameters": self._parameters(),
             "reasoning_efforts": list(self.efforts),
@@ -64,11 +63,10 @@ class ModelCard:
         return [*always, *tools, *(["reasoning"] if can.reasoning else []), *(["verbosity"] if can.verbosity else [])]
 
 
-def card_of(model: ServedModel, servers: Sequence[McpServer], lengths: Mapping[str, int]) -> ModelCard:
-    """Returns the card. `lengths` are the context lengths that workers have registered, by model."""
-    registered = lengths.get(model.base or model.name)
+def card_of(model: ServedModel, servers: Sequence[McpServer]) -> ModelCard:
+    """Returns the card."""
     types = tuple(kind for kind in TOOL_TYPES if _runs(kind, servers)) if capabilities_of(model).tools else ()
-    return ModelCard(model, model.context_length or registered, types)
+    return ModelCard(model, types)
 
 
 def _runs(tool_type: str, servers: Sequence[McpServer]) -> bool:

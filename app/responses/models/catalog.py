@@ -10,7 +10,7 @@ from app.protocol.errors import NotFound
 from app.protocol.limits import TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
-from config.models import ModelCatalog, ServedModel
+from config.models import AUTO, ModelCatalog, ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +32,28 @@ _UNLIMITED = Terms()
 class PermittedCatalogs:
     """The models and MCP servers that each project may use. To a project the others are not there.
 
-    Without a `directory` nobody is asked for a key, and everybody may use everything.
+    `whole` has all of them: what the models file says now. Without a `directory` nobody is asked for a key, and
+    everybody may use everything.
     """
 
-    def __init__(self, catalog: ModelCatalog, directory: Directory | None) -> None:
-        self._catalog = catalog
+    def __init__(self, whole: ModelCatalog, directory: Directory | None) -> None:
+        self.whole = whole
         self._directory = directory
 
     async def of(self, project: str | None) -> ModelCatalog:
         """Returns the catalog for callers of this project, or for the operators (None). Raises StoreUnavailable."""
         if self._directory is None or project is None:
-            return self._catalog
+            return self.whole
         row = await self._directory.project(project)
         if row is None:  # It was deleted by hand.
-            return self._catalog.restricted(frozenset(), frozenset())
+            return self.whole.restricted(frozenset(), frozenset())
         models = row.models
         if models is None and row.denied_models:
-            models = frozenset(served.name for served in self._catalog.served) - row.denied_models
+            models = frozenset(served.name for served in self.whole.served) - row.denied_models
         servers = row.tool_servers
         if row.denied_tools:
-            servers = permitted_servers(row, self._catalog.tools)
-        return self._catalog if models is servers is None else self._catalog.restricted(models, servers)
+            servers = permitted_servers(row, self.whole.tools)
+        return self.whole if models is servers is None else self.whole.restricted(models, servers)
 
     async def terms(self, project: str) -> Terms:
         """Returns the terms for responses of this project. Raises StoreUnavailable."""
@@ -80,7 +81,7 @@ def capabilities_of(model: ServedModel) -> Capabilities:
         reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
         fetches_images=bool(model.engine_args.get("allowed_media_domains")),
-        harmony=model.harmony,
+        harmony=None if model.format == AUTO else model.harmony,
     )
 
 

@@ -45,7 +45,7 @@ You are a coding agent. You work in Codex CLI, a program in the user's terminal,
 
 def codex_model(card: ModelCard, position: int) -> Json:
     """Returns the model as Codex's catalogue has it; a lower `position` stands higher in Codex's menu."""
-    model, length = card.model, card.context_length
+    model, length = card.model, card.model.context_length
     efforts = [effort for effort in EFFORTS if effort in card.efforts]
     calls = bool(card.tool_types)
     return {

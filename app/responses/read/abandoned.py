@@ -8,51 +8,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from app.store.database import StoreUnavailable
+from app.aio import BackgroundTasks
+from app.store.database import retry_until_available
 
 log = logging.getLogger("longhaul.api")
 
-MAX_BATCH = 8
-RETRY_SECONDS = 0.5
+AT_ONCE = 8
 
 
 class AbandonedResponses:
-    """Calls `cancel(response_id)` for each abandoned response, and retries while it raises StoreUnavailable."""
+    """Calls `cancel(response_id)` for each abandoned response, and repeats it until Postgres is available."""
 
     def __init__(self, cancel: Callable[[str], Awaitable[None]]) -> None:
         self._cancel = cancel
-        self._pending: dict[str, None] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._tasks = BackgroundTasks()
 
     def add(self, response_id: str) -> None:
         """Never fails and never waits: callers are in the middle of tearing a request down."""
-        self._pending[response_id] = None
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="abandoned responses")
+        self._tasks.start(self._cancel_in_turn(response_id))
 
     async def close(self, seconds: float) -> None:
         """Waits up to `seconds` for the pending cancellations. Responses that are left run to their end."""
-        if self._task is None:
-            return
-        await asyncio.wait([self._task], timeout=seconds)
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        if self._pending:
-            log.warning("%d abandoned responses were not cancelled", len(self._pending))
+        if left := await self._tasks.close(seconds):
+            log.warning("%d abandoned responses were not cancelled", left)
 
-    async def _run(self) -> None:
-        while batch := list(self._pending)[:MAX_BATCH]:
-            if not all(await asyncio.gather(*map(self._try, batch))):
-                await asyncio.sleep(RETRY_SECONDS)
-
-    async def _try(self, response_id: str) -> bool:
-        """Returns False if it has to be retried."""
-        try:
-            await self._cancel(response_id)
-        except StoreUnavailable:
-            return False
-        except Exception as error:
-            log.error("%s: abandoned, but not cancelled (%s)", response_id, type(error).__name__)
-        self._pending.pop(response_id, None)
-        return True
+    async def _cancel_in_turn(self, response_id: str) -> None:
+        async with self._turns:
+            try:
+                await retry_until_available(partial(self._cancel, response_id))
+            except Exception as error:
+                log.error("%s: abandoned, but not cancelled (%s)", response_id, type(error).__name__)

@@ -87,6 +87,7 @@ class AttachedResponse:
         async for pulse in self:
             if pulse is not None and pulse.final:
                 break
+            del pulse  # The next one may come in an hour.
         row = await self._final_row()
         if row is None:
             raise NotFound(f"Response with id '{self._id}' was deleted.", code="response_not_found")

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import TypeVar
 
-from app.budget import Budget
-from app.protocol.errors import InvalidRequest, NotFound, Unavailable
+import orjson
+
+from app.batching import Batcher
+from app.bounds import Bound
+from app.heavy import beside_loop
+from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice, size_of
 from app.protocol.events.fold import fold
 from app.protocol.hosted_kinds import HOSTED_INCLUDES
+from app.protocol.limits import Allowance
 from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
-from app.responses.paging import page_of
+from app.responses.paging import Encoded, page_of
 from app.sizes import is_large
-from app.store.database import Database
+from app.store.database import Database, StoreUnavailable
 from app.store.paging import Page
 from app.store.responses import logs, lookup
+from app.store.responses.lookup import Hold
 from app.store.rows import ResponseRow
-from app.streaming.follow import READER_BYTES, LogFollower
+from app.streaming.follow import READER_BYTES, HasNews, LogFollower
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
 from config.settings import Settings
+
+T = TypeVar("T")
 
 QueryIncludes = Sequence[tuple[str, str]]
 """Values of `include` in a query, each after the name of its parameter."""
@@ -37,8 +47,33 @@ Pulse = Chunk | None
 
 POLL_SECONDS = 2.0
 """Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
+MAX_LOOKS = 1024
+"""Readers without news that look into Postgres together: each of 2,000 by itself kept all other requests waiting."""
 MAX_LARGE_FOLDS = 2
-"""Large logs that one process folds at once, in threads; the others wait."""
+"""Large logs that one process folds at once, in threads; the others wait, and projects take turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The events of a background response, which nothing is held for until they are read."""
+
+    pulses: AsyncGenerator[Pulse, None]
+    allowance: Allowance | None = None
+    """What the limits of the project leave, if the response has just been created and there are limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A response object, encoded where it was read: beside the event loop if it is large."""
+
+    body: Encoded
+    final: bool
+
+
+def shown(row: ResponseRow, log: LogSlice | None = None) -> Shown:
+    """Returns the response; while it is in progress, `log` has its output so far."""
+    body = row.as_object(None if log is None else _fold_output(log))
+    return Shown(orjson.dumps(body), row.status.final)
 
 
 def no_such_response(response_id: str) -> NotFound:
@@ -52,14 +87,19 @@ class ResponseReader:
         self._db = db
         self._pubsub = pubsub
         self._settings = settings
-        self._pages = Budget(settings.buffer_bytes, READER_BYTES)
-        self._large_folds = asyncio.Semaphore(MAX_LARGE_FOLDS)
+        self.readers = Bound("readers", settings.max_connections, shares=settings.asks_for_keys)
+        """Whoever reads events holds one, from before the first look into Postgres to the end."""
+        self._pages = Bound(
+            "pages", settings.buffer_bytes, READER_BYTES, unit="bytes of ", shares=settings.asks_for_keys
+        )
+        self._news: Batcher[tuple[str, int], bool] = Batcher(
+            partial(logs.have_news, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
+        )
+        self._large_folds = Bound("large logs", MAX_LARGE_FOLDS, shares=False)
 
-    def check_room(self) -> None:
-        """Raises Unavailable if this process has as many readers of events as it may."""
-        if self._pubsub.reader_count >= self._settings.max_readers:
-            message = f"The server has {self._settings.max_readers} readers of events, its limit; try again later."
-            raise Unavailable(message, code="too_many_readers")
+    async def close(self) -> None:
+        """Ends what readers still ask."""
+        await self._news.close()
 
     async def row(self, project: str, response_id: str) -> ResponseRow:
         """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
@@ -72,36 +112,62 @@ class ResponseReader:
         """Returns the response whether it is stored or not, or None."""
         return await lookup.get(self._db, project, response_id) if may_exist(response_id) else None
 
-    async def get(self, project: str, response_id: str, included: QueryIncludes = ()) -> Json:
-        """Returns the response object, with the output so far while the response is in progress.
+    async def get(self, project: str, response_id: str, included: QueryIncludes, hold: Hold) -> Shown:
+        """Returns the response, with the output so far while it is in progress; a large one once `hold` has room.
 
         Raises NotFound, and InvalidRequest if the response lacks something `included`.
         """
-        row = await self.row(project, response_id)
-        _check_included(row, included)
-        if row.status is not Status.IN_PROGRESS:
-            return row.as_object()
+
+        large = 0
+
+        async def held(size: int) -> None:
+            nonlocal large
+            large = size
+            await hold(size)
+
+        def made(row: ResponseRow) -> Shown | ResponseRow:
+            _check_included(row, included)
+            return row if row.status is Status.IN_PROGRESS else shown(row)
+
+        found = await self._show(project, response_id, made, held)
+        if isinstance(found, Shown):
+            return found
         log = await logs.read_page(self._db, response_id)
         if not log.ended and not log.has_more and not is_large(size_of(log.chunks)):
-            return row.as_object(_fold_output(log))
-        async with self._large_folds:
-            log = await logs.read(self._db, response_id)
-            if not log.ended:
-                return row.as_object(await asyncio.to_thread(_fold_output, log))
+            return await beside_loop(partial(shown, found, log), large)
+        if not log.ended:
+            with await self._large_folds.wait(project):
+                log = await logs.read(self._db, response_id)
+                if not log.ended:
+                    return await asyncio.to_thread(shown, found, log)
         # It ended after the first query; the row has its output now.
-        return (await self.row(project, response_id)).as_object()
+        return await self._show(project, response_id, shown, hold)
 
-    async def input_items(self, project: str, response_id: str, page: Page) -> Json:
-        """Returns a page of the response's own input, without what it continues. Raises NotFound, InvalidRequest."""
-        row = await self.row(project, response_id)
-        return page_of(row.request["input"], page)
+    async def _show(self, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T:
+        """Returns what `make` makes of the response. Raises NotFound as `row` does."""
 
-    async def replay(
-        self, project: str, response_id: str, after: int, included: QueryIncludes = ()
-    ) -> AsyncGenerator[Pulse, None]:
+        def checked(row: ResponseRow) -> T:
+            if not (row.store or row.background):
+                raise no_such_response(response_id)
+            return make(row)
+
+        found = await lookup.show(self._db, project, response_id, checked, hold) if may_exist(response_id) else None
+        if found is None:
+            raise no_such_response(response_id)
+        return found
+
+    async def input_items(self, project: str, response_id: str, page: Page, hold: Hold) -> Encoded:
+        """Returns a page of the response's own input, without what it continues; a large one once `hold` has room.
+
+        Raises NotFound, InvalidRequest.
+        """
+        return await self._show(project, response_id, lambda row: page_of(row.request["input"], page), hold)
+
+    async def replay(self, project: str, response_id: str, after: int, included: QueryIncludes = ()) -> Events:
         """Returns the events after sequence number `after`, up to the end of the response.
 
-        Raises NotFound, and InvalidRequest if the response has no events to replay or lacks something `included`.
+        The caller holds a reader's place. Raises NotFound, and InvalidRequest if the response has no events to replay
+        or lacks something `included`.
         """
         row = await self.row(project, response_id)
         _check_included(row, included)
@@ -109,8 +175,7 @@ class ResponseReader:
             message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
         self.check_log(row)
-        self.check_room()
-        return self.events(response_id, after)
+        return Events(self.events(project, response_id, after))
 
     def check_log(self, row: ResponseRow) -> None:
         """Raises InvalidRequest if retention deleted the events, or may delete them at any moment."""
@@ -118,18 +183,23 @@ class ResponseReader:
         if row.log == "deleted" or (row.finished_at is not None and row.finished_at + retention < row.read_at):
             raise InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
 
-    async def events(self, response_id: str, after: int = -1) -> AsyncGenerator[Pulse, None]:
+    async def events(self, project: str, response_id: str, after: int = -1) -> AsyncGenerator[Pulse, None]:
         """`replay` of a response that is known to have events. Waits while Postgres or Redis cannot be reached."""
         async with (
             self._pubsub.subscribe(response_id) as subscription,
-            aclosing(self.follow(response_id, subscription, after)) as pulses,
+            aclosing(self.follow(project, response_id, subscription, after)) as pulses,
         ):
             async for pulse in pulses:
                 yield pulse
                 del pulse  # The next one may come in an hour.
 
     def follow(
-        self, response_id: str, subscription: Subscription, after: int = -1, opening: Chunk | None = None
+        self,
+        project: str,
+        response_id: str,
+        subscription: Subscription,
+        after: int = -1,
+        opening: Chunk | None = None,
     ) -> AsyncGenerator[Pulse, None]:
         """`events` by a subscription of the caller's, which may have just committed the first chunk, `opening`."""
         settings = self._settings
@@ -139,9 +209,16 @@ class ResponseReader:
             after,
             poll=POLL_SECONDS,
             idle=settings.keepalive_seconds,
-            budget=self._pages,
+            holding=self._pages.take(project, 0),
+            has_news=self._has_news(response_id),
         )
         return follower.follow(opening)
+
+    def _has_news(self, response_id: str) -> HasNews:
+        async def ask(after: int) -> bool:
+            return await self._news.submit((response_id, after))
+
+        return ask
 
 
 def _check_included(row: ResponseRow, included: QueryIncludes) -> None:

@@ -15,22 +15,15 @@ from typing import Any
 
 from sqlalchemy import Text, cast, func, select, text
 
-from app.aio import HEAVY
+from app.heavy import beside_loop
 from app.protocol.item_types import HOSTED_CALLS
 from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
-from app.sizes import is_large
 from app.store.context.chain import chain
-from app.store.context.items import INPUT, input_in, responses_of
+from app.store.context.items import INPUT, input_in, raw, responses_of
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.store.tables import conversation_items
-
-
-def _raw(column: str) -> str:
-    """The JSON of a column as bytes: the driver would parse it on the event loop, all of it at once."""
-    return f"convert_to(CAST({column} AS text), 'UTF8')"
-
 
 CALL = "call"
 """The key under which a worker finds the call of a hosted tool in an item."""
@@ -38,7 +31,7 @@ CALL = "call"
 _CHAIN = text(
     f"""
     {chain()}
-    SELECT c.previous, {_raw(INPUT)}, {_raw("r.output")}, {_raw("r.tool_results")}
+    SELECT c.previous, {raw(INPUT)}, {raw("r.output")}, {raw("r.tool_results")}
     FROM chain c JOIN responses r ON r.id = c.id ORDER BY c.depth DESC
     """
 )
@@ -51,7 +44,7 @@ _TOOL_RESULTS_BYTES = text(
 )
 _TOOL_RESULTS = text(
     f"""
-    SELECT {_raw("r.output")}, {_raw("r.tool_results")} FROM responses r
+    SELECT {raw("r.output")}, {raw("r.tool_results")} FROM responses r
     WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.tool_results IS NOT NULL
     """
 )
@@ -67,8 +60,7 @@ async def chain_items(db: Database, project: str, response_id: str) -> list[Json
     Raises ContextGone.
     """
     values = {"id": response_id, "project": project}
-    async with db.autocommit() as connection:
-        rows = list((await connection.execute(_CHAIN, values)).all())
+    rows = list(await db.execute(_CHAIN, values))
     if not rows or rows[0].previous is not None:
         raise ContextGone(response_id)
 
@@ -79,15 +71,15 @@ async def chain_items(db: Database, project: str, response_id: str) -> list[Json
     return await _parsed(rows, items)
 
 
-async def conversation_context(db: Database, conversation_id: str, until: int | None) -> list[Json]:
+async def conversation_context(db: Database, project: str, conversation_id: str, until: int | None) -> list[Json]:
     """The items of a conversation up to position `until`, or all of them, oldest first, as workers see them."""
     table = conversation_items.c
     raw = [func.convert_to(cast(column, Text), "UTF8") for column in (table.item, table.tool_results)]
-    statement = select(*raw).where(table.conversation_id == conversation_id).order_by(table.position)
+    owned = (table.conversation_id == conversation_id, table.project == project)
+    statement = select(*raw).where(*owned).order_by(table.position)
     if until is not None:
         statement = statement.where(table.position <= until)
-    async with db.autocommit() as connection:
-        rows = list((await connection.execute(statement)).all())
+    rows = list(await db.execute(statement))
     return await _parsed(rows, lambda row: [_with_call(loads(row[0]), _loads(row[1]))])
 
 
@@ -100,7 +92,8 @@ async def context_items(db: Database, row: ResponseRow) -> list[Json]:
     if previous is not None:
         return await chain_items(db, row.project, previous)
     if row.conversation_id is not None:
-        return await conversation_context(db, row.conversation_id, row.request.get("conversation_until"))
+        until = row.request.get("conversation_until")
+        return await conversation_context(db, row.project, row.conversation_id, until)
     return []
 
 
@@ -119,8 +112,7 @@ async def copied_calls_size(db: Database, project: str, responses: Sequence[str]
 
 async def restore_calls(db: Database, project: str, items: Iterable[Json], responses: Sequence[str]) -> list[Json]:
     """The same items; those that were copied from these responses get back the calls that their client never saw."""
-    async with db.autocommit() as connection:
-        rows = list((await connection.execute(_TOOL_RESULTS, {"responses": responses, "project": project})).all())
+    rows = list(await db.execute(_TOOL_RESULTS, {"responses": responses, "project": project}))
     stored = await _parsed(rows, lambda row: [item for item in _output_of(*row) if CALL in item])
     calls = {item["id"]: item[CALL] for item in stored}
     return [item if CALL in item else _with_call(item, calls.get(item.get("id"))) for item in items]
@@ -140,7 +132,7 @@ async def _parsed(rows: list[Any], items_of: Callable[[Sequence[Any]], Iterable[
             items += items_of(rows.pop())
         return items
 
-    return await HEAVY.run(parse) if is_large(size) else parse()
+    return await beside_loop(parse, size)
 
 
 def _output_of(output: bytes | None, tool_results: bytes | None) -> list[Json]:

@@ -1,25 +1,37 @@
 """Conversations: ordered items that responses read and add to.
 
-A response's items are added when it ends, in the transaction that ends it (`journal.append`).
+A response's items are added when it ends, in the transaction that ends it (`logs.append`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+import orjson
+from sqlalchemy import ColumnElement, Row, Text, cast, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.answerable import approvals, call_ids
 from app.protocol.types import Json
-from app.store.columns import to_json
+from app.sizes import is_large
+from app.store.columns import Column, Columns, named_arrays
 from app.store.context.size import ContextSize, size_on
 from app.store.database import Database
+from app.store.paging import Page, read_page
+from app.store.responses.lookup import Hold
 from app.store.tables import conversation_items as items
 from app.store.tables import conversations
+from app.store.tenants.limits import check_stored
+
+_RAW = func.convert_to(cast(items.c.item, Text), "UTF8").label("item")
+"""As bytes, which an answer takes as they are: nobody parses a page of large items."""
+
+
+_COLUMNS = tuple(conversations.c[name] for name in ("id", "project", "metadata", "created_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,37 @@ class ConversationRow:
         return {"id": self.id, "object": "conversation", "created_at": created, "metadata": self.metadata}
 
 
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item on its way into a conversation: its JSON, and what later items answer in it."""
+
+    id: str
+    item: bytes
+    call_id: str | None
+    approval: str | None
+
+    @classmethod
+    def of(cls, item: Json) -> NewItem:
+        answerable = (next(iter(found([item])), None) for found in (call_ids, approvals))
+        return cls(item["id"], orjson.dumps(item), *answerable)
+
+
+_ITEM: Columns[NewItem] = Columns(
+    Column("id", "text"), Column("item", "json", bytes.decode), Column("call_id", "text"), Column("approval", "text")
+)
+# Postgres gives positions as it inserts.
+_ADD = text(
+    f"""
+    INSERT INTO conversation_items (conversation_id, project, {_ITEM.names}, bytes)
+    SELECT CAST(:conversation AS text), CAST(:project AS text), {_ITEM.select("i")}, octet_length(i.item)
+    FROM unnest({named_arrays(_ITEM)}) WITH ORDINALITY AS i({_ITEM.names}, number)
+    ORDER BY i.number
+    ON CONFLICT DO NOTHING
+    RETURNING id
+    """
+)
+
+
 class DuplicateItem(Exception):
     """The conversation already has an item with that id; nothing was added."""
 
@@ -49,22 +92,23 @@ def _row(row: Row[Any]) -> ConversationRow:
     return ConversationRow(**row._mapping)
 
 
-async def create(db: Database, new: ConversationRow, first: Sequence[Json]) -> None:
-    """Inserts a conversation and its first items. Raises DuplicateItem."""
+def bytes_of(new: Iterable[NewItem]) -> int:
+    return sum(len(each.item) for each in new)
+
+
+async def create(db: Database, new: ConversationRow, first: Sequence[NewItem], *, is_limited: bool = False) -> None:
+    """Inserts a conversation and its first items. Raises DuplicateItem, and LimitReached for what `is_limited`."""
     async with db.begin() as connection:
-        await connection.execute(
-            insert(conversations).values(
-                id=new.id, project=new.project, metadata=new.metadata, created_at=new.created_at
-            )
-        )
-        await _add(connection, new.id, first)
+        if is_limited:
+            await check_stored(connection, new.project, len(orjson.dumps(new.metadata)) + bytes_of(first))
+        await connection.execute(insert(conversations).values(asdict(new)))
+        await _add(connection, new.project, new.id, first)
 
 
 async def get(db: Database, project: str, conversation_id: str) -> ConversationRow | None:
-    statement = select(conversations).where(conversations.c.id == conversation_id, conversations.c.project == project)
-    async with db.autocommit() as connection:
-        row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else _row(row)
+    statement = select(*_COLUMNS).where(conversations.c.id == conversation_id, conversations.c.project == project)
+    rows = await db.execute(statement)
+    return _row(rows[0]) if rows else None
 
 
 async def set_metadata(
@@ -74,12 +118,11 @@ async def set_metadata(
     statement = (
         update(conversations)
         .where(conversations.c.id == conversation_id, conversations.c.project == project)
-        .values(metadata=metadata)
-        .returning(*conversations.c)
+        .values(metadata=metadata, changed_at=func.now())
+        .returning(*_COLUMNS)
     )
-    async with db.autocommit() as connection:
-        row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else _row(row)
+    rows = await db.execute(statement)
+    return _row(rows[0]) if rows else None
 
 
 async def remove(db: Database, project: str, conversation_id: str) -> bool:
@@ -89,22 +132,30 @@ async def remove(db: Database, project: str, conversation_id: str) -> bool:
         .where(conversations.c.id == conversation_id, conversations.c.project == project)
         .returning(conversations.c.id)
     )
-    async with db.autocommit() as connection:
-        return (await connection.execute(statement)).one_or_none() is not None
+    return bool(await db.execute(statement))
 
 
 # -- items -------------------------------------------------------------------------------------------------
 
 
 async def add_items(
-    db: Database, project: str, conversation_id: str, new: Sequence[Json], check: Callable[[ContextSize], None]
+    db: Database,
+    project: str,
+    conversation_id: str,
+    new: Sequence[NewItem],
+    check: Callable[[ContextSize], None],
+    *,
+    is_limited: bool = False,
 ) -> bool:
     """Adds all items at the end. Returns False if there is no such conversation.
 
     `check` gets the conversation's size, which no other call changes until the items are added, and may raise. Raises
-    DuplicateItem, too; then it adds none. Responses that end meanwhile add theirs, and wait for nothing.
+    DuplicateItem, too, and LimitReached if the project `is_limited`; then it adds none. Responses that end meanwhile
+    add theirs, and wait for nothing.
     """
     async with db.begin() as connection:
+        if is_limited:
+            await check_stored(connection, project, bytes_of(new))
         await connection.execute(
             select(conversations.c.id)
             .where(conversations.c.id == conversation_id, conversations.c.project == project)
@@ -113,57 +164,74 @@ async def add_items(
         if (found := await size_on(connection, project, conversation_id)) is None:
             return False
         check(found.size)
-        await _add(connection, conversation_id, new)
+        await _add(connection, project, conversation_id, new)
         return True
 
 
-async def _add(connection: AsyncConnection, conversation_id: str, new: Sequence[Json]) -> None:
-    """One statement for each item, so that positions follow the order of the items."""
-    for item in new:
-        size = len((to_json(item) or "").encode())
-        statement = upsert(items).values(conversation_id=conversation_id, id=item["id"], item=item, bytes=size)
-        added = await connection.execute(statement.on_conflict_do_nothing().returning(items.c.id))
-        if added.one_or_none() is None:
-            raise DuplicateItem(item["id"])
+async def _add(connection: AsyncConnection, project: str, conversation_id: str, new: Sequence[NewItem]) -> None:
+    if not new:
+        return
+    values = {"conversation": conversation_id, "project": project, **_ITEM.named_parameters(new)}
+    added = (await connection.execute(_ADD, values)).scalars().all()
+    if len(added) < len(new):
+        raise DuplicateItem(next(iter(Counter(each.id for each in new) - Counter(added))))
 
 
-async def get_item(db: Database, project: str, conversation_id: str, item_id: str) -> Json | None:
-    statement = (
-        select(items.c.item)
-        .join(conversations, conversations.c.id == items.c.conversation_id)
-        .where(items.c.conversation_id == conversation_id, items.c.id == item_id, conversations.c.project == project)
-    )
-    async with db.autocommit() as connection:
-        found: Json | None = (await connection.execute(statement)).scalar_one_or_none()
-    return found
+def _of(project: str, conversation_id: str) -> tuple[ColumnElement[bool], ...]:
+    """The items of one conversation."""
+    return items.c.conversation_id == conversation_id, items.c.project == project
 
 
-async def remove_item(db: Database, conversation_id: str, item_id: str) -> bool:
+async def get_item(
+    db: Database, project: str, conversation_id: str, item_id: str, hold: Hold | None = None
+) -> bytes | None:
+    """The JSON of an item, or None if there is none. Before it is read, `hold` is awaited with its bytes."""
+    where = *_of(project, conversation_id), items.c.id == item_id
+    found = await db.execute(select(items.c.position, items.c.bytes).where(*where))
+    if not found:
+        return None
+    read = await _read(db, project, conversation_id, found, hold)
+    return read[0].item if read else None
+
+
+async def remove_item(db: Database, project: str, conversation_id: str, item_id: str) -> bool:
     """Returns False if the conversation has no such item."""
-    statement = (
-        delete(items).where(items.c.conversation_id == conversation_id, items.c.id == item_id).returning(items.c.id)
-    )
-    async with db.autocommit() as connection:
-        return (await connection.execute(statement)).one_or_none() is not None
+    # The conversation is locked first, as when it is deleted: in the other order both would wait for each other.
+    is_theirs = (conversations.c.id == conversation_id, conversations.c.project == project)
+    changed = update(conversations).where(*is_theirs).values(changed_at=func.now()).returning(conversations.c.id).cte()
+    statement = delete(items).where(items.c.conversation_id == changed.c.id, items.c.id == item_id)
+    return bool(await db.execute(statement.returning(items.c.id)))
 
 
 async def list_items(
-    db: Database, conversation_id: str, after: str | None, limit: int, *, descending: bool
-) -> list[Json] | None:
-    """Up to `limit` items after the item with the id `after`, in order of age; None if there is no such item."""
-    async with db.autocommit() as connection:
-        start = 0
-        if after is not None:
-            position = select(items.c.position).where(items.c.conversation_id == conversation_id, items.c.id == after)
-            found = (await connection.execute(position)).one_or_none()
-            if found is None:
-                return None
-            start = found.position
-        is_after = items.c.position < start if descending and after is not None else items.c.position > start
-        statement = (
-            select(items.c.item)
-            .where(items.c.conversation_id == conversation_id, is_after)
-            .order_by(items.c.position.desc() if descending else items.c.position)
-            .limit(limit)
-        )
-        return list((await connection.execute(statement)).scalars())
+    db: Database, project: str, conversation_id: str, page: Page, hold: Hold | None = None
+) -> tuple[list[tuple[str, bytes]], bool] | None:
+    """A page of the items, each by its id and its JSON, and whether there are more; None: the cursor names none.
+
+    Before they are read, `hold` is awaited with their bytes. Items that are deleted meanwhile are left out.
+    """
+    keys, measured = (items.c.position, items.c.id), select(items.c.position, items.c.bytes)
+    found = await read_page(db, measured, keys, page, lambda row: row, _of(project, conversation_id))
+    if found is None:
+        return None
+    listed, has_more = found
+    near = listed[::-1] if page.is_backwards else listed
+    fitting = page.fitting(row.bytes for row in near)
+    rows = await _read(db, project, conversation_id, near[:fitting], hold)
+    read = {row.position: (row.id, row.item) for row in rows}
+    return [read[row.position] for row in listed if row.position in read], has_more or fitting < len(listed)
+
+
+async def _read(
+    db: Database, project: str, conversation_id: str, measured: Sequence[Row[Any]], hold: Hold | None
+) -> Sequence[Row[Any]]:
+    """The items at the positions of `measured`, rows with the bytes of each. Reads large ones in their turn."""
+    size = sum(row.bytes for row in measured)
+    positions = items.c.position.in_([row.position for row in measured])
+    statement = select(items.c.position, items.c.id, _RAW).where(*_of(project, conversation_id), positions)
+    if not is_large(size):
+        return await db.execute(statement)
+    if hold is not None:
+        await hold(size)
+    async with db.large_read(project):
+        return await db.execute(statement)

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from app.heavy import beside_loop
+from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
+from app.sizes import is_large
 from app.store.database import Database
 
-_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
-"""An item's id holds the id of its response, so no index of items is needed (app/protocol/events/writer.py)."""
+_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]+)_(in)?\d+", re.ASCII)
+"""An item's id holds the id of its response, and whether it is of its input, so no index of items is needed
+(app/protocol/events/writer.py, app/protocol/requests/items/any_item.py)."""
 
 # Postgres cannot look into JSON with U+0000, which tools return and models write. So it looks into a copy of an item
 # with another character, and hands over a whole request.
@@ -20,13 +24,22 @@ _HAS_NUL = r"strpos(CAST(r.request AS text), '\u0000') > 0"
 INPUT = f"CASE WHEN {_HAS_NUL} THEN r.request ELSE r.request -> 'input' END"
 """The input of the response `r`, or its whole request; `input_in` tells them apart."""
 
-_CHOSEN = "r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.store"
+
+def raw(column: str) -> str:
+    """The JSON of a column as bytes: the driver would parse it on the event loop, all of it at once."""
+    return f"convert_to(CAST({column} AS text), 'UTF8')"
+
+
+_IN_INPUT, _IN_OUTPUT = (f"r.id = ANY(CAST(:{part} AS text[]))" for part in ("inputs", "outputs"))
+_CHOSEN = "r.id = ANY(CAST(:inputs AS text[]) || CAST(:outputs AS text[])) AND r.project = :project AND r.store"
+_WHOLE = f"{_IN_INPUT} AND {_HAS_NUL}"
 _ITEM_TEXT_ID = r"CAST(replace(CAST(item AS text), '\u0000', '\u0001') AS json) ->> 'id'"
 _ITEMS = rf"""
     responses r, LATERAL (
-        SELECT value AS item FROM json_array_elements(CASE WHEN NOT {_HAS_NUL} THEN r.request -> 'input' END)
+        SELECT value AS item FROM json_array_elements(
+            CASE WHEN {_IN_INPUT} AND NOT {_HAS_NUL} THEN r.request -> 'input' END)
         UNION ALL
-        SELECT value FROM json_array_elements(r.output)
+        SELECT value FROM json_array_elements(CASE WHEN {_IN_OUTPUT} THEN r.output END)
     ) i
     WHERE {_CHOSEN} AND {_ITEM_TEXT_ID} = ANY(CAST(:ids AS text[]))
 """
@@ -35,20 +48,28 @@ _CONVERSATION_ITEMS = """
     WHERE i.id = ANY(CAST(:ids AS text[])) AND c.project = :project
 """
 
+_SEARCHED = text(
+    f"""
+    SELECT coalesce((
+        SELECT sum(CASE WHEN {_IN_INPUT} THEN r.request_bytes ELSE 0 END
+            + CASE WHEN {_IN_OUTPUT} THEN r.output_bytes ELSE 0 END) FROM responses r WHERE {_CHOSEN}
+    ), 0) + coalesce((SELECT sum(i.bytes) FROM {_CONVERSATION_ITEMS}), 0)
+    """
+)
 _FIND = text(
     rf"""
-    SELECT item FROM {_ITEMS}
+    SELECT {raw("item")} AS item FROM {_ITEMS}
     UNION ALL
-    SELECT r.request FROM responses r WHERE {_CHOSEN} AND {_HAS_NUL}
+    SELECT {raw("r.request")} FROM responses r WHERE {_CHOSEN} AND {_WHOLE}
     UNION ALL
-    SELECT i.item FROM {_CONVERSATION_ITEMS}
+    SELECT {raw("i.item")} FROM {_CONVERSATION_ITEMS}
     """
 )
 _MEASURE = text(
     rf"""
     SELECT {_ITEM_TEXT_ID} AS id, octet_length(CAST(item AS text)) AS bytes FROM {_ITEMS}
     UNION ALL
-    SELECT NULL, octet_length(CAST(r.request AS text)) FROM responses r WHERE {_CHOSEN} AND {_HAS_NUL}
+    SELECT NULL, octet_length(CAST(r.request AS text)) FROM responses r WHERE {_CHOSEN} AND {_WHOLE}
     UNION ALL
     SELECT i.id, octet_length(CAST(i.item AS text)) FROM {_CONVERSATION_ITEMS}
     """
@@ -65,27 +86,41 @@ class FoundSizes:
     """Altogether."""
 
 
-async def measure_items(db: Database, project: str, ids: Collection[str]) -> FoundSizes:
-    """Returns how much `find_items` would read; reads none of it into this process."""
+async def searched_bytes(db: Database, project: str, ids: Collection[str]) -> int:
+    """Returns how many bytes Postgres searches for the items with these ids; it reads none of them for that."""
     async with db.autocommit() as connection:
-        rows = (await connection.execute(_MEASURE, _values(project, ids))).all()
+        return int((await connection.execute(_SEARCHED, _values(project, ids))).scalar_one())
+
+
+async def measure_items(db: Database, project: str, ids: Collection[str], searched: int) -> FoundSizes:
+    """Returns how much `find_items` would read; reads none of it into this process. `searched`: of `searched_bytes`."""
+    rows = await db.execute(_MEASURE, _values(project, ids), large=is_large(searched))
     sizes = {row.id: row.bytes for row in rows if row.id is not None}
     return FoundSizes(sizes, sum(row.bytes for row in rows))
 
 
-async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[str, Json]:
-    """The stored items with these ids in the project's stored responses and conversations, by id."""
+async def find_items(db: Database, project: str, ids: Collection[str], size: int) -> dict[str, Json]:
+    """The stored items with these ids in the project's stored responses and conversations, by id.
+
+    `size` is what `measure_items` said of the bytes to read.
+    """
     if not ids:
         return {}
-    async with db.autocommit() as connection:
-        found = (await connection.execute(_FIND, _values(project, ids))).scalars().all()
-    # Of items and requests, only items have ids.
-    items = (item for each in found for item in ([each] if "id" in each else each["input"]))
-    return {item["id"]: item for item in items if item["id"] in ids}
+    rows = await db.execute(_FIND, _values(project, ids), large=is_large(size))
+
+    def by_id() -> dict[str, Json]:
+        found = (loads(row.item) for row in rows)
+        # Of items and requests, only items have ids.
+        items = (item for each in found for item in ([each] if "id" in each else each["input"]))
+        return {item["id"]: item for item in items if item["id"] in ids}
+
+    return await beside_loop(by_id, size)
 
 
 def _values(project: str, ids: Collection[str]) -> dict[str, object]:
-    return {"ids": list(ids), "responses": list(responses_of(ids)), "project": project}
+    found = [match for item_id in ids if (match := _ITEM_ID.fullmatch(item_id)) is not None]
+    inputs, outputs = ([f"resp_{match[1]}" for match in found if bool(match[2]) is part] for part in (True, False))
+    return {"ids": list(ids), "inputs": inputs, "outputs": outputs, "project": project}
 
 
 def input_in(found: Json | list[Json]) -> list[Json]:

@@ -12,15 +12,16 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.status import Status
 from app.store.database import Database
-from app.store.responses.lookup import SMALL_COLUMNS, get
-from app.store.rows import LargeRow, ResponseRow, row_or_large
+from app.store.rows import ResponseRow
 from app.store.tables import responses
 
-_OWN_BYTES = responses.c.input_bytes + responses.c.output_bytes
-_WITH_SIZE: Select[Any] = select(*SMALL_COLUMNS, _OWN_BYTES.label("bytes"), responses.c.chain_length).where(
-    responses.c.id == bindparam("id"), responses.c.project == bindparam("project")
-)
+_BYTES = responses.c.context_bytes + responses.c.input_bytes + responses.c.output_bytes
+_PREVIOUS: Select[Any] = select(
+    *(responses.c[name] for name in ("id", "status", "store", "previous_response_id", "call_ids", "chain_length")),
+    _BYTES.label("bytes"),
+).where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
 _CONVERSATION = text(
     """
     SELECT count(i.position) AS members, coalesce(max(i.position), 0) AS last_position,
@@ -42,6 +43,21 @@ class ContextSize:
 
 
 @dataclass(frozen=True, slots=True)
+class PreviousResponse:
+    """What a request has to know of the response that it continues. Nobody reads its items for that."""
+
+    id: str
+    status: Status
+    store: bool
+    previous: str | None
+    """The response that it continues itself."""
+    call_ids: frozenset[str]
+    """Of the calls in its input and output that the client runs."""
+    chain: ContextSize
+    """It and all that it continues."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationSize:
     size: ContextSize
     last_position: int
@@ -58,17 +74,15 @@ async def context_bytes(db: Database, row: ResponseRow) -> int:
     return 0
 
 
-async def get_with_chain_size(db: Database, project: str, response_id: str) -> tuple[ResponseRow, ContextSize] | None:
-    """The response with the size of it and of all that it continues, or None if the project has none with that id."""
-    async with db.autocommit() as connection:
-        row = (await connection.execute(_WITH_SIZE, {"id": response_id, "project": project})).one_or_none()
-    if row is None:
+async def find_previous(db: Database, project: str, response_id: str) -> PreviousResponse | None:
+    """None: the project has no response with that id."""
+    rows = await db.execute(_PREVIOUS, {"id": response_id, "project": project})
+    if not rows:
         return None
-    own_bytes = row.bytes or 0  # NULL: its request is damaged, and fails whoever reads it
-    found: ResponseRow | LargeRow | None = row_or_large(row)
-    if isinstance(found, LargeRow):
-        found = await get(db, project, response_id)
-    return None if found is None else (found, ContextSize(row.chain_length, row.context_bytes + own_bytes))
+    (row,) = rows
+    chain = ContextSize(row.chain_length, row.bytes)
+    calls = frozenset(row.call_ids or ())
+    return PreviousResponse(row.id, Status(row.status), row.store, row.previous_response_id, calls, chain)
 
 
 async def conversation_size(db: Database, project: str, conversation_id: str) -> ConversationSize | None:

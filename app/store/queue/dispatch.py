@@ -22,10 +22,20 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.queue.message import WEIGHTS, Message
+from app.queue.message import MESSAGE_COLUMNS, WEIGHTS, Message
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
-from app.store.queue.window import room, slots, some_wait, waits
+from app.store.queue.window import (
+    is_foreground,
+    kept,
+    most_foreground,
+    places,
+    room,
+    slots,
+    some_foreground_waits,
+    some_wait,
+    waits,
+)
 
 MAX_SENT = 64
 """Responses of one dispatch, if the window has room. It reads so many of each flow that is among the first."""
@@ -65,8 +75,15 @@ _FLOW: Columns[Flow] = Columns(Column("project", "text"), Column("priority", "in
 _CORRECTION: Columns[FlowCorrection] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
 
 _WINDOW = slots(":queue", ":window")
-_ROOM = text(
-    f"SELECT CASE WHEN {some_wait(':queue')} THEN {room(':queue', _WINDOW)} ELSE 0 END AS room, {_WINDOW} AS window"
+_KEPT = room(":queue", places(":queue", kept("w.slots")), foreground=True)
+_MOST = room(":queue", places(":queue", most_foreground("w.slots")), foreground=True)
+_ROOMS = text(
+    f"""
+    SELECT CASE WHEN waiting."some" THEN {room(":queue", _WINDOW)} ELSE 0 END AS room, {_WINDOW} AS window,
+        CASE WHEN waiting.foreground THEN {_KEPT} ELSE 0 END AS kept,
+        CASE WHEN waiting.foreground THEN {_MOST} ELSE 0 END AS most
+    FROM (SELECT {some_wait(":queue")} AS "some", {some_foreground_waits(":queue")} AS foreground) waiting
+    """
 )
 
 # A dispatch must not wait behind a bad plan, and with old statistics Postgres does not know that few rows are read: it
@@ -114,8 +131,7 @@ _CORRECT = text(
 #
 # Another transaction that holds a row is about to end it: SKIP LOCKED leaves it, so that nothing waits here. The
 # conditions are on the locked rows, because those of the statement's snapshot may be older.
-_DISPATCH = text(
-    f"""
+_FIRST = f"""
     WITH RECURSIVE {_WEIGHTS}, busy AS (
         (SELECT r.project, r.priority, r.position FROM responses r WHERE r.queue = :queue AND {waits("r")}
         ORDER BY r.project, r.priority, r.position LIMIT 1)
@@ -133,10 +149,11 @@ _DISPATCH = text(
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
         ) f ON true
         LEFT JOIN weights w ON w.priority = b.priority
+        WHERE {{of}}
         ORDER BY start, was_idle DESC, b.position LIMIT :room
     ), next AS MATERIALIZED (
         SELECT o.id, o.position, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
-            o.charge / f.weight AS length, f.was_idle AND o.number = 1 AS was_idle
+            o.charge / f.weight AS length, f.was_idle AND o.number = 1 AS was_idle, o.number, f.weight
         FROM first f CROSS JOIN LATERAL (
             SELECT c.*, sum(c.charge) OVER o - c.charge AS before, row_number() OVER o AS number FROM (
                 SELECT r.id, r.position, CASE WHEN r.charged IS NULL
@@ -146,24 +163,56 @@ _DISPATCH = text(
                 ORDER BY r.position LIMIT :room
             ) c WINDOW o AS (ORDER BY c.position ROWS UNBOUNDED PRECEDING)
         ) o ORDER BY tag, was_idle DESC, o.position LIMIT :room
-    ), locked AS MATERIALIZED (
-        SELECT n.*, r.status, r.sent_at FROM next n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
+    )"""
+
+_SEND = f"""
+    , locked AS MATERIALIZED (
+        SELECT n.*, r.status, r.yielded, r.worker, r.sent_at
+        FROM {{chosen}} n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
     ), sent AS (
-        UPDATE responses r
-        SET sent_at = now(), sends = r.sends + 1, charged = coalesce(r.charged, CAST(l.charge AS int))
+        UPDATE responses r SET sent_at = now(), sends = r.sends + 1, foreground_place = {{place}},
+            charged = coalesce(r.charged, CAST(l.charge AS int))
         FROM locked l WHERE r.id = l.id AND {waits("l")}
-        RETURNING r.id, r.model, r.priority, r.stream, l.project, l.position, l.was_idle, l.tag,
+        RETURNING {", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)}, l.position, l.was_idle, l.tag,
             l.tag + l.length AS finish
     ), charged AS (
         INSERT INTO flows (queue, project, priority, tag)
         SELECT :queue, s.project, s.priority, max(s.finish) FROM sent s GROUP BY s.project, s.priority
         ON CONFLICT (queue, project, priority) DO UPDATE SET tag = excluded.tag
-    ), moved AS (
+    )"""
+_SENT = f"""
+    SELECT {", ".join(f"s.{name}" for name in MESSAGE_COLUMNS)} FROM sent s ORDER BY s.tag, s.was_idle DESC, s.position
+    """
+
+_DISPATCH = text(
+    f"""{_FIRST.format(of="true")} {_SEND.format(chosen="next", place="false")}, moved AS (
         UPDATE queues q SET virtual_time = s.tag FROM (SELECT max(tag) AS tag FROM sent) s
         WHERE q.name = :queue AND s.tag > q.virtual_time
-    )
-    SELECT s.id, s.model, s.priority, s.project, s.stream FROM sent s ORDER BY s.tag, s.was_idle DESC, s.position
-    """
+    ) {_SENT}"""
+)
+
+# The first `kept` foreground responses of the order take the places that are kept for them. The others make background
+# yield, and may only while their flow has less than the background flow that runs most: responses by weight. They are
+# charged as all others, but virtual time stays: background that starts earlier still waits.
+_DISPATCH_FOREGROUND = text(
+    f"""{_FIRST.format(of=is_foreground("b"))}, running AS MATERIALIZED (
+        SELECT b.project, b.priority, b.count, {_weight("b")} AS weight FROM (
+            SELECT r.project, r.priority, count(*) FROM workers k JOIN responses r ON r.worker = k.id
+            WHERE k.queue = :queue AND r.priority > 0 GROUP BY r.project, r.priority
+        ) b LEFT JOIN weights w ON w.priority = b.priority
+    ), coming AS MATERIALIZED (
+        SELECT t.project, t.priority, count(*) FROM responses t
+        WHERE t.queue = :queue AND t.foreground_place AND t.finished_at IS NULL AND t.worker IS NULL
+        GROUP BY t.project, t.priority
+    ), allowed AS MATERIALIZED (
+        SELECT n.*, row_number() OVER (ORDER BY n.tag, n.was_idle DESC, n.position) <= :kept
+            OR n.number + coalesce(r.count, 0) + coalesce(c.count, 0) <= n.weight * (
+                SELECT max(m.count / m.weight) FROM running m WHERE NOT {is_foreground("m")}
+            ) AS may_be_sent
+        FROM next n
+        LEFT JOIN running r ON r.project = n.project AND r.priority = n.priority
+        LEFT JOIN coming c ON c.project = n.project AND c.priority = n.priority
+    ) {_SEND.format(chosen="(SELECT * FROM allowed WHERE may_be_sent)", place="true")} {_SENT}"""
 )
 
 _BUSY_QUEUES = text(
@@ -198,30 +247,52 @@ async def dispatch(
 ) -> Sequence[Message] | None:
     """Marks the next responses of the queue as sent; returns their messages in order. The caller sends them.
 
+    Foreground responses come first, as far as they have places of their own, or may make background yield.
+
     None: none waits, or more than half of the window is full (a dispatch of one costs as much as one of many). The
-    window has `window` messages for each living worker, and no more than the worker has slots. The `corrections` of
-    this queue's flows are made if the result is not None.
+    window has `window` messages for each living worker, and no more than the worker has slots open to all. The
+    `corrections` of this queue's flows are made if the result is not None.
     """
     async with db.autocommit() as connection:
-        if await _room(connection, queue, window) <= 0:
+        if not (await _rooms(connection, queue, window)).are_open:
             return None
     async with db.begin() as connection:
         virtual_time = (await connection.execute(_LOCK, {"queue": queue})).scalar_one()
-        left = await _room(connection, queue, window)
-        if left <= 0:
+        left = await _rooms(connection, queue, window)
+        if not left.are_open:
             return None
         weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
         if corrections:
             await _correct_flows(connection, queue, corrections, weights)
-        values = {"queue": queue, "virtual_time": virtual_time, "room": min(left, MAX_SENT), **weights}
-        sent = await connection.execute(_DISPATCH, values)
-        return [Message(row.id, row.model, queue, row.priority, row.project, row.stream) for row in sent]
+        values = {"queue": queue, "virtual_time": virtual_time, **weights}
+        sent: list[Message] = []
+        if left.most > 0:
+            rooms = {"room": min(left.most, MAX_SENT), "kept": left.kept}
+            sent += map(Message.of, await connection.execute(_DISPATCH_FOREGROUND, {**values, **rooms}))
+        if left.room > 0:
+            sent += map(Message.of, await connection.execute(_DISPATCH, {**values, "room": min(left.room, MAX_SENT)}))
+        return sent
 
 
-async def _room(connection: AsyncConnection, queue: str, window: int) -> int:
-    """How many responses may be sent now; 0 if none waits."""
-    row = (await connection.execute(_ROOM, {"queue": queue, "window": window})).one()
-    return row.room if 2 * row.room >= row.window else 0
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """How many responses may be sent now; none where none waits."""
+
+    room: int
+    """In the order of all."""
+    kept: int
+    """Foreground responses, to the places that are kept for them."""
+    most: int
+    """Foreground responses at all, beside the order of all."""
+
+    @property
+    def are_open(self) -> bool:
+        return self.room > 0 or self.most > 0
+
+
+async def _rooms(connection: AsyncConnection, queue: str, window: int) -> _Rooms:
+    row = (await connection.execute(_ROOMS, {"queue": queue, "window": window})).one()
+    return _Rooms(row.room if 2 * row.room >= row.window else 0, row.kept, row.most)
 
 
 async def _correct_flows(
@@ -234,11 +305,9 @@ async def _correct_flows(
 
 async def busy_queues(db: Database) -> Sequence[str]:
     """The queues of which responses wait."""
-    async with db.autocommit() as connection:
-        return list((await connection.execute(_BUSY_QUEUES)).scalars())
+    return [row.queue for row in await db.execute(_BUSY_QUEUES)]
 
 
 async def forget_idle_flows(db: Database) -> None:
     """Deletes the flows that are like new ones."""
-    async with db.autocommit() as connection:
-        await connection.execute(_FORGET_IDLE)
+    await db.execute(_FORGET_IDLE)

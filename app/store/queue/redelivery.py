@@ -11,39 +11,70 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, Text, case, cast, column, func, literal_column, select, update
+from sqlalchemy import Boolean, Select, Text, case, cast, column, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql import ColumnElement, FromClause
 
-from app.queue.message import Message, Priority, list_of
+from app.protocol.status import Status
+from app.queue.message import MESSAGE_COLUMNS, Kind, Message, Priority
 from app.store.database import Database
-from app.store.guards import may, sent_now
-from app.store.tables import responses
+from app.store.guards import IS_IN_PROGRESS, is_suspect
+from app.store.queue.window import in_line
+from app.store.tables import responses, workers
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
 CLOCK_WENT_BACK = timedelta(minutes=1)
 """A time so far in the future is one from before the clock of Postgres went back."""
 
-_MESSAGE = ("id", "model", "queue", "priority", "project", "stream", "attempt")
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerList:
-    """One list of the broker: a queue, and one of its LISTS."""
+    """One list of the broker, and its queue."""
 
     queue: str
-    list: int
+    list: str
 
 
-async def take_released(db: Database, limit: int = 500) -> list[Message]:
-    """Marks released responses that were not sent since as sent now; returns their messages."""
+async def take_released(db: Database, max_crashes: int, limit: int = 500) -> list[Message]:
+    """Marks released responses that were not sent since as sent now; returns their messages.
+
+    Suspects of a queue are sent as many as it has living workers, and the next ones when these have ended. A worker
+    runs them one at a time: those that wait there would keep the places of others.
+    """
+    is_unsent = _is_released() & responses.c.sent_at.is_(None)
+    suspects = is_suspect(responses.c.crashes, max_crashes)
+    unsent = (
+        select(
+            responses.c.id,
+            responses.c.queue,
+            suspects.label("is_suspect"),
+            func.row_number()
+            .over(partition_by=(responses.c.queue, suspects), order_by=responses.c.position)
+            .label("n"),
+        )
+        .where(is_unsent)
+        .cte("unsent")
+    )
+    sent = responses.alias("sent")
+    is_of_queue = (sent.c.status == Status.IN_PROGRESS.value) & (sent.c.queue == unsent.c.queue)
+    suspects_sent = select(func.count()).where(is_of_queue, is_suspect(sent.c.crashes, max_crashes))
+    # Two counts, each with an index of its own: Postgres would read the whole table for both at once.
+    owned = suspects_sent.where(sent.c.worker == workers.c.id, workers.c.queue == unsent.c.queue).scalar_subquery()
+    on_their_way = suspects_sent.where(sent.c.worker.is_(None), sent.c.sent_at.is_not(None)).scalar_subquery()
+    living = (
+        select(func.count())
+        .where(workers.c.queue == unsent.c.queue, workers.c.lease_until > func.now())
+        .scalar_subquery()
+    )
+    may_be_sent = ~unsent.c.is_suspect | (unsent.c.n <= func.greatest(living, 1) - owned - on_their_way)
     released = (
         select(responses.c.id)
-        .where(may("take_over"), responses.c.worker.is_(None), responses.c.sent_at.is_(None))
+        .join(unsent, unsent.c.id == responses.c.id)
+        .where(is_unsent, may_be_sent)
         .order_by(responses.c.position)
         .limit(limit)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, of=responses)
     )
     return await _mark_sent(db, released)
 
@@ -52,40 +83,37 @@ async def lists_to_check(db: Database, seconds: float) -> Sequence[BrokerList]:
     """The lists that should hold messages sent more than `seconds` ago."""
     found = select(responses.c.queue, _LIST.label("list"))
     statement = found.where(_is_sent(), _is_due(seconds)).union(found.where(_is_released(), _is_due(seconds)))
-    async with db.autocommit() as connection:
-        return [BrokerList(row.queue, row.list) for row in await connection.execute(statement)]
+    return [BrokerList(row.queue, row.list) for row in await db.execute(statement)]
 
 
 async def put_back(
     db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
 ) -> Sequence[str]:
-    """Makes queued responses wait again whose message has left its list without leading to a claim; returns their ids.
+    """Makes responses in line wait again whose message has left its list without leading to a claim; returns their ids.
 
-    `heads` and `seconds` are as in `take_undelivered`. Urgent ones are left to that, because they never wait.
+    `heads` and `seconds` are as in `take_undelivered`. Counts are left to that, because they never wait.
     """
     undelivered = _undelivered(heads, seconds, limit).where(_is_sent(), _IS_DISPATCHED)
     lost = undelivered.order_by(*_BY_QUEUE)
-    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(sent_at=None)
-    async with db.autocommit() as connection:
-        return list((await connection.execute(statement.returning(responses.c.id))).scalars())
+    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(**_WAITS)
+    return [row.id for row in await db.execute(statement.returning(responses.c.id))]
 
 
 async def put_all_back(db: Database, queue: str, limit: int = 500) -> int:
     """Makes responses of this queue wait again, whose messages are all lost; returns how many, `limit` at most.
 
-    It leaves urgent ones to `take_undelivered`, and those that a claim is just taking to that.
+    It leaves counts to `take_undelivered`, and those that a claim is just taking to that.
     """
     sent = select(responses.c.id).where(responses.c.queue == queue, _is_sent(), _IS_DISPATCHED)
     lost = sent.order_by(*_BY_QUEUE).limit(limit).with_for_update(skip_locked=True)
-    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(sent_at=None)
-    async with db.autocommit() as connection:
-        return len((await connection.execute(statement.returning(responses.c.id))).all())
+    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(**_WAITS)
+    return len(await db.execute(statement.returning(responses.c.id)))
 
 
 async def take_undelivered(
     db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
 ) -> list[Message]:
-    """Marks released and urgent responses whose message has left its list without leading to a claim as sent now.
+    """Marks counts and released responses whose message has left its list without leading to a claim as sent now.
 
     Returns their messages.
 
@@ -94,18 +122,20 @@ async def take_undelivered(
     worker would have claimed the response by now. The wait doubles with every redelivery.
     """
     undelivered = _undelivered(heads, seconds, limit)
-    urgent = undelivered.where(_is_sent(), responses.c.priority == Priority.URGENT.value).order_by(*_BY_QUEUE)
+    counts = undelivered.where(_is_sent(), responses.c.priority == Priority.COUNT.value).order_by(*_BY_QUEUE)
     released = undelivered.where(_is_released()).order_by(responses.c.position)
-    return [*(await _mark_sent(db, urgent)), *(await _mark_sent(db, released))]
+    return [*(await _mark_sent(db, counts)), *(await _mark_sent(db, released))]
 
 
+_WAITS = {"sent_at": None, "foreground_place": False}
 _BY_QUEUE = (responses.c.queue, responses.c.priority)
 """The order of `responses_sent_idx`, so that Postgres reads no rows that wait, whatever its statistics say."""
-_IS_DISPATCHED = responses.c.priority > Priority.URGENT.value
-"""Urgent ones never wait."""
+_IS_DISPATCHED = responses.c.priority > Priority.COUNT.value
+"""Counts never wait."""
 _LIST = case(
-    (responses.c.priority == Priority.URGENT.value, literal_column(str(list_of(Priority.URGENT)))),
-    else_=literal_column(str(list_of(max(Priority)))),
+    (responses.c.priority == Priority.COUNT.value, responses.c.queue.concat(literal_column(f"'{Kind.COUNTS}'"))),
+    (responses.c.foreground_place, responses.c.queue.concat(literal_column(f"'{Kind.FOREGROUND}'"))),
+    else_=responses.c.queue,
 )
 """`message.list_of` of a row."""
 
@@ -129,20 +159,20 @@ def _table_of(heads: Mapping[BrokerList, str | None]) -> Any:
     return (
         func.unnest(
             cast([each.queue for each in heads], ARRAY(Text)),
-            cast([each.list for each in heads], ARRAY(Integer)),
+            cast([each.list for each in heads], ARRAY(Text)),
             cast(list(heads.values()), ARRAY(Text)),
         )
-        .table_valued(column("queue", Text), column("list", Integer), column("head_id", Text), name="lists")
+        .table_valued(column("queue", Text), column("list", Text), column("head_id", Text), name="lists")
         .render_derived()
     )
 
 
 def _is_sent() -> ColumnElement[bool]:
-    return may("claim") & responses.c.sent_at.is_not(None)
+    return literal_column(in_line("responses"), Boolean) & responses.c.sent_at.is_not(None)
 
 
 def _is_released() -> ColumnElement[bool]:
-    return may("take_over") & responses.c.worker.is_(None)
+    return IS_IN_PROGRESS & responses.c.worker.is_(None) & ~responses.c.yielded
 
 
 def _sent_at(table: FromClause) -> ColumnElement[datetime]:
@@ -160,12 +190,7 @@ async def _mark_sent(db: Database, chosen: Select[Any]) -> list[Message]:
     statement = (
         update(responses)
         .where(responses.c.id.in_(chosen.scalar_subquery()))
-        .values(**sent_now())
-        .returning(*(responses.c[name] for name in _MESSAGE))
+        .values(sent_at=func.now(), sends=responses.c.sends + 1)
+        .returning(*(responses.c[name] for name in MESSAGE_COLUMNS))
     )
-    async with db.autocommit() as connection:
-        return [_message(row) for row in await connection.execute(statement)]
-
-
-def _message(row: Row[Any]) -> Message:
-    return Message(row.id, row.model, row.queue, row.priority, row.project, row.stream, row.attempt + 1)
+    return list(map(Message.of, await db.execute(statement)))

@@ -1,6 +1,7 @@
 """What waits in Postgres, what is sent to Redis, and how many more may be sent: parts of SQL statements.
 
-A queued response without `sent_at` waits here. One with `sent_at` has a message in Redis, unless that was lost.
+A response in line is queued, or has yielded and waits for its turn again. Without `sent_at` it waits here. With one it
+has a message in Redis, unless that was lost.
 
 Each ORDER BY names the columns of an index. Without it Postgres may read the table from its first row: after a long
 queue its statistics are out of date, and promise a matching row there.
@@ -8,13 +9,29 @@ queue its statistics are out of date, and promise a matching row there.
 
 from __future__ import annotations
 
+from app.queue.message import FOREGROUND
+
 RESERVE = 8
 """Messages in Redis of a queue without a living worker: the first worker that comes finds something to claim."""
+KEPT_PART = 16
+"""One of so many slots of each worker with two or more, and one at least, is kept for foreground responses."""
+MOST_PART = 2
+"""Foreground responses push background out of one of so many slots at most, and of one at least."""
+
+
+def in_line(table: str) -> str:
+    """The condition of a response that waits for its turn, here or in Redis."""
+    yielded = f"{table}.status = 'in_progress' AND {table}.yielded AND {table}.worker IS NULL"
+    return f"({table}.status = 'queued' OR {yielded})"
 
 
 def waits(table: str) -> str:
-    """The condition of a response that waits, as `responses_waiting_idx` has it."""
-    return f"{table}.status = 'queued' AND {table}.sent_at IS NULL"
+    """The condition of a response that waits here, as `responses_waiting_idx` has it."""
+    return f"{in_line(table)} AND {table}.sent_at IS NULL"
+
+
+def is_foreground(table: str) -> str:
+    return f"{table}.priority IN ({', '.join(map(str, FOREGROUND))})"
 
 
 def some_wait(queue: str) -> str:
@@ -25,15 +42,42 @@ def some_wait(queue: str) -> str:
     )
 
 
-def slots(queue: str, most: str) -> str:
-    """The slots of the queue's living workers, at most so many of each; RESERVE if there is no worker."""
-    each = f"least(w.slots, {most})"
+def some_foreground_waits(queue: str) -> str:
+    """Whether any foreground response of the queue waits."""
+    waiting = f"y.queue = {queue} AND {waits('y')} AND {is_foreground('y')}"
+    return f"(SELECT true FROM responses y WHERE {waiting} ORDER BY y.queue LIMIT 1) IS NOT NULL"
+
+
+def kept(slots: str) -> str:
+    """How many of a worker's slots are kept for foreground responses."""
+    return f"CASE WHEN {slots} < 2 THEN 0 ELSE greatest({slots} / {KEPT_PART}, 1) END"
+
+
+def most_foreground(slots: str) -> str:
+    """How many foreground responses a worker runs at most beside those in the order of all."""
+    return f"greatest({slots} / {MOST_PART}, 1)"
+
+
+def places(queue: str, of_worker: str, without: int = 0) -> str:
+    """The sum of an expression of `w.slots` over the queue's living workers; `without` one, so many."""
     living = f"w.queue = {queue} AND w.lease_until > now()"
-    return f"(SELECT coalesce(sum({each}), {RESERVE}) FROM workers w WHERE {living})"
+    return f"(SELECT coalesce(sum({of_worker}), {without}) FROM workers w WHERE {living})"
 
 
-def room(queue: str, limit: str) -> str:
-    """How many more responses may be sent until `limit` of the queue have a message and are queued; not urgent ones."""
-    sent = f"s.queue = {queue} AND s.priority > 0 AND s.status = 'queued' AND s.sent_at IS NOT NULL"
-    counted = f"(SELECT count(*) FROM (SELECT FROM responses s WHERE {sent} ORDER BY s.queue, s.priority LIMIT l.n) n)"
-    return f"(SELECT l.n - {counted} FROM (SELECT {limit} AS n) l)"
+def slots(queue: str, most: str) -> str:
+    """The slots of the queue's living workers that are open to all, at most so many of each; RESERVE without one."""
+    return places(queue, f"least(w.slots - {kept('w.slots')}, {most})", RESERVE)
+
+
+def room(queue: str, limit: str, *, foreground: bool = False) -> str:
+    """How many more responses may be sent until `limit` of the queue have a message and are in line.
+
+    With `foreground`: how many more foreground responses, until so many have a place, or a message for one.
+    """
+    if foreground:
+        taken, index = "s.foreground_place AND s.finished_at IS NULL", "s.queue"
+    else:  # counts are apart
+        taken = f"s.priority > 0 AND {in_line('s')} AND s.sent_at IS NOT NULL AND NOT s.foreground_place"
+        index = "s.queue, s.priority"
+    those = f"SELECT FROM responses s WHERE s.queue = {queue} AND {taken} ORDER BY {index} LIMIT l.n"
+    return f"(SELECT l.n - (SELECT count(*) FROM ({those}) n) FROM (SELECT {limit} AS n) l)"

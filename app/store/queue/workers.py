@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from app.protocol.status import Status
-from app.store.database import Database
-from app.store.formats import FORMAT
+from app.store.database import Connection, Database
+from app.store.guards import IS_IN_PROGRESS, RELEASED
+from app.store.layout import LAYOUT
 from app.store.tables import responses, workers
-from app.store.trouble import Trouble, trouble_of
+
+SILENT_SECONDS = 5.0
+"""Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,22 @@ class WorkerIdentity:
     """Tokens of prompt and output together, in its engine."""
     slots: int
     """The most responses that it runs at once."""
+    format: str = "chat"
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    default_sampling: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredModel:
+    """What the living workers of a model say of it."""
+
+    context_length: int
+    """The shortest, if its workers differ."""
+    format: str
+    tool_parser: str | None
+    reasoning_parser: str | None
+    default_sampling: Mapping[str, float]
 
 
 class LeaseLost(Exception):
@@ -50,23 +67,10 @@ def _lease(seconds: float) -> object:
 
 async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -> None:
     """Announces a worker whose engine is loaded and whose lock is held (`presence`)."""
-    async with db.autocommit() as connection:
-        await connection.execute(
-            insert(workers)
-            .values(
-                id=worker.id,
-                model=worker.model,
-                queue=worker.queue,
-                host=worker.host,
-                pid=worker.pid,
-                context_length=worker.context_length,
-                slots=worker.slots,
-                format=FORMAT,
-                started_at=func.now(),
-                lease_until=_lease(lease_seconds),
-            )
-            .on_conflict_do_nothing()  # repeated after the connection broke
-        )
+    announced = insert(workers).values(
+        **asdict(worker), layout=LAYOUT, started_at=func.now(), lease_until=_lease(lease_seconds)
+    )
+    await db.execute(announced.on_conflict_do_nothing())  # repeated after the connection broke
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +83,17 @@ class HeartbeatResult:
     """Responses that belong to this worker, but do not run here."""
 
 
-async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Mapping[str, int]) -> HeartbeatResult:
+async def heartbeat(
+    db: Database, worker: str, lease_seconds: float, running: Mapping[str, int], slots: int
+) -> HeartbeatResult:
     """Extends the lease, and compares the worker's rows with what it says is `running` (response id -> attempt).
+
+    The worker has so many `slots` now, and its queue's window follows.
 
     Raises LeaseLost if the worker was taken for dead.
     """
-    extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds))
-    owned = select(responses.c.id, responses.c.attempt).where(
-        responses.c.worker == worker, responses.c.status == Status.IN_PROGRESS.value
-    )
+    extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), slots=slots)
+    owned = select(responses.c.id, responses.c.attempt).where(responses.c.worker == worker, IS_IN_PROGRESS)
     async with db.autocommit() as connection:
         if (await connection.execute(extend)).rowcount == 0:
             raise LeaseLost(worker)
@@ -101,38 +107,41 @@ async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Ma
 async def is_alive(db: Database, worker: str) -> bool:
     """Whether the worker is registered, and its lease has not run out: only then may it claim."""
     living = select(workers.c.id).where(workers.c.id == worker, workers.c.lease_until > func.now())
-    async with db.autocommit() as connection:
-        return (await connection.execute(living)).first() is not None
+    return bool(await db.execute(living))
 
 
 async def unregister(db: Database, worker: str) -> None:
     """Removes a worker that runs nothing any more."""
-    async with db.autocommit() as connection:
-        await connection.execute(delete(workers).where(workers.c.id == worker))
+    await db.execute(delete(workers).where(workers.c.id == worker))
+
+
+# An operator may have set the time-outs for the role. transaction_timeout is one of PostgreSQL 17.
+_BEGIN_PRESENCE = """
+    BEGIN ISOLATION LEVEL READ COMMITTED;
+    SELECT set_config(name, '0', true) FROM pg_settings
+    WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
 
 
 @asynccontextmanager
 async def presence(db: Database, worker: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Holds the worker's advisory lock, on a connection of its own, until the context is left.
+    """Holds the worker's advisory lock, in a transaction of its own, until the context is left.
 
-    Yields a function that raises StoreUnavailable once that connection is lost, and the lock with it.
+    The lock is the transaction's, not the session's: PgBouncer in transaction mode lends a connection for as long as a
+    transaction lasts. `check` leaves no portal open, so the transaction keeps no snapshot and delays no VACUUM.
+
+    Yields `check`, which raises an error once the transaction is lost, and the lock with it.
     """
-    async with db.autocommit() as connection:
-        await connection.execute(text("SELECT pg_advisory_lock(hashtextextended(:id, 0))"), {"id": worker})
+    async with db.pooled_driver_connection() as connection:
+        await connection.execute(_BEGIN_PRESENCE)
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", worker)
 
         async def check() -> None:
-            try:
-                await connection.execute(text("SELECT 1"))
-            except DBAPIError as error:
-                if trouble_of(error) is not Trouble.BUSY:  # cancelled: connection and lock are still there
-                    raise
+            await connection.execute("SELECT 1")
 
-        try:
-            yield check
-        finally:
-            # The connection goes back to the pool, so it must not keep the lock.
-            with suppress(SQLAlchemyError):
-                await connection.execute(text("SELECT pg_advisory_unlock(hashtextextended(:id, 0))"), {"id": worker})
+        await check()
+        yield check
+        await connection.execute("COMMIT")
 
 
 # pg_locks shows a lock's 64-bit key as two unsigned halves.
@@ -142,82 +151,132 @@ _PRESENT = """
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(w.id, 0))
 """
-# SKIP LOCKED: copies of maintenance that lock rows in different orders would deadlock.
+# A heartbeat renews a lease in its first half. SKIP LOCKED: copies of maintenance that lock rows in different orders
+# would deadlock.
 _UPDATE_ABSENCE = text(
     f"""
     WITH updated AS (
         UPDATE workers SET absent_since = CASE WHEN absent_since IS NULL THEN now() END WHERE id IN (
-            SELECT w.id FROM workers w WHERE (w.absent_since IS NULL) <> {_PRESENT} FOR UPDATE SKIP LOCKED)
+            SELECT w.id FROM workers w
+            WHERE (w.absent_since IS NULL)
+                = (NOT {_PRESENT} OR w.lease_until < now() + make_interval(secs => :lease / 2))
+            FOR UPDATE SKIP LOCKED)
+        RETURNING absent_since
     )
-    SELECT pg_postmaster_start_time()
+    SELECT
+        pg_postmaster_start_time() AS server,
+        EXISTS (SELECT FROM workers WHERE absent_since IS NOT NULL)
+            OR EXISTS (SELECT FROM updated WHERE absent_since IS NOT NULL) AS some_absent
     """
 )
-# After a restart of Postgres no worker holds its lock for a moment, so all get `comeback` seconds to reconnect. A time
-# that is still to come is one from before the clock of Postgres went back; copies of maintenance differ by less than
-# the second.
+# After a restart of Postgres no worker holds its lock for a moment, so all get `comeback` seconds to reconnect. While
+# Postgres was frozen nobody could renew a lease, so one that has run out does not count before maintenance has seen
+# half of it pass. A time that is still to come is one from before the clock of Postgres went back; copies of
+# maintenance differ by less than the second.
 _DELETE_DEAD = text(
     f"""
     DELETE FROM workers WHERE id IN (
-        SELECT w.id FROM workers w WHERE w.lease_until < now() OR (
+        SELECT w.id FROM workers w WHERE (
+            w.lease_until < now()
+            AND w.absent_since NOT BETWEEN now() - make_interval(secs => :lease / 2) AND now() + interval '1 second'
+        ) OR (
             w.absent_since NOT BETWEEN now() - make_interval(secs => :absence) AND now() + interval '1 second'
             AND NOT {_PRESENT} AND NOT :moved
             AND pg_postmaster_start_time()
                 NOT BETWEEN now() - make_interval(secs => :comeback) AND now() + interval '1 second')
         FOR UPDATE SKIP LOCKED)
+    RETURNING id, lease_until - make_interval(secs => :lease) >= pg_postmaster_start_time() AS crashed
     """
+)
+_OWNERS_WITHOUT_ROW = (
+    select(responses.c.worker)
+    .where(responses.c.worker.is_not(None))
+    .where(~select(workers.c.id).where(workers.c.id == responses.c.worker).exists())
+    .distinct()
 )
 
 
 class ServerWatch:
-    """Notices that another Postgres answers than before: a failover, after which no worker holds its lock for a moment.
+    """Notices that workers may have lost their locks while they lived: Postgres was silent, or another one answers.
 
     A standby started long before it was promoted, so the time of its start does not tell.
     """
 
     def __init__(self) -> None:
         self._server: datetime | None = None
+        self._answered_at = math.inf
         self._moved_at = -math.inf
 
     def has_moved(self, server: datetime, seconds: float) -> bool:
-        """Whether another server took over within the last `seconds`. `server` is when this one started."""
-        if self._server not in (None, server):
-            self._moved_at = time.monotonic()
-        self._server = server
-        return time.monotonic() < self._moved_at + seconds
+        """Whether that was so within the last `seconds`. `server` is when the Postgres started that answers now."""
+        now = time.monotonic()
+        if self._server not in (None, server) or now > self._answered_at + SILENT_SECONDS:
+            self._moved_at = now
+        self._server, self._answered_at = server, now
+        return now < self._moved_at + seconds
 
 
-async def remove_dead_workers(
-    db: Database, absence_seconds: float = 0.4, comeback_seconds: float = 10.0, watch: ServerWatch | None = None
-) -> Sequence[str]:
-    """Removes dead workers; returns the ids of all workers that own responses and have no row.
+async def release_dead_workers(
+    db: Database,
+    absence_seconds: float = 0.4,
+    comeback_seconds: float = 10.0,
+    watch: ServerWatch | None = None,
+    lease_seconds: float = 30.0,
+) -> list[str]:
+    """Removes dead workers and releases their responses, in one transaction; returns the workers' ids.
 
-    A worker is dead if its lease ran out, or if its lock has been missing at two looks, at least `absence_seconds`
-    apart, and this server did not start, or take over, within the last `comeback_seconds`. An id is returned until
-    `claims.release_all` has released its responses: maintenance may die between them.
+    A worker is dead if its lease ran out and half a lease passed between two looks that found no heartbeat, or if its
+    lock has been missing at two looks, at least `absence_seconds` apart, and this server did not start, take over, or
+    answer again within the last `comeback_seconds`.
+
+    A death counts as a crash of what the worker ran, unless it sent no heartbeat since this server started: then it
+    has stopped with the server, as all do when a machine shuts down, and may have had no Postgres to release its
+    responses in. Nor does it count if a worker left responses behind when it unregistered.
     """
     watch = watch or ServerWatch()
     async with db.autocommit() as connection:
-        moved = watch.has_moved((await connection.execute(_UPDATE_ABSENCE)).scalar_one(), comeback_seconds)
-        values = {"absence": absence_seconds, "comeback": comeback_seconds, "moved": moved}
-        await connection.execute(_DELETE_DEAD, values)
-        owners = (
-            select(responses.c.worker)
-            .where(responses.c.worker.is_not(None))
-            .where(~select(workers.c.id).where(workers.c.id == responses.c.worker).exists())
-            .distinct()
-        )
-        return [owner for owner in (await connection.execute(owners)).scalars() if owner is not None]
+        look = (await connection.execute(_UPDATE_ABSENCE, {"lease": lease_seconds})).one()
+        left = list((await connection.execute(_OWNERS_WITHOUT_ROW)).scalars())
+    moved = watch.has_moved(look.server, comeback_seconds)
+    if not (look.some_absent or left):
+        return []
+    values = {"absence": absence_seconds, "comeback": comeback_seconds, "moved": moved, "lease": lease_seconds}
+    async with db.begin() as connection:
+        dead = dict.fromkeys(left, False)
+        dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
+        for worker, crashed in dead.items():
+            await release_all(connection, worker, crashed=crashed)
+    return list(dead)
 
 
-async def context_lengths(db: Database) -> dict[str, int]:
-    """The context length of each model with a living worker: the shortest, if its workers differ."""
-    lengths = (
-        select(workers.c.model, func.min(workers.c.context_length).label("shortest"))
-        .where(workers.c.lease_until > func.now())
-        .group_by(workers.c.model)
+async def release_all(connection: Connection, worker: str, *, crashed: bool) -> None:
+    """Releases every response of a worker that is dead. `crashed` counts against them."""
+    # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
+    owned = select(responses.c.id).where(responses.c.worker == worker, IS_IN_PROGRESS)
+    await connection.execute(
+        update(responses)
+        .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
+        .values(**RELEASED, crashes=responses.c.crashes + int(crashed))
     )
-    async with db.autocommit() as connection:
-        return {row.model: row.shortest for row in await connection.execute(lengths)}
+
+
+async def registered_models(db: Database) -> dict[str, RegisteredModel]:
+    """The models with a living worker. If its workers differ, the one that started last knows its files best."""
+    registered = (
+        select(
+            workers.c.model,
+            func.min(workers.c.context_length).over(partition_by=workers.c.model).label("context_length"),
+            *(workers.c.format, workers.c.tool_parser, workers.c.reasoning_parser, workers.c.default_sampling),
+        )
+        .where(workers.c.lease_until > func.now())
+        .order_by(workers.c.started_at)
+    )
+    return {  # later rows replace earlier ones
+        row.model: RegisteredModel(
+            row.context_length, row.format, row.tool_parser, row.reasoning_parser, row.default_sampling
+        )
+        for row in await db.execute(registered)
+    }
 
 
 async def ready_models(db: Database) -> set[str]:
@@ -225,7 +284,5 @@ async def ready_models(db: Database) -> set[str]:
 
     Older workers do not count: they leave what this version accepts to newer ones.
     """
-    can_claim = (workers.c.lease_until > func.now()) & (workers.c.format >= FORMAT)
-    async with db.autocommit() as connection:
-        rows = await connection.execute(select(workers.c.model).where(can_claim).distinct())
-        return set(rows.scalars())
+    can_claim = (workers.c.lease_until > func.now()) & (workers.c.layout >= LAYOUT)
+    return {row.model for row in await db.execute(select(workers.c.model).where(can_claim).distinct())}

@@ -1,17 +1,17 @@
-"""Which worker owns a response: claims, and the release of responses whose worker stops or is dead."""
+"""Which worker owns a response: claims, and the release of responses whose worker stops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select, text, update
+from sqlalchemy import text, update
 
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.formats import FORMAT
-from app.store.guards import MAX_CLAIMS, has_crashed_out, may, sources
+from app.store.guards import IS_IN_PROGRESS, MAX_CLAIMS, RELEASED, sources
+from app.store.layout import LAYOUT
 from app.store.responses.lookup import IS_SMALL, RESPONSE_COLUMNS
 from app.store.rows import LargeRow, ResponseRow, response_row, row_or_large
 from app.store.tables import responses
@@ -48,7 +48,8 @@ _CLAIM = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt, r.queue_deadline, r.format, b.worker AS claimant
+        SELECT r.id, r.status, r.worker, r.attempt - r.yields AS begun, r.queue_deadline, r.layout,
+            b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
     ), living AS MATERIALIZED (
@@ -58,13 +59,14 @@ _CLAIM = text(
         SELECT set_config('synchronous_commit', 'off', true) AS setting
     )
     UPDATE responses r SET
-        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, format = {FORMAT},
+        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, layout = {LAYOUT},
+        yielded = false,
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
     FROM locked l JOIN living w ON w.id = l.claimant, unflushed
-    WHERE unflushed.setting = 'off' AND r.id = l.id AND l.format <= {FORMAT} AND (
+    WHERE unflushed.setting = 'off' AND r.id = l.id AND l.layout <= {LAYOUT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
-        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.begun < :max_claims
     )
     RETURNING {", ".join(_RETURNED)}
     """
@@ -76,19 +78,18 @@ async def claim_all(
 ) -> list[ResponseRow | LargeRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
-    A response can be claimed `max_claims` times: while it is queued, or in progress without an owner, and only if this
-    version knows its format. None: another worker has it, or a newer one must, or it is final or deleted; or the
-    claimant is not alive (`workers.is_alive`). Then the message was a duplicate or late, or maintenance sends another.
-    A row that is too large for a batch is claimed, but not read. If an id comes twice, the first worker gets it. All
-    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
+    A response can be claimed `max_claims` times, and once more for each yield: while it is queued, or in progress
+    without an owner, and only if this version knows its layout. None: another worker has it, or a newer one must, or
+    it is final or deleted; or the claimant is not alive (`workers.is_alive`). Then the message was a duplicate or late,
+    or maintenance sends another. A row that is too large for a batch is claimed, but not read. If an id comes twice,
+    the first worker gets it. All claims are committed together. Raises StoreUnavailable: then all of them may have
+    been committed, or none.
     """
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:
         requests.setdefault(response_id, _ClaimRequest(response_id, worker))
     parameters = {**_REQUEST.named_parameters(list(requests.values())), "max_claims": max_claims}
-    async with db.autocommit() as connection:
-        claimed = await connection.execute(_CLAIM, parameters)
-        rows = {row.id: row_or_large(row) for row in claimed}
+    rows = {row.id: row_or_large(row) for row in await db.execute(_CLAIM, parameters)}
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 
@@ -103,28 +104,31 @@ async def release(
         update(responses)
         .where(
             responses.c.id == response_id,
-            may("take_over"),
+            IS_IN_PROGRESS,
             responses.c.attempt == attempt,
             responses.c.worker == worker,
         )
-        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + int(crashed))
+        .values(**RELEASED, crashes=responses.c.crashes + int(crashed))
         .returning(*RESPONSE_COLUMNS)
     )
-    async with db.autocommit() as connection:
-        row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else response_row(row)
+    rows = await db.execute(statement)
+    return response_row(rows[0]) if rows else None
 
 
-async def release_all(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
-    """Releases every response of a dead worker; returns the ids of those that have crashed `max_crashes` times."""
-    # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
-    owned = select(responses.c.id).where(responses.c.worker == worker, may("take_over"))
-    statement = (
-        update(responses)
-        .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
-        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + 1)
-        .returning(responses.c.id, responses.c.crashes)
-    )
-    async with db.autocommit() as connection:
-        rows = (await connection.execute(statement)).all()
-    return [row.id for row in rows if has_crashed_out(row.crashes, max_crashes)]
+_YIELD = text(
+    """
+    UPDATE responses SET worker = NULL, sent_at = NULL, sends = 0, yielded = true, yields = yields + 1,
+        run_seconds = extract(epoch FROM run_deadline - now()), run_deadline = NULL
+    WHERE id = :id AND status = 'in_progress' AND attempt = :attempt AND worker = :worker
+    RETURNING id
+    """
+)
+
+
+async def yield_(db: Database, response_id: str, attempt: int, worker: str) -> bool:
+    """Puts a response back in line, if this worker still owns it under this attempt; returns whether it did.
+
+    It waits in its flow's place for a dispatch. Its run timeout stands still meanwhile: the next claim goes on with
+    what is left of it.
+    """
+    return bool(await db.execute(_YIELD, {"id": response_id, "attempt": attempt, "worker": worker}))

@@ -7,17 +7,18 @@ the last committed one. Which statuses may end is in `protocol.status.TRANSITION
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Boolean, Row, Select, Text, any_, bindparam, func, or_, select, update
+from sqlalchemy import Boolean, ColumnElement, Row, Select, Text, any_, bindparam, func, or_, select, text, update
 from sqlalchemy import delete as delete_from
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.aio import HEAVY
+from app.heavy import Threads
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.frames import Event
@@ -25,12 +26,13 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
-from app.sizes import is_large
+from app.sizes import grouped, is_large
+from app.store.columns import Columns, named_arrays
 from app.store.database import Database, StoreUnavailable
-from app.store.guards import MAX_CLAIMS, has_crashed_out, may
+from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, MAX_CLAIMS, has_crashed_out
 from app.store.responses.lookup import UNPARSED_COLUMNS
-from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, parsed_row
-from app.store.tables import chunks, responses
+from app.store.rows import CHUNK_COLUMNS, Ending, EndResult, ResponseRow, parsed_row
+from app.store.tables import LOG_BYTES, chunks, responses
 
 log = logging.getLogger("longhaul.store")
 
@@ -39,36 +41,31 @@ MAX_CANCELLED = 32
 MAX_LOG_BYTES = 8 * 1024 * 1024
 """The requests and logs that one transaction of cancels reads; a larger response is alone in its own."""
 
+T = TypeVar("T")
 Close = Callable[[ResponseStream], list[Event]]
 """Ends a stream; returns its last events."""
 
-# Rows are found by their keys alone and locked in the order of their ids, as in logs.py.
+
+def _lock(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """Rows are found by their keys alone and locked in the order of their ids, as in logs.py."""
+    return select(*UNPARSED_COLUMNS).where(*conditions).order_by(responses.c.id).with_for_update()
+
+
 _BY_IDS = responses.c.id == any_(bindparam("ids", type_=ARRAY(Text)))
 _STATUSES = select(responses.c.id, responses.c.status).where(_BY_IDS)
-_LOCK_BY_IDS = (
-    select(*UNPARSED_COLUMNS)
-    .where(_BY_IDS, responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project))
-    .where(responses.c.background >= bindparam("only_background", type_=Boolean))
-    .order_by(responses.c.id)
-    .with_for_update()
+_IS_ID = responses.c.id == bindparam("id")
+_LOCK_BY_IDS = _lock(
+    _BY_IDS,
+    responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project),
+    responses.c.background >= bindparam("only_background", type_=Boolean),
 )
-_LOCK_TO_DELETE = (
-    select(*UNPARSED_COLUMNS)
-    .where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
-    .where(responses.c.store | responses.c.background)
-    .with_for_update()
-)
-_LOCK_IN_STATUS = (
-    select(*UNPARSED_COLUMNS)
-    .where(responses.c.id == bindparam("id"))
-    .where(responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
-    .with_for_update()
-)
-_LOCK_OWNED = (
-    select(*UNPARSED_COLUMNS)
-    .where(responses.c.id == bindparam("id"), responses.c.status == Status.IN_PROGRESS.value)
-    .where(responses.c.worker == bindparam("worker"), responses.c.attempt == bindparam("attempt"))
-    .with_for_update()
+_LOCK_TO_DELETE = _lock(_IS_ID, responses.c.project == bindparam("project"), responses.c.store | responses.c.background)
+_LOCK_IN_STATUS = _lock(_IS_ID, responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
+_LOCK_OWNED = _lock(
+    _IS_ID,
+    IS_IN_PROGRESS,
+    responses.c.worker == bindparam("worker"),
+    responses.c.attempt == bindparam("attempt"),
 )
 _LOGS = (
     select(chunks.c.response_id, chunks.c.last, chunks.c.frames)
@@ -78,10 +75,18 @@ _LOGS = (
 _LOG_BYTES = select(func.sum(func.octet_length(chunks.c.frames))).where(chunks.c.response_id == responses.c.id)
 _SIZES = select(
     responses.c.id,
-    (responses.c.request_bytes + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes"),
+    (responses.c.request_bytes + responses.c.output_bytes + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label(
+        "bytes"
+    ),
 ).where(_BY_IDS)
-_INSERT_CHUNKS = insert(chunks)
-_UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id"))
+_CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
+_INSERT_CHUNKS = text(
+    f"""
+    INSERT INTO chunks ({_CHUNK.names})
+    SELECT {_CHUNK.select("b")} FROM unnest({named_arrays(_CHUNK)}) AS b({_CHUNK.names})
+    """
+)
+_UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id")).values(log_bytes=text(LOG_BYTES))
 _ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
 """The columns that an ending sets. Tool results stay unset: no turn of a model produced them."""
@@ -89,8 +94,7 @@ _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "
 
 async def cancellable(db: Database, response_ids: Sequence[str]) -> list[str]:
     """The ids of the responses that `cancel` would end now."""
-    async with db.autocommit() as connection:
-        found = (await connection.execute(_STATUSES, {"ids": response_ids})).all()
+    found = await db.execute(_STATUSES, {"ids": response_ids})
     return [row.id for row in found if Status(row.status) in TRANSITIONS["cancel"].sources]
 
 
@@ -111,10 +115,11 @@ async def cancel_all(
     unknown.
     """
     results: dict[str, EndResult] = {}
-    for ids in await _groups(db, response_ids):
+    sizes = await _sizes(db, response_ids)
+    for ids in grouped(sizes, MAX_LOG_BYTES):
         wanted = {"ids": ids, "project": project, "only_background": only_background}
-        async with db.begin() as connection:
-            results |= await _end_rows(connection, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+        async with _ending(db, sum(sizes[each] for each in ids)) as (connection, threads):
+            results |= await _end_rows(connection, threads, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
     in_order: list[EndResult | None] = []
     for response_id in response_ids:
         result = results.get(response_id)
@@ -132,11 +137,11 @@ async def fail(
     *,
     only: Status | None = None,
     owner: tuple[str, int] | None = None,
-) -> EndResult | None:
+) -> Chunk | None:
     """Fails a response that is not final, for a worker that cannot do so itself, whatever its log holds.
 
-    With `only` it must still have that status, with `owner` (worker, attempt) still belong to that run. None: it has
-    not, or the id is unknown. Raises StoreUnavailable.
+    With `only` it must still have that status, with `owner` (worker, attempt) still belong to that run. Returns its
+    terminal chunk; None: it is final, its status or owner is another, or the id is unknown. Raises StoreUnavailable.
     """
     error = error_object(code, message)
     lock = _LOCK_IN_STATUS
@@ -144,11 +149,13 @@ async def fail(
     if owner is not None:
         lock, wanted = _LOCK_OWNED, {"id": response_id, "worker": owner[0], "attempt": owner[1]}
 
-    async def end(*, with_log: bool) -> EndResult | None:
-        async with db.begin() as connection:
+    async def end(*, with_log: bool) -> Chunk | None:
+        async with _ending(db, size) as (connection, threads):
             closing = (lock, wanted, "fail", lambda stream: stream.fail(error))
-            return (await _end_rows(connection, *closing, with_log=with_log)).get(response_id)
+            result = (await _end_rows(connection, threads, *closing, with_log=with_log)).get(response_id)
+        return None if result is None else result.chunk
 
+    size = sum((await _sizes(db, [response_id])).values())
     try:
         return await end(with_log=True)
     except StoreUnavailable:
@@ -164,49 +171,62 @@ async def delete(db: Database, project: str, response_id: str) -> EndResult | No
     None: the id is unknown, or it is a foreground response that is not stored.
     """
     wanted = {"id": response_id, "project": project}
-    async with db.begin() as connection:
-        results = await _end_rows(connection, _LOCK_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
+    size = sum((await _sizes(db, [response_id])).values())
+    async with _ending(db, size) as (connection, threads):
+        results = await _end_rows(connection, threads, _LOCK_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
         if results:
             await connection.execute(delete_from(responses).where(responses.c.id == response_id))
     return results.get(response_id)
 
 
-async def find_overdue(db: Database, limit: int = 500) -> Sequence[tuple[str, Status]]:
-    """Responses that have waited, or run, beyond their deadline, each with its status."""
-    waited = (responses.c.status == Status.QUEUED.value) & (responses.c.queue_deadline < func.now())
-    ran = (responses.c.status == Status.IN_PROGRESS.value) & (responses.c.run_deadline < func.now())
-    async with db.autocommit() as connection:
-        rows = await connection.execute(select(responses.c.id, responses.c.status).where(or_(waited, ran)).limit(limit))
-        return [(row.id, Status(row.status)) for row in rows]
+async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[tuple[str, Status]]:
+    """Responses that have waited, or run, beyond their deadline, each with its status: all `but` these."""
+    waited = IS_QUEUED & (responses.c.queue_deadline < func.now())
+    ran = IS_IN_PROGRESS & (responses.c.run_deadline < func.now())
+    found = select(responses.c.id, responses.c.status).where(or_(waited, ran), responses.c.id.not_in(but))
+    rows = await db.execute(found.limit(limit))
+    return [(row.id, Status(row.status)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """A response without a worker that no worker may claim any more."""
+
+    id: str
+    attempts: int
+    crashes: int
 
 
 async def find_exhausted(
-    db: Database, max_crashes: int, max_claims: int = MAX_CLAIMS, limit: int = 500
-) -> Sequence[str]:
-    """Responses without a worker that no worker may claim any more: claimed, or crashed, too often."""
-    spent = (responses.c.attempt >= max_claims) | has_crashed_out(responses.c.crashes, max_crashes)
-    found = select(responses.c.id).where(may("take_over"), responses.c.worker.is_(None), spent).limit(limit)
-    async with db.autocommit() as connection:
-        return list((await connection.execute(found)).scalars())
+    db: Database, max_crashes: int, max_claims: int = MAX_CLAIMS, limit: int = 500, but: Collection[str] = ()
+) -> Sequence[Exhausted]:
+    """Responses without a worker that were claimed, or have crashed, too often: all `but` these."""
+    columns = (responses.c.id, responses.c.attempt, responses.c.crashes)
+    spent = (responses.c.attempt - responses.c.yields >= max_claims) | has_crashed_out(responses.c.crashes, max_crashes)
+    found = select(*columns).where(IS_IN_PROGRESS, responses.c.worker.is_(None), spent, responses.c.id.not_in(but))
+    return [Exhausted(row.id, row.attempt, row.crashes) for row in await db.execute(found.limit(limit))]
 
 
-async def _groups(db: Database, response_ids: Sequence[str]) -> list[list[str]]:
-    """The ids without repeats, in groups whose requests and logs have at most MAX_LOG_BYTES together."""
-    async with db.autocommit() as connection:
-        sizes = {row.id: int(row.bytes) for row in await connection.execute(_SIZES, {"ids": response_ids})}
-    groups: list[list[str]] = [[]]
-    total = 0
-    for response_id in dict.fromkeys(response_ids):
-        total += sizes.get(response_id, 0)
-        if groups[-1] and total > MAX_LOG_BYTES:
-            groups.append([])
-            total = sizes.get(response_id, 0)
-        groups[-1].append(response_id)
-    return groups
+async def _sizes(db: Database, response_ids: Sequence[str]) -> dict[str, int]:
+    """The bytes of each response's row and log, in the order of the ids, without repeats; 0 of an unknown one."""
+    sizes = {row.id: int(row.bytes) for row in await db.execute(_SIZES, {"ids": response_ids})}
+    return {response_id: sizes.get(response_id, 0) for response_id in response_ids}
+
+
+@asynccontextmanager
+async def _ending(db: Database, size: int) -> AsyncIterator[tuple[AsyncConnection, Threads | None]]:
+    """A transaction that ends rows of `size` bytes, and threads for them if they are large.
+
+    The threads are free before the transaction begins: a worker's chunks wait for the rows that it locks.
+    """
+    async with AsyncExitStack() as turn:
+        threads = await turn.enter_async_context(db.large_read(None)) if is_large(size) else None
+        yield await turn.enter_async_context(db.begin(large=threads is not None)), threads
 
 
 async def _end_rows(
     connection: AsyncConnection,
+    threads: Threads | None,
     lock: Select[Any],
     wanted: Mapping[str, Any],
     transition: str,
@@ -216,9 +236,11 @@ async def _end_rows(
 ) -> dict[str, EndResult]:
     """Locks the rows that `lock` selects, and ends those that `transition` allows to; returns all of them by id."""
     found = (await connection.execute(lock, wanted)).all()
-    size = sum(len(row.request) + len(row.output or "") for row in found)
-    parse = partial(_parsed, found)
-    rows = await HEAVY.run(parse) if is_large(size) else parse()
+
+    async def run(work: Callable[[], T]) -> T:
+        return work() if threads is None else await threads.run(work)
+
+    rows = await run(partial(_parsed, found))
     results = {row.id: EndResult(row, None) for row in rows}
     unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _read_logs(connection, [row.id for row in unfinished])
@@ -226,9 +248,8 @@ async def _end_rows(
     def end_all() -> list[tuple[ResponseRow, Chunk]]:
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
-    size = sum(len(encoded) for each in logs.values() for encoded in each.frames)
-    if endings := await HEAVY.run(end_all) if is_large(size) else end_all():
-        await connection.execute(_INSERT_CHUNKS, [_chunk_columns(chunk) for _, chunk in endings])
+    if endings := await run(end_all):
+        await connection.execute(_INSERT_CHUNKS, _CHUNK.named_parameters([chunk for _, chunk in endings]))
         await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
         if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
@@ -284,15 +305,3 @@ def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Close) -> Chu
 def _row_columns(row: ResponseRow) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in _ENDING_COLUMNS}
     return {**values, "status": row.status.value, "worker": None, "ended_id": row.id}
-
-
-def _chunk_columns(chunk: Chunk) -> dict[str, Any]:
-    return {
-        "response_id": chunk.response_id,
-        "first": chunk.first,
-        "last": chunk.last,
-        "attempt": chunk.attempt,
-        "final": chunk.final,
-        "tokens": pack_tokens(chunk.tokens),
-        "frames": chunk.frames,
-    }

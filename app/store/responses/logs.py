@@ -19,14 +19,16 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from app.aio import HEAVY
+from app.heavy import beside_loop
+from app.protocol.answerable import approvals, call_ids
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
-from app.store.columns import Column, Columns, names, numbered_arrays, to_json
+from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
 from app.store.database import Database
 from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending, unpack_tokens
+from app.store.tables import CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ _APPENDED = f"""
         SELECT {_CHUNK.select("b")} FROM batch b JOIN held h ON h.id = b.response_id
         ON CONFLICT (response_id, first) DO UPDATE SET attempt = excluded.attempt
             WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames
-        RETURNING response_id
+        RETURNING response_id, first, {CHUNK_BYTES} AS bytes
     )"""
 
 _APPEND = f"{_APPENDED} SELECT response_id FROM appended"
@@ -88,15 +90,23 @@ _ENDING: Columns[Ending] = Columns(
     Column("incomplete_details", "json", to_json),
     Column("finished_at", "timestamptz"),
 )
+# Added to those of the input.
+_ANSWERABLE: Columns[Ending] = Columns(
+    Column("call_ids", "text", lambda output: to_array(call_ids(output)), f"r.call_ids || {TEXTS}", of="output"),
+    Column("approvals", "text", lambda output: to_array(approvals(output)), f"r.approvals || {TEXTS}", of="output"),
+)
 _ENDED: Columns[Chunk] = Columns(Column("response_id", "text"))
 _KEPT: Columns[Entry] = Columns(Column("request", "json", to_json))
+_LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
 
 # Chunks and endings in one statement: one round trip, one commit.
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
-        UPDATE responses r SET {_ENDING.assign("e")}, worker = NULL,
-            request = coalesce(CAST(e.request AS json), r.request)
-        FROM appended a JOIN unnest({numbered_arrays(_ENDING, _ENDED, _KEPT, first=len(_CHUNK) + len(_WORKER) + 1)})
-            AS e({names(_ENDING, _ENDED, _KEPT)}) ON e.response_id = a.response_id
+        UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
+            request = coalesce(CAST(e.request AS json), r.request),
+            log_bytes = a.bytes + (SELECT coalesce(sum({CHUNK_BYTES}), 0) FROM chunks c
+                WHERE c.response_id = r.id AND c.first < a.first)
+        FROM appended a JOIN unnest({numbered_arrays(*_LAST, first=len(_CHUNK) + len(_WORKER) + 1)})
+            AS e({names(*_LAST)}) ON e.response_id = a.response_id
         WHERE r.id = e.response_id
     )
     SELECT response_id FROM appended
@@ -112,20 +122,30 @@ class _Item:
     item: Json
     tool_result: Json | None
 
+    @property
+    def call_id(self) -> str | None:
+        return next(iter(call_ids([self.item])), None)
+
+    @property
+    def approval(self) -> str | None:
+        return next(iter(approvals([self.item])), None)
+
 
 _ITEM: Columns[_Item] = Columns(
     Column("response_id", "text"),
     Column("id", "text"),
     Column("item", "json", to_json),
     Column("tool_result", "json", to_json),
+    Column("call_id", "text"),
+    Column("approval", "text"),
 )
 
 # A conversation keeps input and output even if the response is deleted. An item that is there already stays.
 # KEY SHARE waits for a deletion of the conversation; without it the foreign key would fail the whole batch.
 # The items come as parameters: Postgres cannot look into JSON with U+0000, which tools return and models write.
 _TO_CONVERSATION = f"""
-    INSERT INTO conversation_items (conversation_id, id, item, tool_results, bytes)
-    SELECT r.conversation_id, i.id, CAST(i.item AS json), CAST(i.tool_result AS json),
+    INSERT INTO conversation_items (conversation_id, project, id, item, tool_results, call_id, approval, bytes)
+    SELECT c.id, c.project, i.id, CAST(i.item AS json), CAST(i.tool_result AS json), i.call_id, i.approval,
         octet_length(i.item) + coalesce(octet_length(i.tool_result), 0)
     FROM unnest({numbered_arrays(_ITEM)}) WITH ORDINALITY AS i({_ITEM.names}, position)
     JOIN responses r ON r.id = i.response_id JOIN conversations c ON c.id = r.conversation_id
@@ -142,15 +162,15 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     A large entry alone is encoded beside the event loop, and takes a connection of the pool: other batches go on.
     Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe.
     """
-    large = len(entries) == 1 and is_large(entries[0].size)
-    statement, parameters = await HEAVY.run(partial(_statement, entries)) if large else _statement(entries)
+    alone = entries[0].size if len(entries) == 1 else 0
+    statement, parameters = await beside_loop(partial(_statement, entries), alone)
     to_conversation = [entry for entry in entries if entry.conversation_input is not None]
-    connecting = db.pooled_driver_connection() if large else db.driver_connection()
+    connecting = db.pooled_driver_connection() if is_large(alone) else db.driver_connection()
     async with connecting as connection, connection.transaction() if to_conversation else nullcontext():
         appended = {row[0] for row in await connection.fetch(statement, *parameters)}
         if finished := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
             encode = partial(_item_parameters, finished)
-            await connection.execute(_TO_CONVERSATION, *(await HEAVY.run(encode) if large else encode()))
+            await connection.execute(_TO_CONVERSATION, *await beside_loop(encode, alone))
     return appended
 
 
@@ -165,7 +185,7 @@ def _statement(entries: Sequence[Entry]) -> tuple[str, list[list[Any]]]:
     if not ended:
         return _APPEND, parameters
     last, chunks, endings = zip(*ended, strict=True)
-    added = (_ENDING.parameters(endings), _ENDED.parameters(chunks), _KEPT.parameters(last))
+    added = (group.parameters(rows) for group, rows in zip(_LAST, (endings, endings, chunks, last), strict=True))
     return _APPEND_AND_END, [*parameters, *chain.from_iterable(added)]
 
 
@@ -187,6 +207,7 @@ _READ = text(
     """
     SELECT r.status, c.first, c.last, c.attempt, c.final, c.frames, c.compressed,
         CASE WHEN :whole THEN c.tokens END AS tokens, CASE WHEN :whole THEN c.steps END AS steps,
+        c.input_tokens, c.cached_tokens,
         (SELECT e.last FROM chunks e WHERE e.response_id = r.id ORDER BY e.first DESC LIMIT 1) AS end
     FROM responses r LEFT JOIN LATERAL (
         SELECT s.*, sum(s.size) OVER (ORDER BY s.first) - s.size AS before FROM (
@@ -219,13 +240,28 @@ async def read_page(db: Database, response_id: str, after: int = -1) -> LogSlice
 
 
 async def _read(db: Database, response_id: str, after: int, limits: Mapping[str, int | None]) -> LogSlice:
-    async with db.autocommit() as connection:
-        rows = (await connection.execute(_READ, {"id": response_id, "after": after, **limits})).all()
+    rows = await db.execute(_READ, {"id": response_id, "after": after, **limits}, large=limits is _WHOLE)
     if not rows:
         return LogSlice((), None)
     chunks = tuple(_chunk(response_id, row).after(after) for row in rows if row.first is not None)
     has_more = bool(chunks) and chunks[-1].last < rows[0].end
     return LogSlice(chunks, Status(rows[0].status), has_more)
+
+
+# Subqueries, not joins: each takes a step in an index, whatever Postgres believes of the tables.
+_HAS_NEWS = text(
+    """
+    SELECT coalesce((SELECT r.status FROM responses r WHERE r.id = a.id), '') NOT IN ('queued', 'in_progress')
+        OR (SELECT c.last FROM chunks c WHERE c.response_id = a.id ORDER BY c.first DESC LIMIT 1) > a.after AS news
+    FROM unnest(CAST(:ids AS text[]), CAST(:after AS int[])) WITH ORDINALITY AS a(id, after, number) ORDER BY a.number
+    """
+)
+
+
+async def have_news(db: Database, asked: Sequence[tuple[str, int]]) -> list[bool]:
+    """For each response and number of an event: whether its log has more, or the response is final or gone."""
+    ids, after = [response_id for response_id, _ in asked], [number for _, number in asked]
+    return [bool(row.news) for row in await db.execute(_HAS_NEWS, {"ids": ids, "after": after})]
 
 
 def _chunk(response_id: str, row: Row[Any]) -> Chunk:
@@ -238,4 +274,6 @@ def _chunk(response_id: str, row: Row[Any]) -> Chunk:
         frames=zlib.decompress(row.frames) if row.compressed else row.frames,
         final=row.final,
         steps=tuple(row.steps or ()),
+        input_tokens=row.input_tokens,
+        cached_tokens=row.cached_tokens,
     )

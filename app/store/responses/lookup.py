@@ -6,9 +6,9 @@ endings.py cancels, fails and deletes them, redelivery.py marks them as sent, an
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Boolean,
@@ -23,13 +23,17 @@ from sqlalchemy import (
     select,
 )
 
-from app.aio import HEAVY
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.sizes import LARGE_BYTES
 from app.store.database import Database
 from app.store.rows import LARGE_COLUMNS, LargeRow, ResponseRow, parsed_row, row_or_large
 from app.store.tables import responses
+
+T = TypeVar("T")
+
+Hold = Callable[[int], Awaitable[None]]
+"""Waits for room for so many bytes: `Holding.wait` of a bound."""
 
 _READ_AT = func.now().label("read_at")
 RESPONSE_COLUMNS = [_READ_AT if name == "read_at" else responses.c[name] for name in ResponseRow.__slots__]
@@ -41,6 +45,11 @@ SMALL_COLUMNS = [
     for column in RESPONSE_COLUMNS
 ]
 """Without what is large; then there is no request either (`row_or_large`)."""
+_MESSAGES_BYTES = func.coalesce(func.octet_length(cast(responses.c.messages, Text)), 0)
+_LARGE_BYTES = case((~_IS_SMALL, responses.c.request_bytes + responses.c.output_bytes + _MESSAGES_BYTES)).label(
+    "large_bytes"
+)
+"""What is left out of SMALL_COLUMNS, if anything."""
 UNPARSED_COLUMNS = [
     cast(column, Text).label(column.name) if column.name in LARGE_COLUMNS else column for column in RESPONSE_COLUMNS
 ]
@@ -57,7 +66,8 @@ class _Query:
     @classmethod
     def where(cls, *conditions: ColumnElement[bool]) -> _Query:
         # Built once, because they come often: SQLAlchemy takes 0.1 ms of CPU to build one.
-        return cls(select(*SMALL_COLUMNS).where(*conditions), select(*UNPARSED_COLUMNS).where(*conditions))
+        small = select(*SMALL_COLUMNS, _LARGE_BYTES).where(*conditions)
+        return cls(small, select(*UNPARSED_COLUMNS).where(*conditions))
 
 
 _IS_ID = responses.c.id == bindparam("id")
@@ -70,34 +80,47 @@ _STATUS = select(responses.c.status, responses.c.error).where(_IS_ID)
 
 async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
     """The response, or None if the project has none with that id."""
-    return await _one(db, _OF_PROJECT, id=response_id, project=project)
+    return await _one(db, _OF_PROJECT, _itself, id=response_id, project=project)
+
+
+async def show(db: Database, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T | None:
+    """What `make` makes of the response, or None if the project has none with that id. Raises what `make` raises.
+
+    Before a large response is read, `hold` is awaited with its bytes. `make` runs in the thread that reads it, so
+    that its objects are gone before the next one is read.
+    """
+    return await _one(db, _OF_PROJECT, make, hold, id=response_id, project=project)
 
 
 async def get_by_key(db: Database, project: str, key: str) -> ResponseRow | None:
     """The response of the project's request with this Idempotency-Key, or None."""
-    return await _one(db, _BY_KEY, key=key, project=project)
+    return await _one(db, _BY_KEY, _itself, key=key, project=project)
 
 
 async def find(db: Database, response_id: str) -> ResponseRow | None:
     """`get` for workers and maintenance, which serve every project."""
-    return await _one(db, _BY_ID, id=response_id)
+    return await _one(db, _BY_ID, _itself, id=response_id)
 
 
 async def find_status(db: Database, response_id: str) -> tuple[Status, Json | None] | None:
     """Status and error of the response, of whatever project; None: there is none with that id."""
-    async with db.autocommit() as connection:
-        row = (await connection.execute(_STATUS, {"id": response_id})).one_or_none()
-    return None if row is None else (Status(row.status), row.error)
+    rows = await db.execute(_STATUS, {"id": response_id})
+    return (Status(rows[0].status), rows[0].error) if rows else None
 
 
-async def _one(db: Database, query: _Query, **values: str) -> ResponseRow | None:
-    async with db.autocommit() as connection:
-        row = (await connection.execute(query.small, values)).one_or_none()
-    if row is None:
+async def _one(
+    db: Database, query: _Query, make: Callable[[ResponseRow], T], hold: Hold | None = None, **values: str
+) -> T | None:
+    if not (rows := await db.execute(query.small, values)):
         return None
-    if not isinstance(found := row_or_large(row), LargeRow):
-        return found
-    async with db.large_reads:
-        async with db.autocommit() as connection:
-            row = (await connection.execute(query.large, values)).one_or_none()
-        return None if row is None else await HEAVY.run(partial(parsed_row, row))
+    if not isinstance(found := row_or_large(rows[0]), LargeRow):
+        return make(found)
+    if hold is not None:
+        await hold(rows[0].large_bytes)
+    async with db.large_read(rows[0].project) as threads:
+        rows = await db.execute(query.large, values, large=True)
+        return await threads.run(lambda: make(parsed_row(rows[0]))) if rows else None
+
+
+def _itself(row: ResponseRow) -> ResponseRow:
+    return row

@@ -1,25 +1,40 @@
-"""The row of a new response, and the statement that inserts many of them with their opening events.
+"""A new response, and the statement that inserts many of them with their opening events.
 
 The statement also decides which of them are sent at once, and which wait for a dispatch (dispatch.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from operator import attrgetter, itemgetter, methodcaller
+from typing import Any, ClassVar
 
 import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.answerable import approvals, call_ids
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import Reservation
+from app.protocol.types import Json
 from app.queue.message import Priority
-from app.store.columns import Column, Columns, named_arrays, names
-from app.store.formats import FORMAT
-from app.store.queue.window import room, slots, some_wait
-from app.store.rows import CHUNK_COLUMNS, NewResponse
+from app.sizes import weight
+from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
+from app.store.layout import LAYOUT
+from app.store.queue.window import (
+    in_line,
+    is_foreground,
+    kept,
+    places,
+    room,
+    slots,
+    some_foreground_waits,
+    some_wait,
+)
+from app.store.rows import CHUNK_COLUMNS, Idempotency
 
 BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
@@ -30,89 +45,112 @@ _NUL = b"\\u0000"
 
 
 @dataclass(frozen=True, slots=True)
-class NewRow:
-    """The columns of a new response."""
+class Reserving:
+    """What a response of a project with limits reserves, besides what the size of its request says."""
+
+    context_bytes: int
+    """Of what it continues."""
+    output_tokens: int | None
+    """None: it only counts tokens, and reserves none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A request as the table has it."""
+
+    json: bytes
+    input_bytes: int
+    """What a worker reads of it for a response that continues this one."""
+    call_ids: list[str]
+    approvals: list[str]
+
+    @classmethod
+    def of(cls, request: Json) -> _Stored:
+        encoded_input = orjson.dumps(request["input"])
+        encoded = orjson.dumps({**request, "input": orjson.Fragment(encoded_input)})
+        has_nul = _NUL in encoded  # then the whole request is read in place of its input (context/items.py)
+        items = request["input"]
+        return cls(encoded, len(encoded if has_nul else encoded_input), call_ids(items), approvals(items))
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What becomes of the message of a response that was inserted."""
+
+    at_once: bool
+    """Otherwise the response waits for a dispatch."""
+    foreground_place: bool
+    """Whether it has one of the places that are kept for foreground responses."""
+
+
+@dataclass(frozen=True)
+class NewResponse:
+    """An accepted request, about to be inserted as `queued`."""
 
     id: str
     project: str
     model: str
     queue: str
     priority: int
-    background: bool
-    stream: bool
-    store: bool
-    request: str
-    input_bytes: int
-    """What a worker reads of the request for a response that continues this one."""
-    previous_response_id: str | None
-    conversation_id: str | None
+    request: Json
     created_at: datetime
-    queue_deadline: float | None
-    """Seconds from now. Postgres makes a time of it: the clock of an API process decides nothing."""
-    run_seconds: float | None
-    idempotency_key: str | None
-    fingerprint: bytes | None
-    chain_length: int
-    context_bytes: int
-    format: int
-    key_id: str | None
-    reserved_input: int | None
-    reserved_output: int | None
-    reserved_bytes: int | None
-    """NULL, like the two before: the project has no limits."""
-    cost: int
-
-    @classmethod
-    def of(cls, new: NewResponse) -> NewRow:
-        request, idempotency = new.request, new.idempotency
-        encoded_input = orjson.dumps(request["input"])
-        encoded = orjson.dumps({**request, "input": orjson.Fragment(encoded_input)})
-        has_nul = _NUL in encoded  # then the whole request is read in place of its input (context/items.py)
-        reserved = _reservation(new, len(encoded))
-        return cls(
-            id=new.id,
-            project=new.project,
-            model=new.model,
-            queue=new.queue,
-            priority=new.priority,
-            background=request["background"],
-            stream=request["stream"],
-            store=request["store"],
-            request=encoded.decode(),
-            input_bytes=len(encoded if has_nul else encoded_input),
-            previous_response_id=request.get("previous_response_id"),
-            conversation_id=(request.get("conversation") or {}).get("id"),
-            created_at=new.created_at,
-            queue_deadline=new.queue_seconds,
-            run_seconds=new.run_seconds,
-            idempotency_key=idempotency.key if idempotency else None,
-            fingerprint=idempotency.fingerprint if idempotency else None,
-            chain_length=new.chain_length,
-            context_bytes=new.context_bytes,
-            format=FORMAT,
-            key_id=new.key_id,
-            reserved_input=None if reserved is None else reserved.input_tokens,
-            reserved_output=None if reserved is None else reserved.output_tokens,
-            reserved_bytes=None if reserved is None else reserved.bytes,
-            cost=estimated_cost(len(encoded) + new.context_bytes, request.get("max_output_tokens")),
-        )
+    opening: Chunk
+    queue_seconds: float | None = None
+    """How long the response may wait for a worker; None: no limit."""
+    run_seconds: float | None = None
+    """How long the response may be in progress; None: no limit."""
+    idempotency: Idempotency | None = None
+    chain_length: int = 1
+    """Responses in its chain, itself included."""
+    context_bytes: int = 0
+    """Of the responses in its chain before it (context/size.py)."""
+    key_id: str | None = None
+    """Of the API key that its caller has; None: no key was asked for."""
+    reserving: Reserving | None = None
+    """None: its project has no limits."""
+    attempt: ClassVar[int] = 0
+    foreground_place: ClassVar[bool] = False
+    """The insert decides: `Sending`."""
 
     @property
-    def reservation(self) -> Reservation:
-        return Reservation(self.reserved_input or 0, self.reserved_output or 0, self.reserved_bytes or 0)
+    def stream(self) -> bool:
+        return bool(self.request["stream"])
 
+    @cached_property
+    def stored(self) -> _Stored:
+        return _Stored.of(self.request)
 
-def _reservation(new: NewResponse, size: int) -> Reservation | None:
-    """Returns the most that a response may use, if its project has limits. `size` is that of the stored request.
+    @property
+    def size(self) -> int:
+        """What its insert writes, in bytes."""
+        return len(self.stored.json) + len(self.opening.frames)
 
-    Every token stands for one byte at least: a prompt has no more tokens than the request and its context have bytes.
-    Their JSON is longer than what a chat template writes around the texts.
-    """
-    if (reserving := new.reserving) is None:
-        return None
-    if reserving.output_tokens is None:
-        return Reservation(0, 0, size)
-    return Reservation(size + reserving.context_bytes, reserving.output_tokens, size)
+    @property
+    def weight(self) -> int:
+        """What it counts in a batch."""
+        return weight(self.size)
+
+    @property
+    def is_limited(self) -> bool:
+        return self.reserving is not None
+
+    @property
+    def cost(self) -> int:
+        return estimated_cost(len(self.stored.json) + self.context_bytes, self.request.get("max_output_tokens"))
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """The most that the response may use, if its project has limits.
+
+        Every token stands for one byte at least: a prompt has no more tokens than the request and its context have
+        bytes. Their JSON is longer than what a chat template writes around the texts.
+        """
+        if (reserving := self.reserving) is None:
+            return None
+        size = len(self.stored.json)
+        if reserving.output_tokens is None:
+            return Reservation(0, 0, size)
+        return Reservation(size + reserving.context_bytes, reserving.output_tokens, size)
 
 
 def estimated_cost(input_bytes: int, max_output_tokens: int | None) -> int:
@@ -120,31 +158,39 @@ def estimated_cost(input_bytes: int, max_output_tokens: int | None) -> int:
     return min(input_bytes // BYTES_PER_TOKEN + (max_output_tokens or OUTPUT_TOKENS), MAX_COST)
 
 
-_ROW: Columns[NewRow] = Columns(
+def _if_any(name: str) -> Callable[[Any], Any]:
+    """Returns what reads an attribute of a value, and None of None."""
+    get = attrgetter(name)
+    return lambda value: None if value is None else get(value)
+
+
+_ROW: Columns[NewResponse] = Columns(
     Column("id", "text"),
     Column("project", "text"),
     Column("model", "text"),
     Column("queue", "text"),
     Column("priority", "int"),
-    Column("background", "bool"),
+    Column("background", "bool", itemgetter("background"), of="request"),
     Column("stream", "bool"),
-    Column("store", "bool"),
-    Column("request", "json"),
-    Column("input_bytes", "int"),
-    Column("previous_response_id", "text"),
-    Column("conversation_id", "text"),
+    Column("store", "bool", itemgetter("store"), of="request"),
+    Column("request", "json", bytes.decode, of="stored.json"),
+    Column("input_bytes", "int", of="stored.input_bytes"),
+    Column("call_ids", "text", to_array, TEXTS, of="stored.call_ids"),
+    Column("approvals", "text", to_array, TEXTS, of="stored.approvals"),
+    Column("previous_response_id", "text", methodcaller("get", "previous_response_id"), of="request"),
+    Column("conversation_id", "text", lambda request: (request.get("conversation") or {}).get("id"), of="request"),
     Column("created_at", "timestamptz"),
-    Column("queue_deadline", "float8", sql="now() + make_interval(secs => {})"),
+    # Postgres makes a time of it: the clock of an API process decides nothing.
+    Column("queue_deadline", "float8", sql="now() + make_interval(secs => {})", of="queue_seconds"),
     Column("run_seconds", "float8"),
-    Column("idempotency_key", "text"),
-    Column("fingerprint", "bytea"),
+    Column("idempotency_key", "text", _if_any("key"), of="idempotency"),
+    Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
-    Column("format", "int"),
     Column("key_id", "text"),
-    Column("reserved_input", "bigint"),
-    Column("reserved_output", "bigint"),
-    Column("reserved_bytes", "bigint"),
+    Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
+    Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
+    Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
     Column("cost", "int"),
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
@@ -154,42 +200,63 @@ _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 # other: together they may send as many as fit into a batch of each. `sent_at` is now, because the caller sends the
 # messages right after.
 #
+# Foreground responses first take the places that are kept for them, whatever of the background waits. Beyond these
+# they do not stand behind background responses, which may run for hours, in Redis or in a worker: they wait for a
+# dispatch, which may make one yield.
+#
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
 _SLOTS = slots("q.queue", "NULL")
+_KEPT_ROOM = room("q.queue", places("q.queue", kept("w.slots")), foreground=True)
+_SENT = (
+    f"z.queue = q.queue AND z.priority > 0 AND {in_line('z')} AND z.sent_at IS NOT NULL AND NOT {is_foreground('z')}"
+)
+_RUNS = f"v.queue = q.queue AND z.worker = v.id AND z.priority > 0 AND NOT {is_foreground('z')}"
+_HAS_BACKGROUND = f"""CASE WHEN q.has_foreground THEN
+    (SELECT true FROM responses z WHERE {_SENT} ORDER BY z.queue, z.priority LIMIT 1) IS NOT NULL
+    OR (SELECT true FROM workers v CROSS JOIN LATERAL (
+        SELECT FROM responses z WHERE {_RUNS} ORDER BY z.worker LIMIT 1) z LIMIT 1) IS NOT NULL END"""
 _INSERT = text(
     f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_ROW, _OPENING)}) WITH ORDINALITY AS b({names(_ROW, _OPENING)}, number)
     ), rooms AS MATERIALIZED (
-        SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0 ELSE {room("q.queue", _SLOTS)} END AS room
-        FROM (SELECT DISTINCT queue FROM batch) q
-    ), numbered AS (
-        SELECT b.*, CASE WHEN b.priority = {Priority.URGENT.value} OR q.room >= row_number() OVER (
-            PARTITION BY b.queue, b.priority = {Priority.URGENT.value} ORDER BY b.number) THEN 1 ELSE 0 END AS sends
+        SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0 ELSE {room("q.queue", _SLOTS)} END AS room,
+            CASE WHEN {some_foreground_waits("q.queue")} THEN 0 ELSE {_KEPT_ROOM} END AS kept,
+            {_HAS_BACKGROUND} AS has_background
+        FROM (SELECT b.queue, bool_or({is_foreground("b")}) AS has_foreground FROM batch b GROUP BY b.queue) q
+    ), placed AS (
+        SELECT b.*, q.room, q.has_background, {is_foreground("b")} AND q.kept >= row_number() OVER (
+            PARTITION BY b.queue, {is_foreground("b")} ORDER BY b.number) AS has_place
         FROM batch b JOIN rooms q ON q.queue = b.queue
+    ), numbered AS (
+        SELECT b.*, CASE
+            WHEN b.has_place OR b.priority = {Priority.COUNT.value} THEN 1
+            WHEN {is_foreground("b")} AND b.has_background THEN 0
+            WHEN b.room >= row_number() OVER (
+                PARTITION BY b.queue, b.has_place, b.priority = {Priority.COUNT.value} ORDER BY b.number) THEN 1
+            ELSE 0 END AS sends
+        FROM placed b
     ), created AS (
-        INSERT INTO responses ({_ROW.names}, status, sent_at, sends, reserved_at)
-        SELECT {_ROW.select("b")}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends,
+        INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, foreground_place, reserved_at)
+        SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends, b.has_place,
             CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
         FROM numbered b ORDER BY project, idempotency_key, number
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-        RETURNING id, sends
+        RETURNING id, sends, foreground_place
     ), opened AS (
         INSERT INTO chunks ({_OPENING.names})
         SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
-    SELECT id, sends FROM created
+    SELECT id, sends, foreground_place FROM created
     """
 )
 
-Item = tuple[NewRow, Chunk]
-"""A row, and the first chunk of its log."""
 
-
-async def insert(connection: AsyncConnection, batch: Sequence[Item]) -> dict[str, int]:
-    """Returns for each row that was inserted, by its id, the number of messages that are to be sent of it."""
-    rows, openings = zip(*batch, strict=True)
-    parameters = {**_ROW.named_parameters(rows), **_OPENING.named_parameters(openings)}
-    return {row.id: int(row.sends) for row in await connection.execute(_INSERT, parameters)}
+async def insert(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+    """Returns of each response that was inserted, by its id, whether and where its message is to be sent."""
+    openings = [new.opening for new in batch]
+    parameters = {**_ROW.named_parameters(batch), **_OPENING.named_parameters(openings)}
+    inserted = await connection.execute(_INSERT, parameters)
+    return {row.id: Sending(bool(row.sends), row.foreground_place) for row in inserted}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ARRAY, ColumnElement, Row, Select, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -54,6 +54,15 @@ class KeyRow:
     service_account: str | None = None
     """The one that the key belongs to."""
 
+    @property
+    def state(self) -> Literal["works", "revoked", "archived", "expired"]:
+        """Whether the key works, or else the first reason why it does not."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.is_archived:
+            return "archived"
+        return "expired" if self.remaining_seconds is not None and self.remaining_seconds <= 0 else "works"
+
 
 _COLUMNS = (
     *api_keys.c,
@@ -90,8 +99,7 @@ def _row(row: Row[Any]) -> KeyRow:
 
 async def find(db: Database, hashes: Collection[bytes]) -> dict[bytes, KeyRow]:
     """The keys with these hashes, revoked and expired ones included."""
-    async with db.autocommit() as connection:
-        found = [_row(row) for row in await connection.execute(_BY_HASH, {"hashes": list(hashes)})]
+    found = [_row(row) for row in await db.execute(_BY_HASH, {"hashes": list(hashes)})]
     return {row.hash: row for row in found}
 
 
@@ -105,10 +113,8 @@ async def find_page(db: Database, project: str | None, page: Page) -> tuple[list
 
     Revoked keys are left out.
     """
-    keys = (api_keys.c.created_at, api_keys.c.id)
-    async with db.autocommit() as connection:
-        found = await read_page(connection, _KEYS.where(api_keys.c.revoked_at.is_(None)), keys, page, [_of(project)])
-    return None if found is None else ([_row(row) for row in found.rows], found.has_more)
+    working, keys = _KEYS.where(api_keys.c.revoked_at.is_(None)), (api_keys.c.created_at, api_keys.c.id)
+    return await read_page(db, working, keys, page, _row, [_of(project)])
 
 
 async def count_working(connection: AsyncConnection, project: str | None) -> int:
@@ -120,14 +126,12 @@ async def count_working(connection: AsyncConnection, project: str | None) -> int
 async def find_of(db: Database, project: str | None) -> list[KeyRow]:
     """The keys of a project, or of the operators, the oldest first."""
     statement = _KEYS.where(_of(project)).order_by(api_keys.c.created_at, api_keys.c.id)
-    async with db.autocommit() as connection:
-        return [_row(row) for row in await connection.execute(statement)]
+    return [_row(row) for row in await db.execute(statement)]
 
 
 async def find_all(db: Database) -> list[KeyRow]:
     """All keys, the oldest first."""
-    async with db.autocommit() as connection:
-        return [_row(row) for row in await connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))]
+    return [_row(row) for row in await db.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))]
 
 
 async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:
@@ -181,8 +185,7 @@ async def end_after(connection: AsyncConnection, key_id: str, seconds: float) ->
 
 async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
     """Notes when keys were used last (id -> seconds before now). An earlier note never replaces a later one."""
-    async with db.autocommit() as connection:
-        await connection.execute(_MARK_USED, {"ids": list(seconds_ago), "seconds": list(seconds_ago.values())})
+    await db.execute(_MARK_USED, {"ids": list(seconds_ago), "seconds": list(seconds_ago.values())})
 
 
 def _of(project: str | None) -> ColumnElement[bool]:

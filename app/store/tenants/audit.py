@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,9 @@ class NewEntry:
     resource: str
     """The id of what was changed."""
     details: Mapping[str, Any]
+    address: str | None = None
+    """Of the caller."""
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class AuditRow:
     project: str | None
     resource: str
     details: dict[str, Any]
+    address: str | None
+    request_id: str | None
     project_name: str | None
 
 
@@ -60,17 +65,8 @@ class AuditFilter:
 
 
 async def add(connection: AsyncConnection, new: NewEntry) -> None:
-    """Inserts an entry; its time is that of the transaction."""
-    values = {
-        "id": new.id,
-        "effective_at": func.now(),
-        "type": new.type,
-        "actor": new.actor,
-        "project": new.project,
-        "resource": new.resource,
-        "details": dict(new.details),
-    }
-    await connection.execute(insert(audit_logs).values(values))
+    """Inserts an entry, in a transaction that began with `projects.lock_operators`."""
+    await connection.execute(insert(audit_logs).values(**asdict(new), effective_at=func.clock_timestamp()))
 
 
 async def find_page(db: Database, only: AuditFilter, page: Page) -> tuple[list[AuditRow], bool] | None:
@@ -79,9 +75,7 @@ async def find_page(db: Database, only: AuditFilter, page: Page) -> tuple[list[A
         audit_logs, projects, projects.c.id == audit_logs.c.project
     )
     statement = statement.where(*_conditions(only))
-    async with db.autocommit() as connection:
-        found = await read_page(connection, statement, (audit_logs.c.effective_at, audit_logs.c.id), page)
-    return None if found is None else ([_row(row) for row in found.rows], found.has_more)
+    return await read_page(db, statement, (audit_logs.c.effective_at, audit_logs.c.id), page, _row)
 
 
 def _conditions(only: AuditFilter) -> list[Any]:

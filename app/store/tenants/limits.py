@@ -4,6 +4,9 @@ A reservation locks the project's row, reads its limits, and adds what the trigg
 (`settlements`). Whoever ends a response or claims it only adds such a note: nobody waits for a reservation but other
 reservations of the same project. Projects are locked in the order of their ids.
 
+What a project stores is counted in the same way: triggers note each change (`stored_changes`), and whoever holds the
+project's lock adds the notes to `projects.stored_bytes`. Of unfinished responses only the request is reserved.
+
 Time never gives room twice: unused tokens of a minute are given back less what has been refilled since they were
 reserved, because the refill counted them already.
 """
@@ -18,12 +21,14 @@ from sqlalchemy import Row, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.errors import LimitReached
 from app.protocol.limits import (
     ALL_MODELS,
     DRAIN_SECONDS,
     PER_MINUTE,
     LimitKind,
     LimitState,
+    admit_stored,
     decayed,
     drain_after,
     unbiased_drain,
@@ -32,8 +37,11 @@ from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.tables import limits
 
-_LOCK = "SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE"
-_LOCK_IN_TURN, _LOCK_IF_FREE = text(_LOCK), text(f"{_LOCK} SKIP LOCKED")
+SETTLED_TOGETHER = 100
+"""Projects whose notes maintenance adds up in one transaction."""
+
+_LOCK = text("SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE")
+_LOCK_IF_FREE = text(f"{_LOCK.text} SKIP LOCKED")
 
 # What each settlement gives back, by the kind of limit. `extract` of a negative age would give more than was taken.
 _AGE = "greatest(0, CAST(extract(epoch FROM c.now - {}) AS float8))"
@@ -44,6 +52,7 @@ _GIVEN = f"""CASE l.kind
     WHEN 'queued_responses' THEN CAST(t.left_queue AS int)
     WHEN 'queued_bytes' THEN CAST(t.left_queue AS int) * t.bytes
     WHEN 'unfinished_responses' THEN CAST(t.ended AS int)
+    WHEN 'stored_bytes' THEN CAST(t.ended AS int) * t.bytes
     ELSE 0 END"""
 
 # exp() of less than about -700 is an error.
@@ -56,6 +65,12 @@ _READ = text(
     ), taken AS (
         DELETE FROM settlements WHERE project = ANY(:projects)
         RETURNING project, model, reserved_at, at, left_queue, ended, bytes, unused_tokens
+    ), changed AS (
+        DELETE FROM stored_changes WHERE project = ANY(:projects) RETURNING project, bytes
+    ), counted AS (
+        UPDATE projects p SET stored_bytes = p.stored_bytes + s.bytes
+        FROM (SELECT project, CAST(sum(bytes) AS bigint) AS bytes FROM changed GROUP BY project) s
+        WHERE p.id = s.project RETURNING p.id, p.stored_bytes
     ), gained AS (
         SELECT l.project, l.model, l.kind, sum({_GIVEN}) AS given,
             sum(({_GIVEN}) * exp(-least(50, {_AGE.format("t.at")} / {DRAIN_SECONDS}))) AS recent
@@ -67,8 +82,10 @@ _READ = text(
         CASE WHEN l.kind = 'tokens_per_day' AND l.as_of < c.today THEN 0 ELSE l.used END AS used,
         {_AGE.format("l.as_of")} AS idle_seconds, {_AGE.format("l.since")} AS age_seconds,
         CAST(extract(epoch FROM c.today + interval '1 day' - c.now) AS float8) AS day_seconds,
-        CAST(coalesce(g.given, 0) AS float8) AS given, CAST(coalesce(g.recent, 0) AS float8) AS recent
+        CAST(coalesce(g.given, 0) AS float8) AS given, CAST(coalesce(g.recent, 0) AS float8) AS recent,
+        CASE WHEN l.kind = 'stored_bytes' THEN coalesce(s.stored_bytes, p.stored_bytes) ELSE 0 END AS stored
     FROM limits l CROSS JOIN clock c
+    JOIN projects p ON p.id = l.project LEFT JOIN counted s ON s.id = l.project
     LEFT JOIN gained g ON g.project = l.project AND g.model = l.model AND g.kind = l.kind
     WHERE l.project = ANY(:projects) ORDER BY l.project, l.model, l.kind
     """
@@ -103,7 +120,13 @@ _WRITE = text(
     """
 )
 
-_WITH_SETTLEMENTS = text("SELECT DISTINCT project FROM settlements")
+_LOCK_LIMITS = (
+    select(limits.c.kind)
+    .where(limits.c.project == bindparam("project"))
+    .order_by(limits.c.project, limits.c.model, limits.c.kind)
+    .with_for_update()
+)
+_WITH_NOTES = text("SELECT project FROM settlements UNION SELECT project FROM stored_changes ORDER BY project")
 _ALL = select(limits).order_by(limits.c.project, limits.c.model, limits.c.kind)
 _COUNT = select(func.count()).select_from(limits).where(limits.c.project == bindparam("project"))
 
@@ -140,7 +163,7 @@ class Held:
         """
         each = zip(states, self.states, self._rows, self._drains, strict=True)
         taken = [
-            _Taken(state.project, state.model, state.kind.value, max(0.0, state.used), drain, row.now)
+            _Taken(state.project, state.model, state.kind.value, max(0.0, state.used - row.stored), drain, row.now)
             for state, before, row, drain in each
             if unchanged or state != before or row.given or row.recent
         ]
@@ -148,14 +171,14 @@ class Held:
             await connection.execute(_WRITE, _TAKEN.named_parameters(taken))
 
 
-async def hold(connection: AsyncConnection, project_ids: Collection[str], *, waits: bool = True) -> Held:
+async def hold(connection: AsyncConnection, project_ids: Collection[str], *, skip_locked: bool = False) -> Held:
     """Locks the projects for the rest of the transaction, and returns their limits with everything settled.
 
-    If it `waits` for no lock, projects that another transaction has locked are left out. The caller must write the
-    limits: the settlements are gone.
+    With `skip_locked` it waits for no lock: projects that another transaction has locked are left out. The caller must
+    write the limits: the settlements are gone.
     """
-    lock = _LOCK_IN_TURN if waits else _LOCK_IF_FREE
-    locked = list((await connection.execute(lock, {"projects": sorted(set(project_ids))})).scalars())
+    statement = _LOCK_IF_FREE if skip_locked else _LOCK
+    locked = list((await connection.execute(statement, {"projects": sorted(set(project_ids))})).scalars())
     if not locked:
         return Held(frozenset(), [], (), ())
     rows = (await connection.execute(_READ, {"projects": locked})).all()
@@ -172,29 +195,25 @@ def _state(row: Row[tuple[object, ...]], drain: float) -> LimitState:
         model=row.model,
         kind=kind,
         value=row.value,
-        used=max(0.0, used - row.given),
+        used=max(0.0, used - row.given) + row.stored,
         drained_per_second=unbiased_drain(drain, row.age_seconds),
         day_seconds=row.day_seconds,
     )
 
 
 async def settle(db: Database) -> None:
-    """Adds up settlements of projects that reserve nothing at the moment, so that they do not pile up."""
-    async with db.autocommit() as connection:
-        waiting = list((await connection.execute(_WITH_SETTLEMENTS)).scalars())
-    for project in waiting:
+    """Adds up the notes of projects that reserve nothing at the moment, so that they do not pile up."""
+    noted = [project for (project,) in await db.execute(_WITH_NOTES)]
+    for first in range(0, len(noted), SETTLED_TOGETHER):
         async with db.begin() as connection:
-            held = await hold(connection, [project])
+            held = await hold(connection, noted[first : first + SETTLED_TOGETHER], skip_locked=True)
             await held.write(connection, held.states)
 
 
 async def find(db: Database, project: str | None = None) -> list[LimitRow]:
     """The limits of a project, or of all."""
     wanted = _ALL if project is None else _ALL.where(limits.c.project == project)
-    async with db.autocommit() as connection:
-        return [
-            LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in await connection.execute(wanted)
-        ]
+    return [LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in await db.execute(wanted)]
 
 
 async def states(db: Database, project: str) -> list[LimitState]:
@@ -203,6 +222,17 @@ async def states(db: Database, project: str) -> list[LimitState]:
         held = await hold(connection, [project])
         await held.write(connection, held.states)
     return held.states
+
+
+async def check_stored(connection: AsyncConnection, project: str, size: int) -> None:
+    """Raises LimitReached if the project may not store so many bytes more.
+
+    The project is locked until the transaction ends, which stores them: nobody else takes the same room.
+    """
+    held = await hold(connection, [project])
+    await held.write(connection, held.states)
+    if (shortage := admit_stored(held.states, project, size)) is not None:
+        raise LimitReached(shortage)
 
 
 async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> bool:
@@ -214,7 +244,9 @@ async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> 
     now = func.clock_timestamp()
     statement = insert(limits).values(**key, value=limit.value, since=now, as_of=now)
     update = statement.on_conflict_do_update(index_elements=list(key), set_={"value": statement.excluded.value})
-    # Brings every limit up to date: one on a minute has been refilled at its old speed until now.
+    # Charges lock limits and no project. Then `hold` brings every limit up to date: one on a minute has been refilled
+    # at its old speed until now.
+    await connection.execute(_LOCK_LIMITS, {"project": limit.project})
     held = await hold(connection, [limit.project])
     await held.write(connection, held.states, unchanged=True)
     count = int((await connection.execute(_COUNT, {"project": limit.project})).scalar_one())

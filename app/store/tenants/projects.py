@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ARRAY, Row, Text, bindparam, exists, func, insert, select, text, update
+from sqlalchemy import ARRAY, Row, Text, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.limits import CHARGED, LimitKind
 from app.store.database import Database
 from app.store.paging import Page, read_page
 from app.store.tables import limits, projects
 
 _OPERATORS_LOCK = 0x10_9A_12  # an advisory lock; any unused number
 # Built once, because every process asks for the projects that it serves every few seconds.
-_COLUMNS = (*projects.c, exists().where(limits.c.project == projects.c.id).label("is_limited"))
+_OWN_LIMITS = select(limits.c.kind + ":" + limits.c.model).where(limits.c.project == projects.c.id).correlate(projects)
+_RESERVED = _OWN_LIMITS.where(limits.c.kind != LimitKind.READS_PER_MINUTE.value)
+_CHARGED = _OWN_LIMITS.where(limits.c.kind.in_([kind.value for kind in CHARGED]))
+_COLUMNS = (
+    *projects.c,
+    _RESERVED.exists().label("is_limited"),
+    func.array(_CHARGED.scalar_subquery()).label("charged"),
+)
 _BY_ID = select(*_COLUMNS).where(projects.c.id == func.any(bindparam("ids", type_=ARRAY(Text))))
 
 
@@ -39,28 +47,25 @@ class ProjectRow:
     """The best service tier that its responses get."""
     weight: float = 1.0
     """Its share of every queue (dispatch.py)."""
+    stored_bytes: int = 0
+    """What its ended responses and its conversations occupy, some seconds ago."""
+    conversation_days: int | None = None
+    """A conversation that has not changed for so long is deleted; None: none is."""
+    erase_at: datetime | None = None
+    """When everything of it begins to be erased; None: it is not to be, or it is done."""
+    erased_at: datetime | None = None
     is_limited: bool = False
-    """Whether it has limits."""
+    """Whether its responses reserve of limits."""
+    charged: frozenset[str] = frozenset()
+    """The limits that are charged before: `kind:model` each."""
 
 
 def _row(row: Row[Any]) -> ProjectRow:
-    return ProjectRow(
-        id=row.id,
-        name=row.name,
-        models=_names(row.models),
-        tool_servers=_names(row.tool_servers),
-        denied_models=frozenset(row.denied_models),
-        denied_tools=frozenset(row.denied_tools),
-        top_tier=row.top_tier,
-        weight=row.weight,
-        is_limited=row.is_limited,
-        created_at=row.created_at,
-        archived_at=row.archived_at,
-    )
-
-
-def _names(found: list[str] | None) -> frozenset[str] | None:
-    return None if found is None else frozenset(found)
+    """An array is a set of names."""
+    values: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in row._mapping.items()
+    }
+    return ProjectRow(**values)
 
 
 def _plain(value: Any) -> Any:
@@ -77,10 +82,12 @@ async def create(
     top_tier: str = "default",
     weight: float = 1.0,
 ) -> ProjectRow:
-    """Inserts a project. None permits everything."""
+    """Inserts a project, which has no limits yet. None permits everything."""
     values: dict[str, Any] = {"models": _plain(models), "tool_servers": _plain(tool_servers)}
     values |= {"top_tier": top_tier, "weight": weight}
-    statement = insert(projects).values(id=project_id, name=name, created_at=func.now(), **values).returning(*_COLUMNS)
+    statement = (
+        insert(projects).values(id=project_id, name=name, created_at=func.now(), **values).returning(*projects.c)
+    )
     return _row((await connection.execute(statement)).one())
 
 
@@ -90,7 +97,11 @@ async def count(connection: AsyncConnection) -> int:
 
 
 async def lock_operators(connection: AsyncConnection) -> None:
-    """Locks what belongs to no project, until the transaction ends: the operators' keys, and the list of projects."""
+    """Keeps other operators from any change until the transaction ends; every change begins with it.
+
+    So nobody adds a project or an admin key meanwhile, and no entry of the audit log appears before one that others
+    could read already: whoever exports the log misses none.
+    """
     await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _OPERATORS_LOCK})
 
 
@@ -103,23 +114,19 @@ async def lock(connection: AsyncConnection, project_id: str) -> ProjectRow | Non
 
 async def find(db: Database, ids: Collection[str]) -> dict[str, ProjectRow]:
     """The projects with these ids, archived ones included."""
-    async with db.autocommit() as connection:
-        return {row.id: _row(row) for row in await connection.execute(_BY_ID, {"ids": list(ids)})}
+    return {row.id: _row(row) for row in await db.execute(_BY_ID, {"ids": list(ids)})}
 
 
 async def find_all(db: Database) -> list[ProjectRow]:
     """All projects, the oldest first."""
     statement = select(*_COLUMNS).order_by(projects.c.created_at, projects.c.id)
-    async with db.autocommit() as connection:
-        return [_row(row) for row in await connection.execute(statement)]
+    return [_row(row) for row in await db.execute(statement)]
 
 
 async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:
     """A page of projects, and whether there are more; None: the cursor names none. `archived` includes those."""
     statement = select(*_COLUMNS) if archived else select(*_COLUMNS).where(projects.c.archived_at.is_(None))
-    async with db.autocommit() as connection:
-        found = await read_page(connection, statement, (projects.c.created_at, projects.c.id), page)
-    return None if found is None else ([_row(row) for row in found.rows], found.has_more)
+    return await read_page(db, statement, (projects.c.created_at, projects.c.id), page, _row)
 
 
 async def change(connection: AsyncConnection, project_id: str, values: Mapping[str, Any]) -> ProjectRow:
@@ -130,6 +137,11 @@ async def change(connection: AsyncConnection, project_id: str, values: Mapping[s
 async def archive(connection: AsyncConnection, project_id: str) -> ProjectRow:
     """Archives the project, once: its keys are refused from then on."""
     return await _update(connection, project_id, {"archived_at": func.coalesce(projects.c.archived_at, func.now())})
+
+
+async def erase_after(connection: AsyncConnection, project_id: str, days: int) -> ProjectRow:
+    """Has everything of the project erased so many days from now."""
+    return await _update(connection, project_id, {"erase_at": func.now() + func.make_interval(0, 0, 0, days)})
 
 
 async def _update(connection: AsyncConnection, project_id: str, values: dict[str, Any]) -> ProjectRow:

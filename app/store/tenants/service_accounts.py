@@ -67,17 +67,14 @@ async def find(db: Database, ids: Collection[str]) -> dict[str, AccountRow]:
     if not ids:
         return {}
     statement = select(service_accounts).where(service_accounts.c.id.in_(ids))
-    async with db.autocommit() as connection:
-        return {row.id: _row(row) for row in await connection.execute(statement)}
+    return {row.id: _row(row) for row in await db.execute(statement)}
 
 
 async def find_page(db: Database, project: str, page: Page) -> tuple[list[AccountRow], bool] | None:
     """A page of the project's accounts, and whether there are more; None: the cursor names none of them."""
     keys = (service_accounts.c.created_at, service_accounts.c.id)
     owned = [service_accounts.c.project == project]
-    async with db.autocommit() as connection:
-        found = await read_page(connection, select(service_accounts).where(_EXISTS), keys, page, owned)
-    return None if found is None else ([_row(row) for row in found.rows], found.has_more)
+    return await read_page(db, select(service_accounts).where(_EXISTS), keys, page, _row, owned)
 
 
 async def change(connection: AsyncConnection, account_id: str, name: str, role: str) -> AccountRow:

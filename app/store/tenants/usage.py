@@ -105,9 +105,8 @@ async def read(db: Database, wanted: UsageFilter, limit: int) -> list[Total]:
         "accounts": list(wanted.accounts),
         "limit": limit,
     }
-    async with db.autocommit() as connection:
-        rows = await connection.execute(_read_statement(columns, places), parameters)
-        return [_total(row._mapping, groups) for row in rows]
+    rows = await db.execute(_read_statement(columns, places), parameters)
+    return [_total(row._mapping, groups) for row in rows]
 
 
 def _read_statement(columns: str, places: str) -> Any:

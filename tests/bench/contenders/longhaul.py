@@ -72,7 +72,7 @@ class Longhaul(Contender):
         await self.prepare()
         for role in PROGRAMS:
             await self.begin(role)
-        await self.ready(Role.WORKER, partial(answers, f"{self.url}/health/ready"))
+        await self.ready(Role.WORKER, partial(answers, f"{self.url}/health/ready?model={NAME}"))
 
     async def prepare(self) -> None:
         """Services, a copy of the code, the schema: all but the programs."""
@@ -80,7 +80,8 @@ class Longhaul(Contender):
         self._db = Database(self.services.database_url, POOL)
         for name in CODE:
             shutil.copytree(self.variant.code / name, self._code / name, ignore=shutil.ignore_patterns("__pycache__"))
-        migrate = Program((*COMMAND, "migrate"), {**os.environ, **self._environment()}, self._code)
+        owner = {"DATABASE_URL": self.services.owner_url}
+        migrate = Program((*COMMAND, "migrate"), {**os.environ, **self._environment(), **owner}, self._code)
         status, line = await run(migrate, self._note)
         if status:
             raise CannotStart(f"{self.name}: {line}")

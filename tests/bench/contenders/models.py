@@ -40,6 +40,12 @@ class Served:
         lines += [f"context_length = {self.context_length}", "[models.engine_args]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in args.items()]
         if self.engine == "vllm":
+            lines[1:1] = [
+                'format = "chat"',
+                'tool_parser = "none"',
+                'reasoning_parser = "none"',
+                "default_sampling = {}",
+            ]
             lines += ["[models.chat_template_args]", "enable_thinking = false"]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return load_models(file).models[0]

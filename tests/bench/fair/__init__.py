@@ -25,9 +25,11 @@ async def measure(say: Say, size: float = 1.0) -> tuple[Results, Results]:
     found, weighed = Results.begin(NAME, BUILD, size=size), Results.begin(SIZES, BUILD, size=size)
     services = await asyncio.to_thread(Services)
     try:
+        owner = Database(services.owner_url, 1)
+        await migrate(owner)
+        await owner.close()
         db = Database(services.database_url, 10)
         try:
-            await migrate(db)
             rig = Rig(services, db, found, say, size)
             asked = (questions.passing, questions.weights, questions.split, questions.classes, questions.alone)
             for question in (*asked, questions.flushes, sizes.many_flows):

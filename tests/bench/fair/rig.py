@@ -17,7 +17,7 @@ from app.store.keys import pubsub_key
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.bench.results import Results
-from tests.support.services import Services
+from tests.support.services import AS_OWNER, Services
 from tests.support.slot_worker import SlotWorker, slot_worker
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE
@@ -53,6 +53,7 @@ class Rig:
 
     async def empty(self) -> None:
         async with self.db.begin() as connection:
+            await connection.execute(text(AS_OWNER))
             await connection.execute(text(_EMPTY))
             await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
         async with redis.asyncio.from_url(self.services.redis_url) as client:

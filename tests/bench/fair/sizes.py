@@ -43,7 +43,7 @@ _FILL = """
 """
 _COLUMNS = (
     "model, queue, status, background, stream, store, request, input_bytes, cost, chain_length, context_bytes, "
-    "format, priority"
+    "layout, priority"
 )
 
 Row = dict[str, Any]

@@ -14,10 +14,7 @@ import orjson
 from app.store.database import Database
 from config.settings import load_settings
 from tests.bench.fleet.rig import model
-from tests.bench.fleet.worker import PaperWorker, Squad, summed
-
-POOL = 2
-"""Connections of a worker: one proves that it is there."""
+from tests.bench.fleet.worker import POOL, PaperWorker, Squad, summed
 
 
 async def _work() -> None:

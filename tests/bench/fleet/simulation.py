@@ -8,16 +8,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from tests.bench.fleet.costs import Costs, Line
 from tests.bench.fleet.meter import Used
 from tests.bench.fleet.model import Fleet, Part, demand
-from tests.bench.fleet.rig import Rig
+from tests.bench.fleet.rig import FREE_CONNECTIONS, Rig
 from tests.bench.fleet.rows import make_queued
-from tests.bench.fleet.worker import Counts, Squad, summed
+from tests.bench.fleet.worker import CONNECTIONS, Counts, Squad, summed
 from tests.bench.measuring_process import measuring_process
 from tests.bench.numbers import quantiles
 from tests.bench.processes import Role
@@ -25,8 +25,11 @@ from tests.bench.scale.setup import MIB, MeasurementFailed
 
 PROCESSES = 2
 SECONDS = 5.0
+PATIENCE = 120.0
+"""Seconds that a squad may take to be ready, and again to be done."""
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ SHAPES = (Shape(4, 16, 5.0), Shape(16, 32, 4.0), Shape(64, 4, 2.0), Shape(64, 16
 
 
 async def row(rig: Rig, costs: Costs, shape: Shape) -> Row:
-    """Runs one fleet. That its responses are made and claimed is not measured."""
+    """Runs one fleet. That its responses are made and claimed is not measured. Raises MeasurementFailed."""
+    _check_connections(shape)
     count = shape.workers * shape.streams
     ids = await make_queued(rig.db, count, f"resp_fleet{shape.workers}x{shape.streams}x{shape.rate:g}_")
     each = [ids[first : first + shape.streams] for first in range(0, count, shape.streams)]
@@ -57,6 +61,15 @@ async def row(rig: Rig, costs: Costs, shape: Shape) -> Row:
             seconds = time.perf_counter() - begun
         memory = rig.longhaul.memory()[Role.POSTGRES]
     return {**_compared(shape, costs, summed(found), used, seconds), "Postgres MiB": round(memory / MIB, 1)}
+
+
+def _check_connections(shape: Shape) -> None:
+    """A worker without a connection waits for one as it waits for Postgres: for ever."""
+    wanted = shape.workers * CONNECTIONS
+    if wanted > FREE_CONNECTIONS:
+        raise MeasurementFailed(
+            f"{shape.workers} workers take up to {wanted} connections, and Postgres has {FREE_CONNECTIONS} for them"
+        )
 
 
 def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: float) -> Row:
@@ -99,9 +112,17 @@ async def _squad(rig: Rig, squad: Squad) -> AsyncIterator[Callable[[], Awaitable
     ):
 
         async def go() -> Counts:
-            return Counts(**orjson.loads(await measuring.go()))
+            return Counts(**orjson.loads(await _within(PATIENCE, "done", measuring.go())))
 
-        await measuring.prepare(orjson.dumps(squad))
+        await _within(PATIENCE, "ready", measuring.prepare(orjson.dumps(squad)))
         yield go
         measuring.close()
         await process.wait()
+
+
+async def _within(seconds: float, what: str, work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise MeasurementFailed(f"a squad of workers is not {what} within {seconds:g} s") from None

@@ -29,7 +29,7 @@ from tests.bench.measurement import Measured, measure_load
 from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
 from tests.bench.scale.setup import MeasurementFailed, body, when
-from tests.support.rows import claim
+from tests.support.rows import SLOTS, claim
 from workers.maintenance import LOST_SECONDS, ROUND_SECONDS, Maintenance
 
 CLIENTS = 8
@@ -126,7 +126,7 @@ async def _alive(rig: Rig) -> Found:
     await workers.register(rig.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1, 4096, 32), 3600.0)
     running = dict.fromkeys(await make_running(rig.db, 64, "resp_alive", worker), 1)
     count = rig.times(400)
-    beats = await _repeated(rig, count, lambda: workers.heartbeat(rig.db, worker, 3600.0, running))
+    beats = await _repeated(rig, count, lambda: workers.heartbeat(rig.db, worker, 3600.0, running, SLOTS))
     async with workers.presence(rig.db, worker) as check:
         checks = await _repeated(rig, count, check)
     await workers.unregister(rig.db, worker)
@@ -176,8 +176,8 @@ async def _register(rig: Rig, ids: Sequence[str]) -> None:
         await other.execute(text("DELETE FROM workers"))
         register = """
             INSERT INTO workers
-                (id, model, queue, host, pid, started_at, lease_until, format, context_length, slots)
-            SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour', 1, 4096, 32
+                (id, model, queue, host, pid, started_at, lease_until, layout, context_length, slots, format)
+            SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour', 1, 4096, 32, 'chat'
             FROM unnest(CAST(:ids AS text[])) id
         """
         await other.execute(text(register), {"ids": list(ids)})
@@ -233,7 +233,7 @@ async def _publish_seconds(rig: Rig, names: Sequence[str]) -> float:
     try:
         async with rig.meter.measure() as used:
             for number in range(times):
-                await publisher.publish(Chunk(name, number, number, 1, (), frame) for name in names)
+                await publisher.publish([Chunk(name, number, number, 1, (), frame) for name in names])
     finally:
         await publisher.close()
     return used.of(Role.REDIS) / times

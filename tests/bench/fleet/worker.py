@@ -16,6 +16,7 @@ from app.store.keys import pubsub_key
 from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
+from tests.bench.fleet.model import WORKER_LANES
 from tests.bench.fleet.rows import OPENED, SampleEvents
 from tests.support.rows import claim
 from workers.generation.journal import Journal
@@ -23,6 +24,10 @@ from workers.generation.lease import Lease
 from workers.generation.runs import ActiveRuns
 
 LEASE_SECONDS = 30.0
+POOL = 2
+"""Connections of a worker's pool: one proves that it is there."""
+CONNECTIONS = POOL + WORKER_LANES
+"""That a worker may hold."""
 WARM_RATE = 20.0
 WARM_TOKENS = 8
 
@@ -131,7 +136,7 @@ class PaperWorker:
         self._streams: list[Stream] = []
         self._runs = PaperRuns(self._streams)
         self._events = SampleEvents()
-        self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs, 4096, 256)
+        self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs, 4096, lambda: 256)
 
     async def start(self, ids: Sequence[str], claims: Database) -> None:
         """Returns with its lease, and with these claimed by `claims`, for claims keep a connection of their own, and

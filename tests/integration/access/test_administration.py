@@ -11,8 +11,8 @@ from sqlalchemy import text
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, Changes
-from app.access.new_keys import create_first_key, works
-from app.access.secret import hash_of, shown
+from app.access.new_keys import create_first_key, create_given_key
+from app.access.secret import hash_of, new_secret, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store.database import Database
 from app.store.tenants import api_keys, limits, projects, service_accounts
@@ -80,6 +80,14 @@ async def test_a_key_needs_a_project_that_is_there_and_not_archived(admin: Admin
     await admin.archive_project(project.id)
     with pytest.raises(AdministrationError, match="is archived"):
         await admin.create_key(project.id, "mine", PROJECT_SCOPES)
+
+
+async def test_what_an_archived_project_may_use_stays(admin: Administration) -> None:
+    project = await admin.create_project("old", models=["a"])
+    await admin.archive_project(project.id)
+    with pytest.raises(AdministrationError, match="is archived"):
+        await admin.permit(project.id, None, None)
+    assert (await admin.project(project.id)).models == {"a"}
 
 
 async def test_the_default_project_cannot_be_archived(admin: Administration) -> None:
@@ -159,9 +167,9 @@ async def test_a_rotation_at_the_bound_leaves_no_overlap(
     old = await admin.create_key("default", "mine", PROJECT_SCOPES)
     with pytest.raises(AdministrationError, match="1 working keys"):
         await admin.rotate_key(old.row.id, 50)
-    assert works(await admin.key("default", old.row.id))
+    assert (await admin.key("default", old.row.id)).state == "works"
     new = await admin.rotate_key(old.row.id, 0)
-    assert [row.id for row in await api_keys.find_of(admin.db, "default") if works(row)] == [new.row.id]
+    assert [row.id for row in await api_keys.find_of(admin.db, "default") if row.state == "works"] == [new.row.id]
 
 
 async def test_a_key_is_revoked_once(admin: Administration) -> None:
@@ -227,6 +235,30 @@ async def test_processes_that_start_together_make_one_first_key(db: Database, ad
     assert not await create_first_key(db, kept.append)
     await admin.revoke_key(row.id)
     assert await create_first_key(db, kept.append), "nobody could administer this deployment"
+
+
+async def test_a_given_key_is_made_once_and_by_one_process(db: Database, admin: Administration) -> None:
+    secret = new_secret()
+    made = await asyncio.gather(*(create_given_key(db, secret) for _ in range(5)))
+    assert sorted(made) == [False] * 4 + [True]
+    (row,) = await api_keys.find_of(admin.db, None)
+    assert row.hash == hash_of(secret) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
+    assert await create_given_key(db, new_secret()), "another one is added"
+    assert not await create_first_key(db, lambda _: None)
+
+
+async def test_a_given_key_that_cannot_administer_is_refused(db: Database, admin: Administration) -> None:
+    with pytest.raises(AdministrationError, match="it is no API key"):
+        await create_given_key(db, "hunter2")
+    secret = new_secret()
+    await create_given_key(db, secret)
+    (row,) = await api_keys.find_of(admin.db, None)
+    await admin.revoke_key(row.id)
+    with pytest.raises(AdministrationError, match="this key is revoked"):
+        await create_given_key(db, secret)
+    of_a_project = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    with pytest.raises(AdministrationError, match=f"this key is {of_a_project.row.id}, which may not administer"):
+        await create_given_key(db, of_a_project.secret)
 
 
 async def test_a_first_key_that_cannot_be_kept_is_not_made(db: Database, admin: Administration) -> None:

@@ -103,6 +103,24 @@ class TestProjects:
             with pytest.raises(openai.BadRequestError, match="is archived"):
                 await attempt
 
+    async def test_conversation_days_and_an_erasure_are_set_and_shown(
+        self, client: AsyncOpenAI, api: Api, project: str
+    ) -> None:
+        path = f"/organization/projects/{project}"
+        shown: Any = await client.post(path, cast_to=object, body={"conversation_days": 30})
+        assert (shown["conversation_days"], shown["stored_bytes"], shown["erase_at"]) == (30, 0, None)
+        assert (await client.post(path, cast_to=object, body={"conversation_days": 0}))["conversation_days"] is None
+        with pytest.raises(openai.BadRequestError, match="'conversation_days'"):
+            await client.post(path, cast_to=object, body={"conversation_days": 4000})
+        with pytest.raises(openai.BadRequestError, match="'after_days'"):
+            await client.post(f"{path}/erase", cast_to=object, body={"after_days": -1})
+        key = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
+        assert key.api_key is not None and await works(api, key.api_key.value)
+        erased: Any = await client.post(f"{path}/erase", cast_to=object)
+        assert erased["status"] == "archived" and erased["erase_at"] >= erased["archived_at"]
+        await stops_working(api, key.api_key.value)
+        assert (await audited(client))[-2:] == ["project.archived", "project.updated"]
+
     async def test_the_default_project_stays(self, client: AsyncOpenAI) -> None:
         with pytest.raises(openai.BadRequestError, match="cannot be archived"):
             await client.admin.organization.projects.archive("default")
@@ -210,11 +228,46 @@ class TestKeys:
                 return (await calling.post(background=True)).status_code == 403
 
             await until(refused)
-        wide = await projects.api_keys.update(key.id, project_id=project, scopes=[])
-        assert wide.to_dict()["scopes"] == sorted(scope.value for scope in PROJECT_SCOPES)
+        every = sorted(scope.value for scope in PROJECT_SCOPES)
+        wide = await projects.api_keys.update(key.id, project_id=project, scopes=every)
+        assert wide.to_dict()["scopes"] == every
         assert wide.expires_at == changed.expires_at
         with pytest.raises(openai.BadRequestError, match="nothing to change"):
             await projects.api_keys.update(key.id, project_id=project)
+
+    async def test_an_empty_list_of_scopes_widens_no_key(self, client: AsyncOpenAI, project: str) -> None:
+        projects = client.admin.organization.projects
+        account = await projects.service_accounts.create(project, name="jobs")
+        keys = projects.service_accounts.api_keys
+        narrow = await keys.create(account.id, project_id=project, scopes=["read"])
+        for attempt in (
+            projects.api_keys.update(narrow.id, project_id=project, scopes=[]),
+            keys.create(account.id, project_id=project, scopes=[]),
+        ):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await attempt
+            assert refused.value.param == "scopes"
+        assert (await projects.api_keys.retrieve(narrow.id, project_id=project)).to_dict()["scopes"] == ["read"]
+
+    async def test_a_key_never_outlives_the_key_that_makes_it(self, api: Api, admin: Administration) -> None:
+        parent = await admin.create_key(None, "a day", OPERATOR_SCOPES, 86_400)
+        project = await admin.create_project("red")
+        lasting = await admin.create_key(project.id, "lasting", PROJECT_SCOPES, 1000)
+        organization, long = "/v1/organization", {"expires_in_seconds": 86_401}
+        accounts = f"{organization}/projects/{project.id}/service_accounts"
+        async with as_caller(api, parent) as calling:
+            account = (await calling.client.post(accounts, json={"name": "jobs", "expires_in_seconds": 9})).json()["id"]
+            for path, fields in (
+                (f"{organization}/admin_api_keys", {"name": "child"}),
+                (accounts, {"name": "others"}),
+                (f"{accounts}/{account}/api_keys", {}),
+                (f"{organization}/projects/{project.id}/api_keys/{lasting.row.id}", None),
+            ):
+                for sent in ({**fields, **long}, fields) if fields is not None else (long,):
+                    refused = await calling.client.post(path, json=sent)
+                    assert refused.status_code == 400 and refused.json()["error"]["param"] == "expires_in_seconds"
+                granted = await calling.client.post(path, json={**(fields or {}), "expires_in_seconds": 5000})
+                assert granted.status_code == 200
 
     async def test_a_deleted_key_stops_working(self, client: AsyncOpenAI, api: Api, project: str) -> None:
         projects = client.admin.organization.projects
@@ -504,6 +557,8 @@ class TestAuditLogs:
         assert entry.project is not None and (entry.project.id, entry.project.name) == (project, "rouge")
         assert entry.actor is not None and entry.actor.api_key is not None
         assert entry.actor.api_key.id == admin_key.row.id
+        assert entry.to_dict()["ip_address"] == "127.0.0.1"
+        assert str(entry.to_dict()["request_id"]).startswith("req_")
         (own_entry, *_) = [each async for each in organization.audit_logs.list(resource_ids=[own.id])]
         assert own_entry.project is None
 
@@ -589,8 +644,8 @@ class TestWhoMay:
                         continue
                     body = bodies.get(path.rsplit("/", 1)[-1], {"name": "x"})
                     if path.endswith("/api_keys/some_id"):
-                        body = {"scopes": []}
-                    if path.endswith("/rate_limits/some_id"):
+                        body = {"scopes": ["read"]}
+                    if path.endswith(("/rate_limits/some_id", "/erase")):
                         body = {}
                     answer = await calling.client.request(method, path.replace("some_id", unknown), json=body)
                     assert answer.status_code == 404, (method, path, answer.text)

@@ -66,10 +66,11 @@ class TestReferences:
         path = f"/v1/conversations/{conversation}/items"
         refused(await api.client.post(path, json=sent), "items[3]", "references_too_large", BODY)
 
-    async def test_what_is_read_to_find_them_is_bounded(self, api: Api, player: Player) -> None:
+    @pytest.mark.parametrize("text", ["a", "\0"])
+    async def test_what_is_searched_for_them_is_bounded(self, api: Api, player: Player, text: str) -> None:
         """Of a request with U+0000 Postgres cannot find one item alone."""
         responses = [
-            await player.answer("A", response_id=await api.background(input=[said("\0"), said("x" * 16_000)]))
+            await player.answer("A", response_id=await api.background(input=[said(text), said("x" * 16_000)]))
             for _ in range(2)
         ]
         sent = [reference(f"msg_{each.removeprefix('resp_')}_in0") for each in responses]

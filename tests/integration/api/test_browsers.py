@@ -1,4 +1,4 @@
-"""Web pages of other origins, HEAD, and the headers that clients look at."""
+"""Web pages of other origins and HEAD where there is a stream; tests/unit/api/test_browsers.py has the rest."""
 
 from __future__ import annotations
 
@@ -30,35 +30,6 @@ async def api(services: Any, db: Database, home: Path) -> AsyncIterator[Api]:
         yield running
 
 
-def asks(method: str, origin: str = PAGE) -> dict[str, str]:
-    """The headers of a browser's preflight request."""
-    wanted = {"access-control-request-method": method, "access-control-request-headers": "authorization,content-type"}
-    return {"origin": origin, **wanted}
-
-
-@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/responses"), ("DELETE", "/v1/responses/resp_1")])
-async def test_a_preflight_of_an_allowed_page_is_answered(api: Api, method: str, path: str) -> None:
-    answer = await api.client.options(path, headers=asks(method))
-    assert answer.status_code == 200
-    assert answer.headers["access-control-allow-origin"] == PAGE
-    assert method in answer.headers["access-control-allow-methods"]
-    assert "authorization" in answer.headers["access-control-allow-headers"]
-
-
-async def test_a_preflight_of_another_page_is_refused(api: Api) -> None:
-    answer = await api.client.options("/v1/responses", headers=asks("POST", STRANGER))
-    assert answer.status_code == 400
-    assert "access-control-allow-origin" not in answer.headers
-
-
-async def test_a_page_may_read_answers_errors_and_their_headers(api: Api) -> None:
-    for path, status in (("/v1/models", 200), ("/v1/responses/resp_none", 404), ("/nowhere", 404)):
-        answer = await api.client.get(path, headers={"origin": PAGE})
-        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, PAGE)
-        assert "x-request-id" in answer.headers["access-control-expose-headers"]
-        assert "access-control-allow-origin" not in (await api.client.get(path, headers={"origin": STRANGER})).headers
-
-
 async def test_a_page_may_read_a_stream(api: Api, player: Player) -> None:
     body = {"model": MODEL, "input": "Hi", "stream": True}
     async with (
@@ -78,21 +49,22 @@ async def test_a_page_may_open_a_websocket_if_it_may_use_http(api: Api) -> None:
     assert caught.value.response.status_code == 403
 
 
-async def test_head_has_the_headers_of_get_and_no_body(api: Api, player: Player) -> None:
-    response_id = await player.answer("Hi", response_id=await api.background())
-    for path in ("/v1/models", f"/v1/models/{MODEL}", f"/v1/responses/{response_id}", "/health/live", "/docs", "/none"):
-        get, head = await api.client.get(path), await api.client.head(path)
-        assert (head.status_code, head.content) == (get.status_code, b"")
-        assert head.headers["content-length"] == get.headers["content-length"]
-    assert (await api.client.head("/v1/responses")).status_code == 405
+@pytest.mark.parametrize("origin", [STRANGER, "null"])
+async def test_without_keys_a_page_of_another_origin_changes_nothing(api: Api, origin: str) -> None:
+    response_id = await api.background()
+    path, page = f"/v1/responses/{response_id}", {"origin": origin, "sec-fetch-site": "cross-site"}
+    for refused in (
+        await api.client.post(f"{path}/cancel", headers=page),
+        await api.client.post("/v1/conversations", headers={**page, "content-type": "text/plain"}),
+        await api.client.delete(path, headers=page),
+    ):
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin_not_allowed")
+    assert (await api.client.get(path, headers=page)).json()["status"] == "queued"
+    for origin in (PAGE, api.url):
+        assert (await api.client.post(f"{path}/cancel", headers={"origin": origin})).status_code == 200
 
 
 async def test_head_of_a_stream_does_not_wait_for_its_events(api: Api) -> None:
     response_id = await api.background(stream=True)
     answer = await api.client.head(f"/v1/responses/{response_id}?stream=true")
     assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
-
-
-async def test_every_answer_says_how_long_it_took(api: Api) -> None:
-    for path in ("/v1/models", "/v1/responses/resp_none", "/nowhere"):
-        assert int((await api.client.get(path)).headers["openai-processing-ms"]) >= 0

@@ -11,6 +11,7 @@ import pytest
 
 from app.api.docs import schemas
 from app.protocol.status import Status
+from app.queue.message import Kind
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
@@ -238,10 +239,9 @@ class TestBackgroundStream:
 
 
 async def _messages(pubsub: PubSub, queue: str) -> list[bytes]:
-    """Returns the messages of a Celery queue, of all priorities."""
-    client = pubsub._client
-    keys = [queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9))]
-    return [message for key in keys for message in await client.lrange(key, 0, -1)]
+    """Returns the messages of a Celery queue, those of counts last."""
+    client, lists = pubsub._client, [f"{queue}{kind}" for kind in Kind]
+    return [message for list_ in lists for message in await client.lrange(list_, 0, -1)]
 
 
 class TestSmallFields:

@@ -17,6 +17,7 @@ from tests.support.api import MODEL, Api, serving, settings_for
 
 LIMIT = 4096
 JSON = {"content-type": "application/json"}
+PLAIN = {"content-type": "text/plain"}
 
 BODIES = [
     "/v1/responses",
@@ -53,44 +54,41 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     return error.model_dump()
 
 
-@pytest.mark.parametrize("path", BODIES)
-class TestBodies:
-    async def test_bad_json_is_a_400(self, api: Api, path: str) -> None:
-        for body in (b"{", b"[]", b'{"a": NaN}'):
-            answer = await api.client.post(path, content=body, headers=JSON)
-            assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
+async def test_a_body_that_cannot_be_read_is_refused_on_every_route(api: Api) -> None:
+    """integration/api/test_refusals.py has more of such bodies, on one route."""
+    large = b" " * (LIMIT + 1)
+    refused = [(b"{", JSON, 400, "invalid_json"), (b"{}", PLAIN, 415, "unsupported_media_type")]
+    refused.append((large, JSON, 413, "request_too_large"))
+    for path in BODIES:
+        for body, headers, status, code in refused:
+            answer = await api.client.post(path, content=body, headers=headers)
+            assert (answer.status_code, error_of(answer)["code"]) == (status, code), path
 
-    async def test_another_content_type_is_a_415(self, api: Api, path: str) -> None:
-        answer = await api.client.post(path, content=b"{}", headers={"content-type": "text/plain"})
-        assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_media_type")
 
-    async def test_a_body_that_is_too_large_is_a_413(self, api: Api, path: str) -> None:
-        answer = await api.client.post(path, content=b" " * (LIMIT + 1), headers=JSON)
-        assert (answer.status_code, error_of(answer)["code"]) == (413, "request_too_large")
-
-    async def test_an_unknown_field_is_named(self, api: Api, path: str) -> None:
+async def test_an_unknown_field_is_named_on_every_route(api: Api) -> None:
+    for path in BODIES:
         answer = await api.client.post(path, json={"zzz": 1})
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "zzz")
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "zzz"), path
 
-    async def test_an_unknown_query_parameter_is_named(self, api: Api, path: str) -> None:
-        answer = await api.client.post(path, json={}, params={"verbose": "1"})
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose")
 
-    async def test_a_wrong_method_is_a_405(self, api: Api, path: str) -> None:
+async def test_an_unknown_query_parameter_is_named_on_every_route(api: Api) -> None:
+    for method, path in (*ROUTES, *(("POST", path) for path in BODIES)):
+        body = {} if path in BODIES else None
+        answer = await api.client.request(method, path, params={"verbose": "1"}, json=body)
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose"), (method, path)
+
+
+async def test_a_wrong_method_is_a_405_on_every_route(api: Api) -> None:
+    for path in BODIES:
         answer = await api.client.put(path, json={})
-        assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
+        assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed"), path
         assert "POST" in answer.headers["allow"]
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
-class TestRoutes:
-    async def test_an_unknown_resource_is_a_404(self, api: Api, method: str, path: str) -> None:
+async def test_an_unknown_resource_is_a_404_on_every_route(api: Api) -> None:
+    for method, path in ROUTES:
         answer = await api.client.request(method, path)
-        assert (answer.status_code, error_of(answer)["type"]) == (404, "invalid_request_error")
-
-    async def test_an_unknown_query_parameter_is_named(self, api: Api, method: str, path: str) -> None:
-        answer = await api.client.request(method, path, params={"verbose": "1"})
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose")
+        assert (answer.status_code, error_of(answer)["type"]) == (404, "invalid_request_error"), (method, path)
 
 
 async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) -> None:

@@ -6,19 +6,24 @@ import asyncio
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from sqlalchemy import text
 
 from app.api import readiness
 from app.api.docs import schemas
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity
-from tests.support.api import MODEL, Api
+from config.models import Adapter, ModelCatalog
+from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.celery_processes import ROOT
 from tests.support.rows import alive
+from tests.support.services import AS_OWNER
 from tests.support.waiting import until
 
 
@@ -57,64 +62,111 @@ class TestHealth:
     async def test_the_process_is_live(self, api: Api) -> None:
         assert (await api.client.get("/health/live")).json() == {"status": "live"}
 
-    async def test_not_ready_without_a_worker(self, api: Api) -> None:
+    async def test_without_a_worker_work_is_accepted_and_the_answer_says_which_models_lack_one(
+        self, api: Api, db: Database
+    ) -> None:
         answer = await api.client.get("/health/ready")
-        assert answer.status_code == 503
+        assert answer.status_code == 200
         assert answer.json() == {
-            "status": "not_ready",
-            "missing": ["a worker with a loaded engine"],
+            "status": "degraded",
+            "missing": ["workers"],
             "models": {"ready": [], "without_worker": [MODEL, "org/other-model"]},
         }
+        schemas.Ready.model_validate(answer.json())
+        assert await api.background()
 
-    async def test_ready_with_a_worker_for_one_model(self, api: Api, db: Database) -> None:
+    async def test_with_a_worker_for_each_model_nothing_is_missing(self, api: Api, db: Database) -> None:
         await alive(db, model=MODEL)
+        await alive(db, "w2", model="org/other-model")
         answer = await api.client.get("/health/ready")
         assert answer.status_code == 200
         assert answer.json() == {
             "status": "ready",
             "missing": [],
-            "models": {"ready": [MODEL], "without_worker": ["org/other-model"]},
+            "models": {"ready": [MODEL, "org/other-model"], "without_worker": []},
         }
-        schemas.Ready.model_validate(answer.json())
 
-    async def test_a_worker_of_a_model_that_is_not_served_does_not_count(self, api: Api, db: Database) -> None:
-        await workers.register(db, WorkerIdentity("w", "nobody", "model.nobody", "host", 1, 4096, 8), 60.0)
-        assert (await api.client.get("/health/ready")).status_code == 503
+    async def test_one_model_is_ready_if_it_has_a_living_worker(self, api: Api, db: Database) -> None:
+        await alive(db, model=MODEL)
+        await alive(db, "dead", 0.0, model="org/other-model")
+        answer = await api.client.get("/health/ready", params={"model": MODEL})
+        assert (answer.status_code, answer.json()["models"]) == (200, {"ready": [MODEL], "without_worker": []})
+        answer = await api.client.get("/health/ready", params={"model": "org/other-model"})
+        assert (answer.status_code, answer.json()["status"], answer.json()["missing"]) == (503, "degraded", ["workers"])
+
+    async def test_an_adapter_is_ready_with_a_worker_of_its_base_model(
+        self, services: Any, db: Database, tmp_path: Path
+    ) -> None:
+        catalog = ModelCatalog((replace(served(), adapters=(Adapter("tuned", "/nowhere"),)),))
+        await alive(db, model=MODEL)
+        async with serving(settings_for(services, tmp_path), catalog) as api:
+            assert (await api.client.get("/health/ready", params={"model": "tuned"})).status_code == 200
+
+    async def test_the_readiness_of_an_unknown_model_is_a_404_that_names_the_parameter(self, api: Api) -> None:
+        answer = await api.client.get("/health/ready", params={"model": "nobody"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "model")
+        assert (await api.client.get("/health/ready", params={"modle": MODEL})).status_code == 400
 
     async def test_readiness_names_postgres_while_it_is_away_and_recovers(
         self, api: Api, db: Database, services: Any
     ) -> None:
-        await alive(db, model=MODEL)
         await asyncio.to_thread(services.postgres.stop)
         answer = await api.client.get("/health/ready")
         assert answer.status_code == 503
+        assert answer.json()["status"] == "not_ready"
         assert "postgres" in answer.json()["missing"]
         assert "redis" not in answer.json()["missing"]
         await asyncio.to_thread(services.postgres.start)
-        await until(lambda: _ready(api))
+        await until(lambda: _missing(api, ["workers"]))
 
-    async def test_readiness_names_redis_while_it_is_away_and_recovers(
+    async def test_without_redis_work_is_accepted_and_no_model_can_answer_now(
         self, api: Api, db: Database, services: Any
     ) -> None:
         await alive(db, model=MODEL)
         await asyncio.to_thread(services.valkey.stop)
-        await until(lambda: _missing(api, ["redis"]))
+        await until(lambda: _missing(api, ["redis", "workers"]))
+        assert (await api.client.get("/health/ready")).status_code == 200
+        assert await api.background()
+        assert (await api.client.get("/health/ready", params={"model": MODEL})).status_code == 503
+        assert (await api.post()).status_code == 503
         await asyncio.to_thread(services.valkey.start)
-        await until(lambda: _ready(api))
+        await until(lambda: _missing(api, ["workers"]))
+
+    async def test_readiness_names_a_schema_that_is_not_there(self, api: Api, db: Database) -> None:
+        async with db.begin() as connection:
+            await connection.execute(text(AS_OWNER))
+            await connection.execute(text("ALTER TABLE alembic_version RENAME TO versions_to_come"))
+        try:
+            answer = await api.client.get("/health/ready")
+            assert (answer.status_code, answer.json()["missing"]) == (503, ["schema", "workers"])
+        finally:
+            async with db.begin() as connection:
+                await connection.execute(text(AS_OWNER))
+                await connection.execute(text("ALTER TABLE versions_to_come RENAME TO alembic_version"))
+
+    async def test_however_many_ask_there_is_one_check(
+        self, api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checks = []
+        monkeypatch.setattr(readiness, "RECENT_SECONDS", 60.0)
+        ready_models = workers.ready_models
+
+        async def counted(asked: Database) -> set[str]:
+            checks.append(asked)
+            return await ready_models(asked)
+
+        monkeypatch.setattr(workers, "ready_models", counted)
+        await asyncio.gather(*(api.client.get("/health/ready") for _ in range(10)))
+        assert len(checks) == 1
 
     async def test_a_service_that_does_not_answer_does_not_delay_readiness(
         self, api: Api, db: Database, services: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(readiness, "CHECK_SECONDS", 0.2)
-        await alive(db, model=MODEL)
-        with services.postgres.frozen(), services.valkey.frozen():
+        with services.postgres.frozen(), services.valkey.frozen(), monkeypatch.context() as hurried:
+            hurried.setattr(readiness, "CHECK_SECONDS", 0.2)
             answer = await api.client.get("/health/ready")
-        assert answer.json()["missing"] == ["postgres", "redis", "a worker with a loaded engine"]
-        await until(lambda: _ready(api))
-
-
-async def _ready(api: Api) -> bool:
-    return (await api.client.get("/health/ready")).status_code == 200
+        assert answer.json()["missing"] == ["postgres", "redis", "workers"]
+        await until(lambda: _missing(api, ["workers"]))
 
 
 async def _missing(api: Api, what: list[str]) -> bool:
@@ -156,7 +208,7 @@ class TestDocumentation:
     async def test_documented_examples_are_valid_requests(self, document: dict[str, Any]) -> None:
         import orjson
 
-        from app.protocol.requests.bodies.request import parse_request
+        from tests.support.requests import parse_request
 
         content = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]
         for example in content["examples"].values():

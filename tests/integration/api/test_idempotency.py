@@ -136,7 +136,7 @@ async def test_the_response_goes_on_without_its_client_and_is_there_for_the_repe
 async def test_the_response_goes_on_when_the_server_stops(api: Api, db: Database, player: Player) -> None:
     waiting = asyncio.create_task(post(api))
     play = await player.begin(await one(db, "queued"))
-    api.runtime.shutdown.set()
+    api.runtime.shutdown.begin()
     answer = await waiting
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "service_unavailable")
     assert "retry-after" in answer.headers
@@ -149,7 +149,7 @@ async def test_a_stream_cut_by_a_stopping_server_has_no_done(api: Api, db: Datab
     play = await player.begin(await one(db, "queued"))
     await until(lambda: bool(api.server.server_state.tasks))
     await play.said("Hi")
-    api.runtime.shutdown.set()
+    api.runtime.shutdown.begin()
     assert b"[DONE]" not in await reading
     assert (await row_of(db, play.id)).status is Status.IN_PROGRESS
 

@@ -15,8 +15,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.access import directory
+from app.access import directory, refused_keys
 from app.access.administration import Administration
+from app.access.caller import Scope
 from app.access.known_key import EXPIRED, REVOKED
 from app.access.secret import new_secret
 from app.protocol.status import Status
@@ -70,8 +71,10 @@ class TestStrangers:
         assert (await api.client.get("/health/live")).json() == {"status": "live"}
 
     async def test_readiness_says_no_more_than_its_status(self, api: Api, calling: Api) -> None:
-        assert (await api.client.get("/health/ready")).json() == {"status": "not_ready"}
-        assert "missing" in (await calling.client.get("/health/ready")).json()
+        assert (await api.client.get("/health/ready")).json() == {"status": "degraded"}
+        answer = await api.client.get("/health/ready", params={"model": MODEL})
+        assert (answer.status_code, answer.json()) == (503, {"status": "degraded"})
+        assert (await calling.client.get("/health/ready")).json()["models"]["without_worker"]
 
     async def test_the_official_client_raises_its_own_error(self, api: Api) -> None:
         async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=new_secret(), max_retries=0) as client:
@@ -111,6 +114,19 @@ class TestStrangers:
 
 
 class TestTheOfficialClient:
+    async def test_the_log_counts_refused_keys_by_id_and_address(
+        self, api: Api, calling: Api, mine: Tenant, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(refused_keys, "MINUTE_SECONDS", 0.5)
+        with caplog.at_level(logging.WARNING, logger="longhaul.access"):
+            assert (await calling.client.get("/v1/organization/projects")).status_code == 403
+            assert (await api.client.get("/v1/models")).status_code == 401
+            wanted = {
+                f"refused within a minute: {mine.key.row.id} from 127.0.0.1, 1 x 403",
+                "refused within a minute: no API key from 127.0.0.1, 1 x 401",
+            }
+            await until(lambda: wanted <= set(caplog.messages))
+
     async def test_a_key_does_all_that_there_was_without_keys(
         self, api: Api, mine: Tenant, player: Player, db: Database
     ) -> None:
@@ -183,6 +199,28 @@ class TestTheEndOfAKey:
                 await socket.recv()
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, REVOKED)
+
+    async def test_a_websocket_asks_for_the_scope_with_every_message(
+        self, api: Api, calling: Api, mine: Tenant, admin: Administration, player: Player
+    ) -> None:
+        message = json.dumps({"type": "response.create", "model": MODEL, "input": "Hi"})
+        async with connect(url_of(api), additional_headers=mine.headers) as socket:
+            await socket.send(message)
+            await player.begin()
+            while json.loads(await socket.recv())["type"] != "response.in_progress":
+                pass
+            await admin.change_key(mine.project, mine.key.row.id, {Scope.READ}, None)
+
+            async def forbidden() -> bool:
+                return (await calling.client.post("/v1/responses")).status_code == 403
+
+            await until(forbidden)
+            await socket.send(json.dumps({"type": "response.create", "stream_id": "b", "model": MODEL, "input": "Hi"}))
+            async with asyncio.timeout(60):
+                while (event := json.loads(await socket.recv()))["type"] != "error":
+                    pass
+            assert (event["status"], event["stream_id"]) == (403, "b")
+            assert event["error"]["code"] == "insufficient_permissions"
 
     async def test_an_open_stream_ends_when_its_key_expires(
         self, calling: Api, mine: Tenant, admin: Administration, player: Player, pubsub: PubSub

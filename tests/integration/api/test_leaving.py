@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,12 @@ from app.queue.message import Message
 from app.queue.publisher import TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.responses.inserts import Inserter
-from app.store.rows import NewResponse
+from app.store.responses.new_rows import NewResponse
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.celery_processes import ROOT
+from tests.support.celery_processes import Process
 from tests.support.player import Player, ids, one, row_of
+from tests.support.upping import LONGHAUL
 from tests.support.waiting import until
 
 FORMS = pytest.mark.parametrize("stream", [False, True])
@@ -70,6 +68,18 @@ async def test_leaving_while_the_response_runs_cancels_it_with_its_output_so_far
     assert row.output[0]["content"][0]["text"] == "Hi"
     assert row.output[0]["status"] == "incomplete"
     assert not await play.write(play.say("more")), "the fence stops its worker"
+
+
+async def test_leaving_early_evades_no_usage(api: Api, db: Database, player: Player) -> None:
+    playing = asyncio.create_task(player.begin())
+    async with api.streaming() as reader:
+        play = await playing
+        await play.said("Hi", "there")
+        await reader.until_event("response.output_text.delta")
+    await cancelled(db, play.id)
+    async with db.autocommit() as connection:
+        noted = await connection.execute(text("SELECT output_tokens FROM usage_entries"))
+        assert list(noted.scalars()) == [2]
 
 
 async def test_leaving_in_the_middle_of_the_stream_cancels_the_response(api: Api, db: Database, player: Player) -> None:
@@ -221,7 +231,7 @@ async def test_a_stopping_server_ends_foreground_requests_with_their_cancellatio
         waiting = asyncio.create_task(api.post())
         streaming = asyncio.create_task(api.post(stream=True))
         await until(lambda: _count(db, 2))
-        api.runtime.shutdown.set()
+        api.runtime.shutdown.begin()
         answer, events = await waiting, await streaming
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
         assert b"event: response.cancelled\n" in events.content
@@ -229,49 +239,36 @@ async def test_a_stopping_server_ends_foreground_requests_with_their_cancellatio
         await until(lambda: _all_cancelled(db, 2))
 
 
-class Process:
-    """`uvicorn app.main:create_app` as its own process."""
+class ApiProcess(Process):
+    """`longhaul api` as its own process."""
 
     def __init__(self, services: Any, home: Path, **env: str) -> None:
         self.port = free_port()
-        self.output = home / "api.txt"
         models = home / "models.toml"
         models.write_text(f'[[models]]\nname = "{MODEL}"\nengine = "scripted"\n')
         urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory", "--port", str(self.port),
-                 "--loop", "uvloop", "--http", "httptools",
-                 "--timeout-graceful-shutdown", "30"],
-                env={**os.environ, **urls, "LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), **env},
-                cwd=ROOT,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )  # fmt: skip
+        places = {"LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), "LONGHAUL_PORT": str(self.port)}
+        super().__init__([*LONGHAUL, "api"], {**urls, **places, **env}, home / "api.txt")
 
     async def started(self, client: httpx.AsyncClient) -> None:
         async def alive() -> bool:
-            assert self.process.poll() is None, self.output.read_text()
+            assert self.is_running, self.text
             try:
                 return (await client.get("/health/live")).status_code == 200
             except httpx.TransportError:
                 return False
 
-        await until(alive, timeout=30, what="the API process")
+        await until(alive, what="the API process")
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self.process.wait, 20)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        return await asyncio.to_thread(self.wait)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 async def test_sigterm_and_ctrl_c_end_open_streams_and_the_process(
     services: Any, db: Database, pubsub: PubSub, tmp_path: Path, signum: signal.Signals
 ) -> None:
-    process = Process(services, tmp_path, LONGHAUL_SHUTDOWN_GRACE_SECONDS="0.2")
+    process = ApiProcess(services, tmp_path, LONGHAUL_API_GRACE_SECONDS="0.2")
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{process.port}", timeout=30) as client:
             await process.started(client)
@@ -281,12 +278,12 @@ async def test_sigterm_and_ctrl_c_end_open_streams_and_the_process(
             await until(lambda: _count(db, 2))
             async with api.resuming(response_id) as reader:
                 assert (await reader.event() or {})["type"] == "response.created"
-                process.process.send_signal(signum)
+                process.send_signal(signum)
                 rest = await reader.rest()
             assert b"[DONE]" not in rest, "its reader must see that this was not the end"
             assert (await foreground).json()["status"] == "cancelled"
         await process.ended()
-        output = process.output.read_text()
+        output = process.text
         assert "Traceback" not in output
         assert "timeout graceful shutdown exceeded" not in output
         assert (await row_of(db, response_id)).status is Status.QUEUED, "background work goes on elsewhere"
@@ -297,7 +294,7 @@ async def test_sigterm_and_ctrl_c_end_open_streams_and_the_process(
 async def test_a_killed_api_loses_no_background_response(
     services: Any, db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
-    process = Process(services, tmp_path)
+    process = ApiProcess(services, tmp_path)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{process.port}", timeout=30) as client:
             await process.started(client)

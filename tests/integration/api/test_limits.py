@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import pytest
+from sqlalchemy import text
 from websockets.asyncio.client import connect
 
 from app.access import directory
@@ -25,6 +26,7 @@ from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
+from tests.support.worker import worker
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {}),
@@ -53,6 +55,11 @@ async def taken(db: Database, mine: Tenant) -> dict[str, float]:
     return {state.kind.value: state.used for state in await limits.states(db, mine.project)}
 
 
+async def change(db: Database, statement: str) -> None:
+    async with db.begin() as connection:
+        await connection.execute(text(statement))
+
+
 class TestHeaders:
     async def test_every_way_to_create_a_response_has_all_six_headers(
         self, admin: Administration, mine: Tenant, calling: Api, player: Player
@@ -71,6 +78,29 @@ class TestHeaders:
     async def test_without_limits_there_are_no_such_headers(self, calling: Api) -> None:
         answer = await calling.post(background=True)
         assert answer.status_code == 200 and not set(HEADERS) & set(answer.headers)
+
+
+class TestStoredBytes:
+    async def test_no_write_gets_past_the_limit_and_a_deletion_makes_room(
+        self, admin: Administration, mine: Tenant, calling: Api
+    ) -> None:
+        await limit(admin, mine, stored_bytes=8000)
+        items = [{"role": "user", "content": "x" * 5000}]
+        made = await calling.client.post("/v1/conversations", json={"items": items})
+        conversation = f"/v1/conversations/{made.json()['id']}"
+        for path, body in (
+            ("/v1/conversations", {"items": items}),
+            (f"{conversation}/items", {"items": items}),
+            ("/v1/responses", {"model": MODEL, "input": "x" * 5000, "background": True}),
+        ):
+            refused = await calling.client.post(path, json=body)
+            assert refused.status_code == 429, (path, refused.text)
+            error = refused.json()["error"]
+            assert (error["code"], error["type"]) == ("rate_limit_exceeded", "requests")
+            assert "stored_bytes" in error["message"] and "Delete responses or conversations" in error["message"]
+            assert refused.headers["x-should-retry"] == "false" and "retry-after" not in refused.headers
+        assert (await calling.client.delete(conversation)).status_code == 200
+        assert (await calling.post(input="x" * 5000, background=True)).status_code == 200
 
 
 class TestRefusals:
@@ -93,11 +123,12 @@ class TestRefusals:
         self, admin: Administration, mine: Tenant, calling: Api, db: Database
     ) -> None:
         await limit(admin, mine, requests_per_minute=120)
+        await change(db, "UPDATE limits SET as_of = now() + interval '1 hour'")  # Until then nothing is refilled.
         answers = await asyncio.gather(*(calling.post(background=True) for _ in range(130)))
-        assert sum(answer.status_code == 200 for answer in answers) <= 125
+        assert sum(answer.status_code == 200 for answer in answers) == 120
         refused = await calling.post(background=True)
-        if refused.status_code == 429:  # The bucket may have been refilled by one in the meantime.
-            assert int(refused.headers["retry-after-ms"]) <= 500
+        assert (refused.status_code, refused.headers["retry-after-ms"]) == (429, "500")
+        await change(db, "UPDATE limits SET as_of = now()")
         base = f"{calling.url}/v1"
         async with openai.AsyncOpenAI(base_url=base, api_key=mine.key.secret, max_retries=3) as client:
             await client.responses.create(model=MODEL, input="Hello!", background=True)
@@ -125,13 +156,13 @@ class TestRefusals:
     async def test_every_way_to_start_a_response_reserves_and_is_refused(
         self, admin: Administration, mine: Tenant, calling: Api, db: Database
     ) -> None:
-        await limit(admin, mine, unfinished_responses=1, requests_per_minute=100)
+        await limit(admin, mine, unfinished_responses=1)
         await calling.background()
         for path, fields in WAYS:
             refused = await calling.client.post(path, json={"model": MODEL, "input": "Hello!", **fields})
             assert refused.status_code == 429, (path, fields)
             assert "unfinished_responses" in refused.json()["error"]["message"]
-        assert await taken(db, mine) == {"unfinished_responses": 1, "requests_per_minute": pytest.approx(0.5, abs=0.5)}
+        assert await taken(db, mine) == {"unfinished_responses": 1}
 
     async def test_there_is_no_other_route_that_starts_one(self, calling: Api) -> None:
         routes = (await calling.client.get("/openapi.json")).json()["paths"]
@@ -202,6 +233,47 @@ class TestLimits:
             return await taken(db, mine) == {"unfinished_responses": 0}
 
         await until(free, what="a free place")
+
+    async def test_output_ends_at_what_was_reserved(
+        self, admin: Administration, mine: Tenant, db: Database, pubsub: PubSub, services: Any, tmp_path: Path
+    ) -> None:
+        await limit(admin, mine, tokens_per_day=10**6)
+        free = await tenant(admin, "free")
+        settings = settings_for(services, tmp_path, auth="keys", reserved_output_tokens=20)
+
+        async def answered(caller: Api, **fields: Any) -> dict[str, Any]:
+            response_id = await caller.background(input=f"/say {'x' * 50}", **fields)
+            await running.run(response_id)
+            found: dict[str, Any] = (await caller.client.get(f"/v1/responses/{response_id}")).json()
+            return found
+
+        async with (
+            serving(settings) as api,
+            as_caller(api, mine) as limited,
+            as_caller(api, free) as unlimited,
+            worker(db, pubsub) as running,
+        ):
+            cut = await answered(limited)
+            assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+            assert cut["usage"]["output_tokens"] == cut["max_output_tokens"] == 20
+            assert (await answered(limited, min_tokens=30))["max_output_tokens"] == 30
+            assert (await answered(limited, max_output_tokens=90))["status"] == "completed"
+            whole = await answered(unlimited)
+            assert (whole["status"], whole["max_output_tokens"]) == ("completed", None)
+
+    async def test_a_summary_is_reserved_beside_the_answer_and_ends_there(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database
+    ) -> None:
+        await limit(admin, mine, tokens_per_day=10**6)
+        compacting = [{"type": "compaction", "compact_threshold": 1000}]
+        trigger = [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}]
+        both = await calling.background(context_management=compacting, max_output_tokens=16)
+        alone = await calling.background(input=trigger, max_output_tokens=16)
+        plain = await calling.background(max_output_tokens=16)
+        statement = text("SELECT reserved_output, request->>'summary_tokens' FROM responses WHERE id = :id")
+        async with db.autocommit() as connection:
+            found = [(await connection.execute(statement, {"id": each})).one() for each in (both, alone, plain)]
+        assert [tuple(each) for each in found] == [(4096 + 16, "4096"), (4096, "4096"), (16, None)]
 
     async def test_what_a_response_continues_is_reserved_too(
         self, admin: Administration, mine: Tenant, calling: Api, player: Player, db: Database

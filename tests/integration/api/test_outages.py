@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app import main
 from app.protocol.events import frames
 from app.protocol.status import Status
 from app.queue.publisher import QueueUnavailable, TaskQueue
@@ -17,6 +18,7 @@ from app.store.responses import logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Play, Player, ids, one, row_of
+from tests.support.services import AS_OWNER
 from tests.support.waiting import until
 
 FORMS = [{}, {"stream": True}, {"background": True}, {"background": True, "stream": True}]
@@ -130,6 +132,7 @@ class TestPostgresAway:
 
 async def _sql(db: Database, statement: str) -> None:
     async with db.begin() as connection:
+        await connection.execute(text(AS_OWNER))
         await connection.execute(text(statement))
 
 
@@ -212,3 +215,20 @@ async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
         await until(lambda: _answers(db))
         async with Player(db, pubsub).at_work("Hi"):
             assert (await api.post()).json()["status"] == "completed"
+
+
+async def test_a_statement_that_takes_too_long_is_a_503_that_names_it_and_changes_nothing(
+    services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "CALLER_SECONDS", 1.0)
+    async with serving(settings_for(services, tmp_path)) as api:
+        made = (await api.client.post("/v1/conversations", json={})).json()["id"]
+        path = f"/v1/conversations/{made}/items"
+        sent = {"items": [{"role": "user", "content": text} for text in ("a", "b")]}
+        async with db.begin() as connection:
+            await connection.execute(text("SELECT 1 FROM conversations FOR UPDATE"))
+            answer = await api.client.post(path, json=sent)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"]["code"] == "statement_timeout"
+        assert (await api.client.get(path)).json()["data"] == []
+        assert (await api.client.post(path, json=sent)).status_code == 200

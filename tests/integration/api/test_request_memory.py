@@ -1,10 +1,11 @@
-"""What an API process holds of a request once the request is stored: nothing, however long its client waits."""
+"""What an API process holds of a request, and for how long; and what large requests do on its event loop: nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,17 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from app.api.limits import Limits
+from app.api import body
+from app.api.limits import ANSWER_BYTES, BODY_BYTES, Limits
+from app.heavy import HEAVY
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
+from app.responses.read import reader
+from app.sizes import LARGE_BYTES
+from app.store.context import items
 from app.store.database import Database
-from app.store.rows import NewResponse
+from app.store.responses import new_rows
+from app.store.responses.new_rows import NewResponse
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.waiting import until
 
@@ -42,7 +49,7 @@ def requests_in_memory() -> int:
 
 
 async def holds_nothing(api: Api) -> bool:
-    return api.runtime.pubsub.reader_count == 1 and limits_of(api).bodies.held == 0 and requests_in_memory() == 0
+    return api.runtime.reader.readers.held == 1 and limits_of(api).bodies.held == 0 and requests_in_memory() == 0
 
 
 async def test_a_stream_holds_nothing_of_its_request(api: Api) -> None:
@@ -64,6 +71,21 @@ async def test_a_websocket_holds_nothing_of_its_request(api: Api) -> None:
         await until(lambda: holds_nothing(api))
 
 
+async def test_a_frame_counts_while_it_waits_to_be_read_and_no_longer_once_its_client_left(api: Api) -> None:
+    go = threading.Event()
+    busy = [asyncio.create_task(HEAVY.run(lambda: go.wait(60))) for _ in range(2)]
+    try:
+        async with connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", max_size=None) as socket:
+            await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": LARGE}))
+            await until(lambda: len(HEAVY.bound._lines) == 1)
+            assert limits_of(api).bodies.held > len(LARGE) - BODY_BYTES
+        assert limits_of(api).bodies.held > len(LARGE) - BODY_BYTES  # A thread still has it.
+    finally:
+        go.set()
+    await asyncio.gather(*busy)
+    await until(lambda: limits_of(api).bodies.held == 0)
+
+
 async def test_half_sent_bodies_beyond_the_budget_are_a_503_and_small_requests_pass(api: Api) -> None:
     port = int(api.url.rsplit(":", 1)[1])
     head = b"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -83,3 +105,150 @@ async def test_half_sent_bodies_beyond_the_budget_are_a_503_and_small_requests_p
     await asyncio.gather(*answers, return_exceptions=True)
     await until(lambda: limits_of(api).bodies.held == 0)
     assert (await api.post(input=LARGE, background=True)).status_code == 200
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[bool]:
+    """Returns a list that grows with every call: whether it was on the event loop."""
+    on_loop: list[bool] = []
+    called = getattr(owner, name)
+
+    def watched(*arguments: Any) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return called(*arguments)
+
+    monkeypatch.setattr(owner, name, watched)
+    return on_loop
+
+
+async def test_a_large_request_is_encoded_beside_the_event_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [
+        watch(monkeypatch, ResponseRequest, "fingerprint"),
+        watch(monkeypatch, ResponseRequest, "stored"),
+        watch(monkeypatch, new_rows._Stored, "of"),
+    ]
+    body = {"model": MODEL, "input": LARGE, "background": True}
+    answer = await api.client.post("/v1/responses", json=body, headers={"Idempotency-Key": "a"})
+    assert (answer.status_code, calls) == (200, [[False]] * 3)
+    async with connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", max_size=None) as socket:
+        await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": LARGE}))
+        assert json.loads(await socket.recv())["type"] == "response.created"
+    assert calls[1:] == [[False] * 2] * 2
+
+
+async def test_a_few_items_of_many_parts_are_prepared_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [watch(monkeypatch, ResponseRequest, "stored"), watch(monkeypatch, new_rows._Stored, "of")]
+    parts = [{"type": "input_text", "text": "x"}] * 1000
+    sent = [{"type": "message", "role": "user", "content": parts}] * 2
+    assert (await api.post(input=sent, background=True)).status_code == 200
+    assert calls == [[False]] * 2
+
+
+async def test_large_stored_items_are_never_parsed_for_a_list_and_beside_the_event_loop_for_a_request(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = {"type": "message", "role": "user", "content": LARGE, "id": "msg_mine"}
+    conversation = (await api.client.post("/v1/conversations", json={"items": [item]})).json()["id"]
+    finding, encoding = watch(monkeypatch, items, "loads"), watch(monkeypatch, new_rows._Stored, "of")
+    path = f"/v1/conversations/{conversation}/items"
+    (listed,) = (await api.client.get(path)).json()["data"]
+    assert (await api.client.get(f"{path}/msg_mine")).json() == listed
+    assert listed["content"][0]["text"] == LARGE
+    answer = await api.post(input=[{"type": "item_reference", "id": "msg_mine"}], background=True)
+    assert answer.status_code == 200
+    assert (finding, encoding) == ([False], [False])
+
+
+@pytest.mark.parametrize("path", ["", "/input_items"])
+async def test_a_large_answer_is_encoded_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    response_id = await api.background(input=LARGE, instructions=LARGE)
+    encoding = watch(monkeypatch, reader, "shown" if not path else "page_of")
+    await api.client.post(f"/v1/responses/{response_id}/cancel")
+    assert (await api.client.get(f"/v1/responses/{response_id}{path}")).status_code == 200
+    assert encoding == [False]
+
+
+@pytest.mark.parametrize("kind", ["response", "input_items", "items", "item"])
+async def test_a_large_answer_is_read_once_there_is_room_for_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    answers, reading = limits_of(api).answers, []
+    large_read = Database.large_read
+    monkeypatch.setattr(Database, "large_read", lambda *args: reading.append(1) or large_read(*args))
+    item = {"type": "message", "role": "user", "content": LARGE, "id": "msg_mine"}
+    conversation = (await api.client.post("/v1/conversations", json={"items": [item]})).json()["id"]
+    response_id = await api.background(input=LARGE)
+    path = {
+        "response": f"/v1/responses/{response_id}",
+        "input_items": f"/v1/responses/{response_id}/input_items",
+        "items": f"/v1/conversations/{conversation}/items",
+        "item": f"/v1/conversations/{conversation}/items/msg_mine",
+    }[kind]
+    full = answers.take(None, answers.total + ANSWER_BYTES)
+    asking = asyncio.create_task(api.client.get(path))
+    await until(lambda: len(answers._lines) == 1)
+    assert not reading
+    full.release()
+    assert (await asking).status_code == 200
+    await until(lambda: answers.held == 0)
+    assert reading
+
+
+async def test_an_answer_counts_until_its_client_has_taken_it(api: Api) -> None:
+    response_id = await api.background(input="x", instructions="x" * 6_000_000)
+    _, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rsplit(":", 1)[1]), limit=1)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    answers = limits_of(api).answers
+    writer.write(f"GET /v1/responses/{response_id} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    await until(lambda: answers.held > 0)
+    for _ in range(20):
+        await api.client.get("/health/live")
+        assert answers.held > 0
+    writer.transport.abort()
+    await until(lambda: answers.held == 0)
+
+
+@pytest.mark.parametrize("sent", ["x", LARGE])
+async def test_a_request_waits_for_its_turn_before_it_is_parsed(
+    api: Api, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    accepting, decoding = limits_of(api).accepting, watch(monkeypatch, body, "decode_object")
+    full = accepting.take(None, accepting.total)
+    asking = asyncio.create_task(api.post(input=sent, background=True))
+    await until(lambda: len(accepting._lines) == 1)
+    assert not decoding
+    full.release()
+    assert (await asking).status_code == 200
+    assert decoding == [sent == "x"]
+    assert accepting.held == 0
+
+
+async def test_a_large_message_of_a_websocket_waits_for_its_turn(api: Api) -> None:
+    accepting = limits_of(api).accepting
+    full = accepting.take(None, accepting.total)
+    async with connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", max_size=None) as socket:
+        await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": LARGE}))
+        await until(lambda: len(accepting._lines) == 1)
+        full.release()
+        assert json.loads(await socket.recv())["type"] == "response.created"
+        await until(lambda: accepting.held == 0)
+
+
+async def test_what_references_bring_in_counts_until_it_is_stored(api: Api) -> None:
+    item = {"type": "message", "role": "user", "content": LARGE, "id": "msg_mine"}
+    await api.client.post("/v1/conversations", json={"items": [item]})
+    brought = api.runtime.conversations._references._brought
+    full = brought.take(None, brought.total + LARGE_BYTES)
+    sent = [{"type": "item_reference", "id": "msg_mine"}]
+    for asked in (api.post(input=sent, background=True), api.client.post("/v1/conversations", json={"items": sent})):
+        asking = asyncio.create_task(asked)
+        await until(lambda: len(brought._lines) == 1)
+        asking.cancel()
+        await asyncio.wait([asking])
+    asking = asyncio.create_task(api.post(input=sent, background=True))
+    full.release()
+    assert (await asking).status_code == 200
+    await until(lambda: brought.held == 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import pytest
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import size_of
+from app.responses.read import reader
 from app.store import retention
 from app.store.database import Database
 from app.store.responses import logs
@@ -32,7 +34,8 @@ OF_CONNECTION = 1024 * 1024
 
 @pytest.fixture
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, max_readers=READERS)) as running:
+    async with serving(settings_for(services, tmp_path)) as running:
+        running.runtime.reader.readers.total = READERS
         yield running
 
 
@@ -75,7 +78,7 @@ async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, 
     before = resident()
     clients = [await deaf(api, response_id) for _ in range(READERS)]
     try:
-        await until(lambda: api.runtime.pubsub.reader_count == READERS, timeout=60)
+        await until(lambda: api.runtime.reader.readers.held == READERS)
         refused = await api.get(response_id, stream="true")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_readers")
         assert (await api.get(response_id)).status_code == 200
@@ -85,6 +88,32 @@ async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, 
     finally:
         for client in clients:
             client.transport.abort()
+
+
+async def test_quiet_readers_ask_for_news_together(api: Api, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "POLL_SECONDS", 0.05)
+    asked, reads, may_ask = [], [], asyncio.Event()
+    have_news, read_page = logs.have_news, logs.read_page
+    news = api.runtime.reader._news
+
+    async def perform(batch: Any) -> list[bool]:
+        asked.append(len(batch))
+        await may_ask.wait()
+        return await have_news(api.runtime.db, batch)
+
+    monkeypatch.setattr(news, "_perform", perform)
+    monkeypatch.setattr(logs, "read_page", lambda *args: reads.append(1) or read_page(*args))
+    row = await claimed(db, background=True, stream=True)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(20):
+            await stack.enter_async_context(
+                api.client.stream("GET", f"/v1/responses/{row.id}", params={"stream": "true"})
+            )
+        await until(lambda: sum(asked) + len(news._waiting) == 20, what="one query runs, and the others wait")
+        may_ask.set()
+        await until(lambda: len(asked) > 2)
+        assert sum(asked[:2]) >= 20
+        assert len(reads) == 20
 
 
 async def test_pages_hold_the_whole_log_in_order(db: Database) -> None:

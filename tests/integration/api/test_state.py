@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from app.api.docs import schemas
+from app.store import paging
 from app.store.context import calls
 from app.store.context.contents import chain_items, context_items
 from app.store.database import Database
@@ -314,6 +315,24 @@ class TestInputItems:
         response_id = await api.background(input=self.SENT)
         seen = [item async for item in client.responses.input_items.list(response_id, limit=2, order=order)]
         assert "".join(item.content[0].text for item in seen) == expected  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    async def test_a_page_ends_at_its_bytes_and_every_item_is_on_one(
+        self, api: Api, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch, order: Any
+    ) -> None:
+        monkeypatch.setattr(paging, "PAGE_BYTES", 1200)
+        sizes = [10, 300, 300, 300, 5000, 10, 900, 900]
+        sent = [{"role": "user", "content": f"{number}" * size} for number, size in enumerate(sizes)]
+        response_id = await api.background(input=sent)
+        conversation = await client.conversations.create(items=sent)  # type: ignore[arg-type]
+        for page in (
+            await client.responses.input_items.list(response_id, order=order, limit=100),
+            await client.conversations.items.list(conversation.id, order=order, limit=100),
+        ):
+            first = [len(item.content[0].text) for item in page.data]  # type: ignore[union-attr]
+            assert first == ([10, 300, 300] if order == "asc" else [900])
+            seen = [len(item.content[0].text) async for item in page]  # type: ignore[union-attr]
+            assert seen == (sizes if order == "asc" else sizes[::-1])
 
     async def test_input_items_exclude_the_previous_response(self, api: Api, player: Player) -> None:
         first = await player.answer("A", response_id=await api.background(input="a"))

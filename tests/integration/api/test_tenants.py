@@ -12,13 +12,17 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from app.api.routes import ROUTERS
+from app.access.administration import Administration
+from app.access.caller import OPERATOR_SCOPES, Scope
+from app.access.changes import new_id
+from app.access.service_accounts import ServiceAccounts
+from app.main import create_app
 from app.responses.ids import new_conversation_id, new_response_id, random_suffix
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, administration, as_caller, tenant
 
@@ -72,10 +76,14 @@ class Things:
     approval: str
     sealed_thought: str
     sealed_summary: str
+    project: str
+    account: str
+    key: str
 
 
-async def make_things(api: Api, db: Database, player: Player, project: str) -> Things:
-    """Makes one thing of each kind through the API."""
+async def make_things(api: Api, db: Database, player: Player, admin: Administration, owner: Tenant) -> Things:
+    """Makes one thing of each kind, through the API where it can."""
+    project = owner.project
     call = {"type": "function_call", "call_id": f"call_{random_suffix()}", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": SECRET_TEXT}
     message = {"type": "message", "role": "user", "content": SECRET_TEXT}
@@ -114,6 +122,9 @@ async def make_things(api: Api, db: Database, player: Player, project: str) -> T
         approval=items[2]["id"],
         sealed_thought=sealer.seal(SealedKind.REASONING, SECRET_TEXT),
         sealed_summary=sealer.seal(SealedKind.COMPACTION, SECRET_TEXT),
+        project=project,
+        account=(await ServiceAccounts(admin._changes).create(project, SECRET_TEXT, None, with_key=False))[0].id,
+        key=owner.key.row.id,
     )
 
 
@@ -132,6 +143,9 @@ def nothing() -> Things:
         approval=f"mcpr_{suffix}",
         sealed_thought="lh1_" + "A" * 64,
         sealed_summary="lh1_" + "B" * 64,
+        project=new_id("proj"),
+        account=new_id("svc_acct"),
+        key=new_id("key"),
     )
 
 
@@ -151,6 +165,7 @@ class Way:
         values = {f"their_{name}": getattr(things, name) for name in Things.__dataclass_fields__}
         values |= {f"own_{name}": getattr(own, name) for name in Things.__dataclass_fields__}
         values |= {"response_id": things.response, "conversation_id": things.conversation, "item_id": things.item}
+        values |= {"project_id": things.project, "service_account_id": things.account, "key_id": things.key}
         filled = json.loads(_filled(json.dumps(self.body), values))
         return self.method, _filled((self.path or self.route) + self.query, values), filled
 
@@ -232,15 +247,62 @@ CHANGING = [
 ]
 WAYS = [*READING, *CONTINUING, *ONLY_REFUSED, *CHANGING]
 
+ORGANIZATION = "/v1/organization"
+PROJECT = f"{ORGANIZATION}/projects/{{project_id}}"
+ACCOUNTS, KEYS = f"{PROJECT}/service_accounts", f"{PROJECT}/api_keys"
+ACCOUNT, KEY = f"{ACCOUNTS}/{{service_account_id}}", f"{KEYS}/{{key_id}}"
+ADMIN_KEYS, LIMITS = f"{ORGANIZATION}/admin_api_keys", f"{PROJECT}/rate_limits"
+NAMED: Json = {"name": "mine"}
+ADMINISTERING = [
+    Way("POST", f"{ORGANIZATION}/projects", body=NAMED),
+    Way("GET", f"{ORGANIZATION}/projects"),
+    Way("GET", PROJECT),
+    Way("POST", PROJECT, body=NAMED),
+    Way("POST", f"{PROJECT}/archive"),
+    Way("POST", f"{PROJECT}/erase"),
+    Way("POST", ACCOUNTS, body=NAMED),
+    Way("GET", ACCOUNTS),
+    Way("GET", ACCOUNT),
+    Way("POST", ACCOUNT, body=NAMED),
+    Way("DELETE", ACCOUNT),
+    Way("POST", f"{ACCOUNT}/api_keys", body=NAMED),
+    Way("GET", KEYS),
+    Way("GET", KEY),
+    Way("POST", KEY, body={"scopes": ["responses"]}),
+    Way("DELETE", KEY),
+    *(Way(method, f"{PROJECT}/model_permissions") for method in ("GET", "POST", "DELETE")),
+    *(Way(method, f"{PROJECT}/hosted_tool_permissions") for method in ("GET", "POST")),
+    Way("GET", LIMITS),
+    Way("POST", f"{LIMITS}/{{rate_limit_id:path}}", body={}, path=f"{LIMITS}/rl-{MODEL}"),
+    Way("POST", ADMIN_KEYS, body=NAMED),
+    Way("GET", ADMIN_KEYS),
+    Way("GET", f"{ADMIN_KEYS}/{{key_id}}"),
+    Way("DELETE", f"{ADMIN_KEYS}/{{key_id}}"),
+    Way("GET", f"{ORGANIZATION}/audit_logs", "?project_ids[]={their_project}"),
+    Way("GET", f"{ORGANIZATION}/usage/completions", "?start_time=0&project_ids[]={their_project}"),
+]
+"""What no key of a project may do, whatever its scopes."""
+ASTRAY = [
+    Way(way.method, way.route, body=way.body, path=way.route.replace("{project_id}", "{own_project}"))
+    for way in ADMINISTERING
+    if way.route.startswith((ACCOUNT, KEY))
+]
+"""Ways of an administrator to another project's account or key, by the path of the wrong project."""
 
-async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[int, str]:
-    """Returns status and body. Ids of `things` are THEIRS in the body."""
+
+OF_ONE_ANSWER = frozenset({"content-length", "date", "openai-processing-ms", "x-request-id"})
+"""Headers that differ from answer to answer."""
+
+
+async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[int, str, dict[str, str]]:
+    """Returns status, body and headers. Ids of `things` are THEIRS in the body."""
     method, path, body = way.request(things, own)
     answer: httpx.Response = await api.client.request(method, path, json=body)
     text = answer.text
     for name in Things.__dataclass_fields__:
         text = text.replace(getattr(things, name), "THEIRS")
-    return answer.status_code, text
+    headers = {name: value for name, value in answer.headers.items() if name not in OF_ONE_ANSWER}
+    return answer.status_code, text, headers
 
 
 async def snapshot(api: Api, things: Things) -> list[Any]:
@@ -251,10 +313,10 @@ async def snapshot(api: Api, things: Things) -> list[Any]:
 
 
 async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
-    as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player
+    as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
 ) -> None:
-    reds = await make_things(as_red, db, player, red.project)
-    blues = await make_things(as_blue, db, player, blue.project)
+    reds = await make_things(as_red, db, player, admin, red)
+    blues = await make_things(as_blue, db, player, admin, blue)
     before = await snapshot(as_red, reds)
     for way in WAYS:
         theirs = await answer_to(as_blue, way, reds, blues)
@@ -267,39 +329,81 @@ async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
         assert own[0] == 200, (way, own, "the owner may: otherwise this test shows nothing")
 
 
+SCOPES = [
+    frozenset({Scope.RESPONSES}),
+    frozenset({Scope.READ}),
+    frozenset({Scope.BATCHES, Scope.FILES}),
+    OPERATOR_SCOPES,
+]
+assert frozenset().union(*SCOPES) == frozenset(Scope)
+
+
+@pytest.mark.parametrize("scopes", SCOPES, ids=lambda scopes: ",".join(sorted(scope.value for scope in scopes)))
+async def test_no_scope_tells_another_project_s_thing_from_one_that_is_not_there(
+    scopes: frozenset[Scope], api: Api, as_red: Api, red: Tenant, db: Database, player: Player, admin: Administration
+) -> None:
+    reds = await make_things(as_red, db, player, admin, red)
+    project = None if scopes == OPERATOR_SCOPES else (await admin.create_project("blue")).id
+    before = await snapshot(as_red, reds)
+    async with as_caller(api, await admin.create_key(project, "curious", scopes)) as curious:
+        for way in [*WAYS, *([] if project is None else ADMINISTERING)]:
+            own = nothing()
+            theirs = await answer_to(curious, way, reds, own)
+            assert theirs == await answer_to(curious, way, nothing(), own), way
+            assert SECRET_TEXT not in theirs[1], way
+            assert way in WAYS or theirs[0] == 403, (way, theirs)
+    assert await snapshot(as_red, reds) == before
+
+
+async def test_an_administrator_s_path_names_the_project_of_the_thing(
+    api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
+) -> None:
+    reds = await make_things(as_red, db, player, admin, red)
+    blues = await make_things(as_blue, db, player, admin, blue)
+    async with as_caller(api, await admin.create_key(None, "admin", OPERATOR_SCOPES)) as administrator:
+        for way in ASTRAY:
+            theirs = await answer_to(administrator, way, reds, blues)
+            assert theirs == await answer_to(administrator, way, nothing(), blues), way
+            assert theirs[0] == 404, (way, theirs)
+        right = [way for way in ADMINISTERING if way.method == "GET" and way.route in (ACCOUNT, KEY)]
+        assert [(await answer_to(administrator, way, reds, blues))[0] for way in right] == [200, 200]
+
+
 async def test_a_thought_that_is_another_project_s_is_not_filled_in(
-    as_red: Api, as_blue: Api, red: Tenant, db: Database, player: Player
+    as_red: Api, as_blue: Api, red: Tenant, db: Database, player: Player, admin: Administration
 ) -> None:
     """Clients that keep only ids send reasoning without its text, and the store has the text."""
-    reds = await make_things(as_red, db, player, red.project)
+    reds = await make_things(as_red, db, player, admin, red)
     empty = [{"type": "reasoning", "id": reds.thought, "summary": []}, {"role": "user", "content": "Go on."}]
     found, missing = [await api.background(input=empty) for api in (as_red, as_blue)]
     assert SECRET_TEXT in str((await row_of(db, found)).request)
     assert SECRET_TEXT not in str((await row_of(db, missing)).request)
 
 
-def test_the_matrix_has_every_route() -> None:
+def test_the_matrix_has_every_route(services: Any, tmp_path: Path) -> None:
     routes = {
         (method, route.path)  # type: ignore[attr-defined]
-        for router in ROUTERS
-        for route in router.routes
+        for route in create_app(settings_for(services, tmp_path), CATALOG).routes
         for method in getattr(route, "methods", None) or ("WEBSOCKET",)
+        if method != "HEAD"
     }
-    no_project_s = ("/health/", "/v1/models", "/v1/organization/")
+    no_project_s = ("/health/", "/v1/models", "/docs", "/openapi.json")
     belong_to_nobody = {(method, path) for method, path in routes if path.startswith(no_project_s)}
-    assert {(way.method, way.route) for way in WAYS} == routes - belong_to_nobody - {("WEBSOCKET", CREATE)}
+    asked = {(way.method, way.route) for way in [*WAYS, *ADMINISTERING]} | {("WEBSOCKET", CREATE)}
+    assert asked == routes - belong_to_nobody
 
 
 async def test_over_a_websocket_another_project_s_thing_is_not_there_either(
-    api: Api, as_red: Api, red: Tenant, blue: Tenant, db: Database, player: Player
+    api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
 ) -> None:
-    reds = await make_things(as_red, db, player, red.project)
-    ways = [way for way in CONTINUING if way.route == CREATE]
+    reds = await make_things(as_red, db, player, admin, red)
+    blues = await make_things(as_blue, db, player, admin, blue)
+    ways = [way for way in [*CONTINUING, *ONLY_REFUSED] if way.route == CREATE]
     url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
     async with connect(url, additional_headers=blue.headers) as socket:
 
         async def error_of(way: Way, things: Things) -> str:
-            fields = dict(way.request(things, reds)[2] or {})
+            fields = dict(way.request(things, blues)[2] or {})
             del fields["background"]
             await socket.send(json.dumps({"type": "response.create", **fields}))
             event = json.loads(await socket.recv())

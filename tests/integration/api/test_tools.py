@@ -45,7 +45,7 @@ Json = dict[str, Any]
 
 URL = "https://docs.example/mcp"
 CATALOG = ModelCatalog(
-    (replace(served(), tool_parser="hermes"), replace(served("oss"), harmony=True)),
+    (replace(served(), tool_parser="hermes"), replace(served("oss"), format="harmony")),
     (
         McpServer("python", "python", command=("longhaul", "tools", "python", "--stdio")),
         McpServer("browser", "browser", "http://127.0.0.1:1/mcp"),

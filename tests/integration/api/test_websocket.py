@@ -279,7 +279,7 @@ class TestStreams:
         await raw.send(creation(input="x" * 12_000))
         answer = await answer_to(raw, creation(input="x" * 12_000, stream_id="other"))
         assert (answer["status"], answer["error"]["code"]) == (503, "websocket_queue_full")
-        assert answer["stream_id"] == "other"
+        assert (answer["stream_id"], answer["headers"]) == ("other", {"retry-after": "1"})
         monkeypatch.setattr(streams, "MAX_PENDING", 1)
         assert (await answer_to(raw, creation()))["error"]["code"] == "websocket_queue_full"
 

@@ -11,7 +11,6 @@ import redis
 from kombu import Consumer, Producer, Queue
 
 from app.queue.celery_app import make_celery
-from app.queue.message import LISTS, Priority
 from config.settings import load_settings
 from tests.support.celery_processes import own_database
 from workers.celery_host.connection import FastReconnectConnection
@@ -25,7 +24,7 @@ class Taker:
         options = make_celery(load_settings(REDIS_URL=url)).conf.broker_transport_options
         self.connection = BatchFetchConnection(url, transport_options=options)
         self.channel = self.connection.default_channel
-        self.channel.free_slots = lambda: 100
+        self.channel.free_places = lambda: 100
         self._taken: list[str] = []
         self.consumer = Consumer(self.channel, [Queue(name, routing_key=name) for name in queues], accept=["json"])
         self.consumer.register_callback(self._note)
@@ -37,12 +36,12 @@ class Taker:
             raise ValueError(body)
         self._taken.append(body)
 
-    def send(self, *messages: str, queue: str = "one", priority: int = Priority.FOREGROUND) -> None:
+    def send(self, *messages: str, queue: str = "one") -> None:
         with FastReconnectConnection(self.connection.as_uri(include_password=True)) as connection:
             connection.transport_options = self.connection.transport_options
             producer = Producer(connection.default_channel, auto_declare=False)
             for message in messages:
-                producer.publish(message, routing_key=queue, priority=priority, serializer="json")
+                producer.publish(message, routing_key=queue, serializer="json")
 
     def ask(self) -> None:
         """Asks Redis, which has no message yet."""
@@ -91,11 +90,11 @@ def test_waiting_messages_are_taken_in_their_order_and_several_at_a_time(taking:
 
 
 @pytest.mark.parametrize("free", [1, 3])
-def test_a_reply_has_no_more_messages_than_there_are_free_slots(
+def test_a_reply_has_no_more_messages_than_there_are_free_places(
     taking: Callable[..., Taker], broker: redis.Redis, free: int
 ) -> None:
     taker = taking()
-    taker.channel.free_slots = lambda: free
+    taker.channel.free_places = lambda: free
     taker.send(*numbers(0, 5))
     assert taker.take() == numbers(0, free)
     assert sum(broker.llen(key) for key in broker.keys("one*")) == 5 - free
@@ -108,25 +107,23 @@ def test_a_message_that_arrives_while_the_worker_waits_is_taken_at_once(taking: 
     assert taker.take() == ["late"]
 
 
-def test_a_reply_has_messages_of_the_first_priority_only(taking: Callable[..., Taker]) -> None:
+def test_a_channel_without_free_places_takes_nothing(taking: Callable[..., Taker]) -> None:
     taker = taking()
-    for priority in reversed(LISTS):
-        taker.send(f"{priority.name} 1", f"{priority.name} 2", priority=priority)
-    assert [taker.take() for _ in LISTS] == [[f"{each.name} 1", f"{each.name} 2"] for each in LISTS]
+    taker.channel.free_places = lambda: 0
+    taker.send("1")
+    taker.ask()
+    assert taker._taken == []
+    taker.channel.free_places = lambda: 1
+    assert taker.take() == ["1"]
 
 
-def test_urgent_messages_are_taken_first(taking: Callable[..., Taker]) -> None:
+def test_a_message_that_was_asked_for_is_taken_although_places_are_fewer_now(taking: Callable[..., Taker]) -> None:
     taker = taking()
-    for priority in reversed(LISTS):
-        taker.send(priority.name, priority=priority)
-    assert [taker.take() for _ in LISTS] == [[each.name] for each in LISTS]
-
-
-def test_queues_are_taken_from_in_turn(taking: Callable[..., Taker]) -> None:
-    taker = taking("one", "two")
-    for queue in ("one", "two"):
-        taker.send(*(f"{queue} {number}" for number in range(2 * MAX_MESSAGES)), queue=queue)
-    assert [taker.take()[0].split()[0] for _ in range(4)] == ["one", "two", "one", "two"]
+    taker.ask()
+    taker.channel.free_places = lambda: 0
+    taker.send("1", "2")
+    assert taker.take() == ["1"]
+    assert taker.take() == []
 
 
 def test_a_message_that_fails_does_not_lose_the_others_of_its_reply(
@@ -137,7 +134,7 @@ def test_a_message_that_fails_does_not_lose_the_others_of_its_reply(
     with pytest.raises(ValueError, match="bad"):
         taker.connection.drain_events(timeout=3)
     assert taker._taken == ["1", "2"]
-    broker.lpush(taker.channel._q_for_pri("one", Priority.FOREGROUND), "no JSON")
+    broker.lpush("one", "no JSON")
     taker.send("3")
     with pytest.raises(ValueError, match="invalid literal"):
         taker.connection.drain_events(timeout=3)

@@ -80,6 +80,7 @@ def test_a_message_that_is_discarded_as_revoked_cancels_its_row(bench: Bench, wo
     bench.send("ok-discarded")
     bench.wait_for_cancelled("ok-discarded")
     assert "start ok-discarded" not in bench.log
+    until_sync(lambda: bench.redis.sismember("discarded", "ok-discarded"))
 
 
 def test_malformed_ids_in_a_revoke_do_no_harm(bench: Bench, worker: Worker) -> None:

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from app.queue.message import Priority
 from tests.support.celery_bench import Bench
 from tests.support.celery_processes import ROOT
 from tests.support.waiting import until_sync
 
 
 def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench, start: Any) -> None:
-    worker = start(concurrency=3, LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
+    worker = start(concurrency=3, LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
     bench.send("until-1", "hold-2", "hold-3")
     bench.wait_for_log("start until-1", "start hold-2", "start hold-3")
     worker.send_signal()
-    until_sync(lambda: "stopping; running responses have 60 s" in worker.text)
+    until_sync(lambda: "stopping; running responses have 1000 s" in worker.text)
     bench.send("ok-4")
     bench.redis.set("go", 1)
     bench.wait_for_log("end until-1")
@@ -31,6 +32,25 @@ def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench
     assert "start ok-4" not in bench.log
     assert bench.queued() == 1
     assert bench.redis.smembers("cancelled") == {"hold-2"}
+
+
+@pytest.mark.parametrize("priority", [Priority.COUNT, Priority.FOREGROUND])
+def test_a_worker_that_stops_takes_nothing_after_it_reconnected(bench: Bench, start: Any, priority: Priority) -> None:
+    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
+    bench.send("until-1")
+    bench.wait_for_log("start until-1")
+    worker.send_signal()
+    until_sync(lambda: "stopping; running responses have 1000 s" in worker.text)
+    bench.break_connections()
+    until_sync(lambda: worker.text.count("Connected to") > 1)
+    worker.ready()
+    bench.send("ok-2", priority=priority)
+    bench.ask("ping")
+    bench.ask("ping")
+    assert bench.queued() == 1  # for other workers, now and not only when this one has ended
+    bench.redis.set("go", 1)
+    assert worker.wait() == 0
+    assert "end until-1" in bench.log and "start ok-2" not in bench.log
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP])
@@ -54,7 +74,7 @@ def test_flowers_shut_down_button_stops_a_worker_the_same_way(bench: Bench, star
 
 
 def test_the_third_signal_ends_a_worker_at_once(bench: Bench, start: Any) -> None:
-    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
+    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
     bench.send("stuck-1")
     bench.wait_for_log("start stuck-1")
     worker.send_signal()
@@ -77,7 +97,7 @@ def test_a_worker_that_celery_cannot_stop_exits_nevertheless(bench: Bench, start
 
 
 def test_a_worker_that_stops_itself_has_the_given_exit_code(bench: Bench, start: Any) -> None:
-    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
+    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
     bench.send("hold-1")
     bench.wait_for_log("start hold-1")
     bench.send("leave-2")

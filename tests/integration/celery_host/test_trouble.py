@@ -21,7 +21,7 @@ def test_a_broken_connection_neither_repeats_nor_ends_what_runs(bench: Bench, wo
     bench.wait_for_log(*(f"start {i}" for i in ids))
     ready = worker.text.count("Connected to")
     bench.break_connections()
-    until_sync(lambda: worker.text.count("Connected to") > ready, 30.0)
+    until_sync(lambda: worker.text.count("Connected to") > ready)
     bench.send("ok-after")
     bench.wait_for_log("end ok-after")
     bench.redis.set("go", 1)
@@ -35,7 +35,7 @@ def test_an_error_in_celerys_main_thread_ends_nothing_that_runs(bench: Bench, wo
     bench.wait_for_log("start until-1")
     ready = worker.text.count("Connected to")
     bench.ask("raise_error")
-    until_sync(lambda: worker.text.count("Connected to") > ready, 30.0)
+    until_sync(lambda: worker.text.count("Connected to") > ready)
     bench.send("ok-after")
     bench.wait_for_log("end ok-after")
     bench.redis.set("go", 1)
@@ -48,7 +48,7 @@ def test_an_error_that_repeats_in_celerys_main_thread_ends_the_worker(bench: Ben
     for count in range(MAX_BUGS):
         bench.ask("raise_error")
         if count < MAX_BUGS - 1:
-            until_sync(lambda seen=count: worker.text.count("Connected to") > seen + 1, 30.0)  # type: ignore[misc]
+            until_sync(lambda seen=count: worker.text.count("Connected to") > seen + 1)  # type: ignore[misc]
             bench.send(f"ok-{count}")
             bench.wait_for_log(f"end ok-{count}")
     assert worker.wait() == 1
@@ -80,12 +80,12 @@ def test_a_worker_works_on_after_redis_lost_its_data(bench: Bench, worker: Worke
 def test_a_worker_outlives_redis_and_can_be_stopped_without_it(bench: Bench, start: Any, services: Services) -> None:
     worker = start().ready()
     services.valkey.kill()
-    until_sync(lambda: "Trying again" in worker.text, 30.0)
+    until_sync(lambda: "Trying again" in worker.text)
     services.valkey.start()
-    until_sync(lambda: worker.text.count("Connected to") > 1, 30.0)
+    until_sync(lambda: worker.text.count("Connected to") > 1)
     bench.send("ok-1")
     bench.wait_for_log("end ok-1")
     services.valkey.kill()
-    until_sync(lambda: worker.text.count("Trying again") > 1, 30.0)
+    until_sync(lambda: worker.text.count("Trying again") > 1)
     worker.send_signal()
     assert worker.wait() == 0

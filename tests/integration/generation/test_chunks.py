@@ -107,7 +107,7 @@ async def test_another_worker_continues_behind_the_committed_text(db: Database, 
 
         await until(some, what="some events")
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, pubsub, events_per_second=20.0) as w:
+    async with worker(db, pubsub, events_per_second=20.0, tokens_per_second=4000.0) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == " ".join(str(number + 1) for number in range(400))
 

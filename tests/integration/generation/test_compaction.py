@@ -24,7 +24,7 @@ from tests.support.worker import items_of, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
-SLOW = {"tokens_per_second": 300.0}
+SLOW = {"tokens_per_second": 100.0}
 
 Json = dict[str, Any]
 
@@ -101,9 +101,17 @@ async def test_fields_about_the_answer_do_not_bend_the_summary(db: Database, pub
     assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."
 
 
+async def test_a_summary_ends_at_what_was_reserved_for_it(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=talk("I like tea."), task=COMPACT, summary_tokens=3)
+    async with worker(db, pubsub) as w:
+        with pytest.raises(ResponseFailed, match="did not end within 3 tokens"):
+            await w.run(response_id)
+    assert (await whole(db, response_id, Status.FAILED)).error["code"] == "context_length_exceeded"
+
+
 @pytest.mark.parametrize("events", [4, 5, 12])
 async def test_another_worker_continues_in_the_middle_of_a_summary(db: Database, pubsub: PubSub, events: int) -> None:
-    said = talk("/summary /count 200")
+    said = talk("/summary /count 80")
     undisturbed = await queued(db, input=said, task=COMPACT)
     response_id = await queued(db, input=said, task=COMPACT)
     before = await stopped_at(db, pubsub, committed(db, response_id, events), response_id)
@@ -234,13 +242,13 @@ async def test_the_newest_calls_stay_with_their_outputs(db: Database, pubsub: Pu
     ],
 )
 async def test_another_worker_goes_on_within_and_behind_the_summary(db: Database, pubsub: PubSub, reached: str) -> None:
-    items = [*talk("/summary /count 40", LONG), message("/count 300")]
+    items = [*talk("/summary /count 40", LONG), message("/count 80")]
     undisturbed = await queued(db, input=items, **ASKED)
     response_id = await queued(db, input=items, **ASKED)
     before = await stopped_at(db, pubsub, has_reached(db, response_id, reached), response_id)
     row, expected = await continued(db, pubsub, response_id, undisturbed, before)
     assert types_of(row) == ["compaction", "message"]
-    assert text_of(row) == text_of(expected) == " ".join(map(str, range(1, 301)))
+    assert text_of(row) == text_of(expected) == " ".join(map(str, range(1, 81)))
 
 
 async def test_what_continues_sees_nothing_from_before_the_compaction(db: Database, pubsub: PubSub) -> None:

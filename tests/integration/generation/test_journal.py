@@ -12,6 +12,7 @@ from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
+from tests.support.services import AS_OWNER
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome, ResponseFailed
 
@@ -28,12 +29,14 @@ ADMIT = "DROP TRIGGER refuse ON chunks; DROP FUNCTION refuse();"
 @asynccontextmanager
 async def refusing(db: Database, response_id: str, code: str) -> AsyncIterator[None]:
     """Raises this error for the text of this response, but not for its beginning and its end."""
-    async with db.driver_connection() as connection:
+    async with db.driver_connection() as connection, connection.transaction():
+        await connection.execute(AS_OWNER)
         await connection.execute(REFUSE.format(code=code, id=response_id))
     try:
         yield
     finally:
-        async with db.driver_connection() as connection:
+        async with db.driver_connection() as connection, connection.transaction():
+            await connection.execute(AS_OWNER)
             await connection.execute(ADMIT)
 
 

@@ -1,8 +1,6 @@
-"""Responses that were taken ahead and wait in the engine: they are cancelled, released and continued as all others."""
+"""Responses that were taken ahead and wait for a slot: they are cancelled, released and continued as all others."""
 
 from __future__ import annotations
-
-import asyncio
 
 from app.protocol.tasks import COUNT
 from app.store.database import Database
@@ -23,34 +21,33 @@ async def held(db: Database, w: Worker) -> None:
     await until(lambda: w.engine.running == 1)
 
 
-async def test_the_next_response_is_in_the_engine_before_a_slot_frees(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub, max_num_seqs=1, tokens_per_second=200.0) as w:
-        tasks = {w.start(await queued(db, input=[message("/count 20")])).task for _ in range(3)}
-        await until(lambda: w.engine.running == 3)
-        _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        assert w.engine.running == len(left)  # neither claims nor prompts are left to do
+async def test_the_next_response_is_ready_before_a_slot_frees(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub, max_num_seqs=1) as w:
+        await held(db, w)
+        tasks = {w.start(await queued(db, input=[message("/say Hello")])).task for _ in range(3)}
+        await until(lambda: len(w.runner.slots.waiting) == 3)
+        assert w.engine.running == 1
+        w.jobs[0].cancel()
         assert [await task for task in tasks] == [Outcome.COMPLETED] * 3
 
 
-async def test_a_response_that_waits_in_the_engine_is_cancelled_like_one_that_runs(
-    db: Database, pubsub: PubSub
-) -> None:
+async def test_a_response_that_waits_for_a_slot_is_cancelled_like_one_that_runs(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub, max_num_seqs=1) as w:
         await held(db, w)
         waiting = w.start(response_id := await queued(db))
-        await until(lambda: w.engine.running == 2)
+        await until(lambda: len(w.runner.slots.waiting) == 1)
         await endings.cancel(db, response_id, None)
         assert await waiting.stop(Cancelled.REVOKED) is Outcome.CANCELLED
         assert w.engine.running == 1
 
 
-async def test_a_response_that_waits_in_the_engine_is_handed_over_and_that_is_no_crash(
+async def test_a_response_that_waits_for_a_slot_is_handed_over_and_that_is_no_crash(
     db: Database, pubsub: PubSub
 ) -> None:
     async with worker(db, pubsub, max_num_seqs=1) as w:
         await held(db, w)
         waiting = w.start(response_id := await queued(db, input=[message("/say Hello")]))
-        await until(lambda: w.engine.running == 2)
+        await until(lambda: len(w.runner.slots.waiting) == 1)
         assert await waiting.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
         assert w.redelivered == [response_id]
     assert (await row_of(db, response_id)).crashes == 0
@@ -65,6 +62,6 @@ async def test_only_responses_that_had_a_slot_count_as_endings(db: Database, pub
         response_id = await queued(db)
         await endings.cancel(db, response_id, None)
         assert await w.run(response_id) is Outcome.CANCELLED
-        assert w.runner.look_ahead.places(4) == 4
+        assert w.runner.slots.places == 4
         await w.run(await queued(db))
-        assert w.runner.look_ahead.places(4) == 5
+        assert w.runner.slots.places == 5

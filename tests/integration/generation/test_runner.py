@@ -22,9 +22,9 @@ from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import claim, queued
+from tests.support.rows import claim, queued, release_all
 from tests.support.waiting import until
-from tests.support.worker import worker
+from tests.support.worker import NoDispatcher, Worker, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
@@ -115,6 +115,29 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
         assert w.runs.attempts() == {}
     row = await whole(db, response_id, Status.CANCELLED)
     assert text_of(row).startswith("1 2")
+
+
+async def test_a_response_that_is_cut_counts_the_tokens_of_its_prompt_as_one_that_ends_would(
+    db: Database, pubsub: PubSub
+) -> None:
+    cut = await queued(db, input=asking("/count 90000"))
+    noted = text("SELECT input_tokens, output_tokens FROM usage_entries ORDER BY id")
+    async with worker(db, pubsub, tokens_per_second=1000.0) as w:
+        for _ in range(2):  # the second attempt counts its prompt no more
+            job = w.start(cut)
+            await committed(db, cut, len(await events_of(db, cut)) + 6)
+            assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+        assert w.redelivered == [cut, cut]
+        job = w.start(cut)
+        await until(lambda: w.engine.running)
+        await endings.cancel(db, cut, None)
+        assert await job.task is Outcome.CANCELLED
+        ended = await queued(db, input=asking("/count 10000"), max_output_tokens=1)
+        assert await w.run(ended) is Outcome.INCOMPLETE
+    async with db.autocommit() as connection:
+        (prompt, generated), (prompt_of_ended, _) = (await connection.execute(noted)).all()
+    assert prompt == prompt_of_ended > 0
+    assert generated > 2
 
 
 async def test_a_revoke_after_the_fence_interrupts_no_statement(
@@ -253,14 +276,14 @@ async def test_a_response_released_before_its_first_token_starts_at_the_beginnin
 
 
 async def test_a_response_with_a_seed_continues_after_a_release(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/count 1000"), extra={"seed": 7})
+    response_id = await queued(db, input=asking("/count 300"), extra={"seed": 7})
     async with worker(db, pubsub, **SLOW) as first:
         job = first.start(response_id)
         await committed(db, response_id, 8)
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     async with worker(db, pubsub) as second:
         assert await second.run(response_id) is Outcome.COMPLETED
-    assert text_of(await whole(db, response_id)).endswith(" 999 1000")
+    assert text_of(await whole(db, response_id)).endswith(" 299 300")
 
 
 async def test_an_end_that_the_worker_did_not_ask_for_releases_the_response(db: Database, pubsub: PubSub) -> None:
@@ -356,7 +379,7 @@ async def test_a_dead_engine_releases_its_responses_and_stops_the_worker(db: Dat
         outcomes = await asyncio.gather(w.run(killer), w.run(other))
         assert outcomes == [Outcome.RELEASED, Outcome.RELEASED]
         assert w.engine_deaths == 2
-        assert sorted(w.redelivered) == sorted([killer, other])
+        assert w.redelivered == [], "suspects: maintenance sends them, a few at a time"
     async with worker(db, pubsub) as second:
         assert await second.run(other) is Outcome.COMPLETED
     assert text_of(await whole(db, other)).endswith(" 300")
@@ -414,6 +437,51 @@ async def test_a_claim_whose_reply_was_lost_runs_exactly_once(
     assert (await whole(db, response_id)).attempt == 1
 
 
+def corrections(w: Worker) -> list[tuple[str, int, bool]]:
+    assert isinstance(w.dispatcher, NoDispatcher)
+    return w.dispatcher.corrected
+
+
+async def test_whatever_ends_a_response_its_flow_is_charged_what_it_took(db: Database, pubsub: PubSub) -> None:
+    asked = ("/say hello", "/count 100000", "/fail 5", "/count 3")
+    whole_one, cancelled, failed, unclaimed = [await queued(db, input=asking(each)) for each in asked]
+    await endings.cancel(db, unclaimed, None)
+    async with worker(db, pubsub, **SLOW) as w:
+        await w.run(whole_one)
+        job = w.start(cancelled)
+        await committed(db, cancelled, 8)
+        await endings.cancel(db, cancelled, None)
+        assert await job.task is Outcome.CANCELLED
+        with pytest.raises(ResponseFailed):
+            await w.run(failed)
+        assert await w.run(unclaimed) is Outcome.CANCELLED
+        by_id = {response_id: (used, cut_short) for response_id, used, cut_short in corrections(w)}
+        assert len(corrections(w)) == 4
+    usage = (await whole(db, whole_one)).usage
+    assert usage is not None
+    assert by_id[whole_one] == (usage["total_tokens"], False)
+    for response_id in (cancelled, failed):
+        used, cut_short = by_id[response_id]
+        assert cut_short and used >= len(asked[0]) + 5, "its prompt, and what was generated"
+    assert by_id[unclaimed] == (0, True)
+
+
+async def test_a_response_that_goes_on_elsewhere_is_charged_when_it_ends(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/count 300"))
+    async with worker(db, pubsub, **SLOW) as first:
+        job = first.start(response_id)
+        await committed(db, response_id, 8)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+        assert corrections(first) == []
+    async with worker(db, pubsub, **SLOW) as second:
+        job = second.start(response_id)
+        await committed(db, response_id, 60)
+        await endings.cancel(db, response_id, None)
+        assert await job.task is Outcome.CANCELLED
+        ((_, used, _),) = corrections(second)
+    assert used > 60, "what the first attempt generated, too"
+
+
 async def test_a_batch_of_claims_survives_a_cut_connection_and_a_cancellation(db: Database, pubsub: PubSub) -> None:
     """The connection breaks while the batch waits for a locked row. One response is cancelled, one is claimed twice."""
     ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
@@ -445,7 +513,7 @@ async def test_a_worker_that_reclaims_a_response_runs_only_the_new_attempt(db: D
     async with worker(db, pubsub, lease_seconds=0.6) as w:
         first = w.start(response_id)
         await committed(db, response_id, 5)
-        await claims.release_all(db, w.lease.worker, 99)
+        await release_all(db, w.lease.worker)
         second = w.start(response_id)
         assert await first.task is Outcome.FENCED
         assert w.runs.attempts() == {response_id: 2}
@@ -486,7 +554,7 @@ async def test_claims_wait_while_the_worker_is_not_registered(
         await workers.unregister(db, first)
         job = w.start(response_id)
         await until(lambda: w.lease.worker != first)
-        assert await workers.remove_dead_workers(db) == []
+        assert await workers.release_dead_workers(db) == []
         assert (await row_of(db, response_id)).status is Status.QUEUED
         may_register.set()
         assert await job.task is Outcome.COMPLETED
@@ -501,7 +569,7 @@ async def test_a_loop_blocked_for_longer_than_the_lease_keeps_its_responses(db: 
         job = w.start(response_id)
         await committed(db, response_id, 5)
         time.sleep(2.0)  # noqa: ASYNC251 (on purpose)
-        assert await workers.remove_dead_workers(db) == []
+        assert await workers.release_dead_workers(db) == []
         assert await job.task is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert (row.attempt, row.crashes) == (1, 0)
@@ -535,6 +603,16 @@ async def test_responses_on_their_last_chance_run_one_at_a_time(db: Database, pu
             await asyncio.sleep(0)
         assert [job.task.result() for job in jobs] == [Outcome.COMPLETED] * 3
     assert most == 1
+
+
+async def test_the_first_responses_after_an_idle_engine_died_count_no_crash(db: Database, pubsub: PubSub) -> None:
+    ids = [await queued(db), await on_its_last_chance(db, "/count 3")]
+    async with worker(db, pubsub) as w:
+        w.engine.die()
+        outcomes = [await w.run(response_id) for response_id in ids]
+        assert w.engine_deaths
+    assert outcomes == [Outcome.RELEASED] * 2
+    assert [(await row_of(db, response_id)).crashes for response_id in ids] == [0, 1]
 
 
 async def test_a_poison_pill_fails_alone(db: Database, pubsub: PubSub) -> None:

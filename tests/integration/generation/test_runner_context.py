@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from app.protocol.status import Status
 from app.sizes import LARGE_BYTES
 from app.store.context import conversations
-from app.store.context.conversations import ConversationRow
+from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
+from app.store.paging import Page
 from app.store.responses import endings, lookup
+from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
@@ -55,7 +58,8 @@ async def test_the_prompt_holds_a_chain_from_its_first_response_on(db: Database,
 
 
 async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(db: Database, pubsub: PubSub) -> None:
-    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), asking("Be kind."))
+    kind = [NewItem.of(item) for item in asking("Be kind.")]
+    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), kind)
     async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno", id="msg_1"), conversation={"id": "conv_1"})
         assert "Be kind." in await prompt_of(w, db, first)
@@ -63,9 +67,9 @@ async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(
         second = await queued(db, input=asking("/say Due", id="msg_2"), conversation={"id": "conv_1"})
         assert (await prompt_of(w, db, second)).count("Uno") == 2
         await w.run(second)
-    listed = await conversations.list_items(db, "conv_1", None, 100, descending=False)
+    listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(100))
     assert listed is not None
-    texts = [item["content"][0]["text"] for item in listed]
+    texts = [json.loads(item)["content"][0]["text"] for _, item in listed[0]]
     assert texts == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
 
 

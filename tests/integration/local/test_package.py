@@ -19,6 +19,8 @@ from tests.support.services import Services, open_folder
 from tests.support.waiting import until_sync
 from tests.support.wheels import install
 
+pytestmark = pytest.mark.long
+
 START_SECONDS = 120.0
 SCRIPTED = '[[models]]\nname = "scripted"\nengine = "scripted"\n'
 
@@ -36,7 +38,7 @@ def environment(services: Services, folder: Path) -> dict[str, str]:
     return {
         "PATH": os.defpath,
         "HOME": str(folder),
-        "DATABASE_URL": services.database_url,
+        "DATABASE_URL": services.owner_url,
         "REDIS_URL": services.redis_url,
         "LONGHAUL_HOME": str(folder / "home"),
         "LONGHAUL_PORT": str(free_port()),
@@ -128,7 +130,7 @@ def test_longhaul_up_runs_everything_without_a_checkout(
     env = {**environment, "LONGHAUL_MODELS": str(models)}
     del env["DATABASE_URL"], env["REDIS_URL"], env["LONGHAUL_HOME"]
     base = f"http://127.0.0.1:{env['LONGHAUL_PORT']}"
-    with running(command, "up", env=env, until=answers(f"{base}/health/ready", 200)):
+    with running(command, "up", env=env, until=answers(f"{base}/health/ready?model=scripted", 200)):
         body = {"model": "scripted", "input": "/say hello"}
         answer = httpx.post(f"{base}/v1/responses", json=body, timeout=60).json()
         assert answer["output"][0]["content"][0]["text"] == "hello"

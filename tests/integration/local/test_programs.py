@@ -14,10 +14,12 @@ import httpx
 import pytest
 
 from app.local.ports import free_port
+from config.worker_readiness import is_ready
 from tests.integration.local.test_up import one_line
 from tests.support.services import Services
 from tests.support.upping import LONGHAUL, longhaul
 from tests.support.waiting import until_sync
+from tests.unit.config.test_service_links import links_of
 
 
 @contextmanager
@@ -35,12 +37,19 @@ def started(*args: str, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 
 def test_migrate_twice_is_as_good_as_once(services: Services) -> None:
     for _ in range(2):
-        result = longhaul("migrate", env={"DATABASE_URL": services.database_url})
+        result = longhaul("migrate", env={"DATABASE_URL": services.owner_url})
         assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_no_command_takes_the_service_links_of_kubernetes_for_settings(services: Services) -> None:
+    links = {**links_of("longhaul"), **links_of("longhaul-flower"), **links_of("flower")}
+    for command in (["migrate"], ["models"], ["tools", "python", "--help"]):
+        result = longhaul(*command, env={"DATABASE_URL": services.owner_url, **links})
+        assert (result.returncode, result.stderr) == (0, ""), command
+
+
 def test_migrate_keeps_running_under_honcho_which_stops_all_when_one_ends(services: Services) -> None:
-    env = {"DATABASE_URL": services.database_url, "HONCHO_PROCESS_NAME": "release.1"}
+    env = {"DATABASE_URL": services.owner_url, "HONCHO_PROCESS_NAME": "release.1"}
     with started("migrate", env=env) as process:
         assert process.stdout is not None
         assert (
@@ -76,7 +85,7 @@ def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path)
                 assert process.poll() is None
                 return 0
 
-        until_sync(lambda: status(None), 60.0, "flower to listen")
+        until_sync(lambda: status(None), what="flower to listen")
         user, _, password = (tmp_path / "flower-auth").read_text().strip().partition(":")
         assert status(None) == 401
         assert status((user, "wrong")) == 401
@@ -87,3 +96,58 @@ def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path)
     states = list(tmp_path.glob("flower.db*"))  # the dbm module adds the suffix
     assert states
     assert all(file.stat().st_mode & 0o077 == 0 for file in states)
+
+
+def worker_env(services: Services, folder: Path, **env: str) -> dict[str, str]:
+    (folder / "models.toml").write_text('[[models]]\nname = "scripted"\nengine = "scripted"\n')
+    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    return {**urls, "LONGHAUL_MODELS": str(folder / "models.toml"), "LONGHAUL_READY_FILE": str(folder / "ready"), **env}
+
+
+def test_a_worker_is_ready_while_it_is_registered_and_neither_frozen_nor_draining(
+    services: Services, tmp_path: Path
+) -> None:
+    file = tmp_path / "ready"
+    file.write_text("99999999999\n")  # Left by a worker that was killed.
+    env = worker_env(services, tmp_path, LONGHAUL_LEASE_SECONDS="1", LONGHAUL_SHUTDOWN_GRACE_SECONDS="600")
+    assert longhaul("migrate", env={**env, "DATABASE_URL": services.owner_url}).returncode == 0
+    with started("worker", env=env) as process:
+        until_sync(lambda: not file.exists(), what="the old file to go")
+        until_sync(lambda: longhaul("ready", env=env).returncode == 0, what="a ready worker, as the command sees it")
+        process.send_signal(signal.SIGSTOP)
+        until_sync(lambda: not is_ready(file), what="the lease to run out")
+        result = longhaul("ready", env=env)
+        assert (result.returncode, one_line(result)) == (1, "longhaul: the worker is not ready")
+        process.send_signal(signal.SIGCONT)
+        until_sync(lambda: is_ready(file), what="the worker to go on")
+        process.send_signal(signal.SIGTERM)
+        until_sync(lambda: not file.exists(), what="the worker to drain")
+
+
+def test_a_ready_file_that_cannot_be_written_ends_the_start_with_one_line(services: Services, tmp_path: Path) -> None:
+    env = worker_env(services, tmp_path, LONGHAUL_READY_FILE=str(tmp_path / "none" / "ready"))
+    result = longhaul("worker", env=env)
+    assert result.returncode == 2
+    assert one_line(result).startswith(f"longhaul: LONGHAUL_READY_FILE: cannot write {tmp_path}/none/ready: No such")
+
+
+def test_ready_without_a_file_says_which_variable_is_missing() -> None:
+    result = longhaul("ready", env={"LONGHAUL_READY_FILE": ""})
+    assert result.returncode == 2
+    assert one_line(result).startswith("longhaul: LONGHAUL_READY_FILE is not set")
+
+
+def test_the_readiness_of_the_api_is_what_its_route_says(services: Services, tmp_path: Path) -> None:
+    env = worker_env(services, tmp_path, LONGHAUL_PORT=str(free_port()))
+    assert one_line(longhaul("ready", "--api", env=env)).startswith("longhaul: the API cannot be reached")
+    with started("api", env=env) as process:
+
+        def is_ready() -> bool:
+            assert process.poll() is None
+            return longhaul("ready", "--api", env=env).returncode == 0
+
+        until_sync(is_ready, what="a ready API")
+        services.postgres.stop()
+        until_sync(lambda: not is_ready(), what="the API to notice")
+        assert one_line(longhaul("ready", "--api", env=env)) == "longhaul: the API is not ready (status 503)"
+        services.postgres.start()

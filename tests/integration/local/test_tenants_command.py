@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def home(services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home
     """The data folder of a `longhaul up` that runs: no variable names the services."""
 
     async def prepare() -> None:
-        db = Database(load_settings(DATABASE_URL=services.database_url).database_dsn, 2)
+        db = Database(load_settings(DATABASE_URL=services.owner_url).database_dsn, 2)
         await migrate(db)
         async with db.begin() as connection:
             await connection.execute(text("TRUNCATE api_keys, limits, audit_logs"))
@@ -52,7 +53,7 @@ def printed(*arguments: str) -> str:
 def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
     project = printed("projects", "create", "team red", "--models", "a, b", "--tool-servers", "none").strip()
     listed = printed("projects", "list").splitlines()
-    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none\ttier default\tweight 1"
+    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none\ttier default\tweight 1\tstored 0"
     secret = printed("keys", "create", "--project", project, "--name", "laptop", "--days", "2").strip()
     assert is_well_formed(secret)
     (line,) = printed("keys", "list", "--project", project).splitlines()
@@ -68,14 +69,14 @@ def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
 def test_what_a_project_may_use_can_be_changed(home: Home) -> None:
     project = printed("projects", "create", "team blue").strip()
     line = printed("projects", "permit", project, "--models", "all", "--tool-servers", "python")
-    assert line.strip().endswith("models all\ttool servers python\ttier default\tweight 1")
+    assert line.strip().endswith("models all\ttool servers python\ttier default\tweight 1\tstored 0")
 
 
 def test_a_project_s_weight_is_set_and_changed_alone(home: Home) -> None:
     project = printed("projects", "create", "team green", "--tool-servers", "python", "--weight", "3").strip()
-    assert printed("projects", "list").splitlines()[1].endswith("tool servers python\ttier default\tweight 3")
+    assert printed("projects", "list").splitlines()[1].endswith("tool servers python\ttier default\tweight 3\tstored 0")
     line = printed("projects", "update", project, "--weight", "0.5")
-    assert line.strip().endswith("tool servers python\ttier default\tweight 0.5")
+    assert line.strip().endswith("tool servers python\ttier default\tweight 0.5\tstored 0")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,45 @@ def test_a_limit_of_no_known_kind_is_refused_with_the_kinds(home: Home) -> None:
 
 def test_a_project_s_tier_is_set_and_stays(home: Home) -> None:
     project = printed("projects", "create", "team red", "--tier", "priority").strip()
-    assert printed("projects", "list").splitlines()[1].endswith("\ttier priority\tweight 1")
+    assert printed("projects", "list").splitlines()[1].endswith("\ttier priority\tweight 1\tstored 0")
     everything = ("projects", "permit", project, "--models", "all", "--tool-servers", "all")
-    assert printed(*everything).endswith("\ttier priority\tweight 1\n")
-    assert printed(*everything, "--tier", "flex").endswith("\ttier flex\tweight 1\n")
+    assert printed(*everything).endswith("\ttier priority\tweight 1\tstored 0\n")
+    assert printed(*everything, "--tier", "flex").endswith("\ttier flex\tweight 1\tstored 0\n")
+
+
+def test_the_days_of_conversations_and_an_erasure_are_shown(home: Home) -> None:
+    project = printed("projects", "create", "team red").strip()
+    line = printed("projects", "update", project, "--conversation-days", "30")
+    assert line.endswith("weight 1\tstored 0\tconversations 30 days\n")
+    assert printed("projects", "update", project, "--conversation-days", "0").endswith("weight 1\tstored 0\n")
+    line = printed("projects", "erase", project, "--days", "30")
+    assert "\tarchived\t" in line and re.search(r"\terased at \d{4}-\d\d-\d\d \d\d:\d\d UTC\n$", line)
+    assert longhaul("projects", "erase", project, "--days", "4000").exit_code != 0
+
+
+def test_migrate_makes_the_key_that_it_is_given_and_needs_no_folder(
+    home: Home, monkeypatch: pytest.MonkeyPatch, services: Any
+) -> None:
+    secret = printed("keys", "generate").strip()
+    monkeypatch.setenv("LONGHAUL_AUTH", "keys")
+    monkeypatch.setenv("LONGHAUL_ADMIN_KEY", secret)
+    monkeypatch.setenv("DATABASE_URL", services.database_url)
+    monkeypatch.setenv("REDIS_URL", services.redis_url)
+    monkeypatch.setenv("LONGHAUL_HOME", "/proc/none")
+    assert printed("migrate").strip() == "the key in LONGHAUL_ADMIN_KEY is an admin key now"
+    assert printed("migrate") == ""
+    assert printed("keys").strip().endswith("The first admin key: the one in LONGHAUL_ADMIN_KEY")
+    (line,) = printed("keys", "list").splitlines()
+    assert "admin,operator" in line and secret[:10] in line and secret not in line
+    assert is_well_formed(printed("keys", "create", "--admin", "--name", "rescue").strip())
+    monkeypatch.setenv("LONGHAUL_ADMIN_KEY", "hunter2")
+    result = longhaul("migrate")
+    assert result.exit_code == 2
+    assert result.stderr == "longhaul: LONGHAUL_ADMIN_KEY: it is no API key; `longhaul keys generate` prints one\n"
+
+
+@pytest.mark.parametrize("arguments", [("keys",), ("keys", "--help")])
+def test_help_makes_no_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+    monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path / "none"))
+    assert "Make, list and end API keys" in printed(*arguments)
+    assert not (tmp_path / "none").exists()

@@ -113,6 +113,17 @@ def test_an_ignored_hangup_stays_ignored(folder: Path) -> None:
         up.wait_for_output("calm ended with SIGKILL")
 
 
+def press_ctrl_c_until_it_has_ended(up: Up) -> None:
+    def ended() -> bool:
+        with contextlib.suppress(OSError):
+            up.type(b"\x03")
+        return up.process.poll() is not None
+
+    until_sync(ended)
+    assert up.ended() == 0
+    assert not any(map(alive, up.look()))
+
+
 def test_a_second_ctrl_c_ends_longhaul_up_without_grace(folder: Path) -> None:
     env = NAMED_SERVICES | {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "1000"}
     with Up(
@@ -120,15 +131,52 @@ def test_a_second_ctrl_c_ends_longhaul_up_without_grace(folder: Path) -> None:
     ) as up:
         up.written("pid")
         up.look()
+        press_ctrl_c_until_it_has_ended(up)
 
-        def ended() -> bool:
-            with contextlib.suppress(OSError):
-                up.type(b"\x03")
-            return up.process.poll() is not None
 
-        until_sync(ended, 30.0)
+def draining_api(folder: Path) -> str:
+    """An API that takes its time after the first stop signal, until the file `answered` is there."""
+    (folder / "api.sh").write_text(
+        f"trap 'touch {folder}/draining' TERM\necho $$ > {folder}/api.pid\n"
+        f"while [ ! -e {folder}/answered ]; do sleep 0.05; done\n"
+    )
+    return f"api: sh {folder}/api.sh\n"
+
+
+DRAINING = {**NAMED_SERVICES, "LONGHAUL_API_GRACE_SECONDS": "1000"}
+
+
+def test_what_the_answers_of_the_api_need_runs_until_it_has_drained(folder: Path) -> None:
+    with Up(folder, draining_api(folder) + sleeper(folder, "calm"), env=DRAINING) as up:
+        up.written("api.pid")
+        calm = int(up.written("calm.pid"))
+        up.look()
+        up.process.terminate()
+        until_sync((folder / "draining").exists)
+        kill(calm)
+        (folder / "calm.pid").unlink()
+        assert alive(int(up.written("calm.pid"))), "it is restarted even now"
+        up.wait_for_output("api ends its foreground answers, for 1000 s at most")
+        up.look()
+        (folder / "answered").touch()
         assert up.ended() == 0
         assert not any(map(alive, up.look()))
+
+
+def test_a_second_ctrl_c_waits_for_no_answer(folder: Path) -> None:
+    with Up(folder, draining_api(folder) + sleeper(folder, "calm"), env=DRAINING, terminal=True) as up:
+        up.written("api.pid")
+        up.written("calm.pid")
+        up.look()
+        press_ctrl_c_until_it_has_ended(up)
+
+
+def test_after_a_failure_nobody_waits_for_answers_that_cannot_come(folder: Path) -> None:
+    (folder / "api.sh").write_text(f"echo $$ > {folder}/api.pid\nexec sleep 1000\n")
+    procfile = f"api: sh {folder}/api.sh\nworker: while [ ! -e {folder}/api.pid ]; do sleep 0.05; done; exit 78\n"
+    with Up(folder, procfile, env=DRAINING) as up:
+        assert up.ended() == 1
+        assert "ends its foreground answers" not in up.output
 
 
 @pytest.mark.parametrize("moment", ["Postgres runs", "Valkey runs", "release"])
@@ -358,7 +406,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 class Ready(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200 if self.path == "/health/ready" else 404)
+        self.send_response(200 if self.path.startswith("/health/ready") else 404)
         self.end_headers()
 
 HTTPServer(("127.0.0.1", {port}), Ready).serve_forever()

@@ -87,19 +87,19 @@ def holder(file: Path, code: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_server_that_ignores_everything_dies_with_its_worker(tmp_path: Path, code: str) -> None:
     file = tmp_path / "pids"
     with holder(file, code) as process:
-        started = until_sync(lambda: pids(file), 60, "the server runs")
+        started = until_sync(lambda: pids(file), what="the server runs")
         assert process.poll() is None
         process.kill()
         process.wait()
-        until_sync(lambda: gone(started), 30, "the server, its supervisor and what it started are gone")
+        until_sync(lambda: gone(started), what="the server, its supervisor and what it started are gone")
 
 
 def test_killing_a_supervisor_kills_its_server(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     with holder(file, ALONE):
-        server, supervisor = until_sync(lambda: pids(file), 60, "the server runs")
+        server, supervisor = until_sync(lambda: pids(file), what="the server runs")
         os.kill(supervisor, signal.SIGKILL)
-        until_sync(lambda: gone([server]), 30, "the server is gone")
+        until_sync(lambda: gone([server]), what="the server is gone")
 
 
 def test_a_supervisor_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_children_of_a_server_end_with_its_session(tmp_path: Path) -> None
     started = pids(file)
     assert not gone(started)
     await held.close()
-    await until(lambda: gone(started), 30)
+    await until(lambda: gone(started))
 
 
 def test_all_output_of_a_server_before_its_end_is_passed_on() -> None:

@@ -12,7 +12,9 @@ from app.protocol.status import Status
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow
 from app.store.database import Database
+from app.store.paging import Page
 from app.store.rows import ResponseRow
+from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
@@ -108,7 +110,7 @@ async def test_a_conversation_shows_the_model_earlier_calls_too(
     await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, **where)
     shown = await prompt(db, pubsub, await queued(db, tools=EVERY_TOOL, **where))
     assert all(text in shown for text in TOLD)
-    listed = await conversations.list_items(db, "conv_1", None, 20, descending=False)
+    listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(20))
     assert "L0: q" not in str(listed)
 
 

@@ -53,7 +53,7 @@ async def said_in_harmony(
     db: Database, pubsub: PubSub, engine: Harmony, monkeypatch: pytest.MonkeyPatch, **request: Any
 ) -> ResponseRow:
     def model(**_: Any) -> Any:
-        return replace(scripted_model(), harmony=True)
+        return replace(scripted_model(), format="harmony")
 
     monkeypatch.setattr(workers, "scripted_model", model)
     monkeypatch.setattr(workers, "ScriptedEngine", lambda _: engine)

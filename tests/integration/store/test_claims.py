@@ -14,13 +14,15 @@ from app.sizes import LARGE_BYTES
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.responses import claims, endings, lookup
+from app.store.responses.endings import Exhausted
 from app.store.responses.inserts import Inserter
 from app.store.rows import LargeRow, ResponseRow
+from tests.support.player import row_of
 from tests.support.requests import message
-from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued
+from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued, release_all
 from tests.support.waiting import until
 from tests.support.waiting_rows import take, waiting
-from workers.generation.claims import Claims
+from workers.generation.claimer import Claimer
 from workers.generation.runs import ActiveRuns
 
 LARGE = [message("x" * 2 * LARGE_BYTES)]
@@ -61,7 +63,7 @@ async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Databa
         assert of_large == LargeRow(large)
         assert isinstance(of_small, ResponseRow)
         again = await queued(db, input=LARGE)
-        row = await Claims(db, ActiveRuns()).claim(again, lambda: "w")
+        row = await Claimer(db, ActiveRuns(), lambda: "w").claim(again)
     assert row is not None
     assert (row.id, row.attempt, row.worker, row.request["input"]) == (again, 1, "w", LARGE)
 
@@ -150,10 +152,10 @@ async def test_releasing_the_responses_of_a_worker_that_still_writes_does_not_de
     lock = text("SELECT id FROM responses WHERE id = :id FOR SHARE")
     async with db.begin() as batch:
         await batch.execute(lock, {"id": ids[0]})
-        taking = asyncio.create_task(claims.release_all(db, WORKER, 5))
+        taking = asyncio.create_task(release_all(db, WORKER))
         await until(lambda: waits_for_a_lock(db), what="the taker waits")
         await batch.execute(lock, {"id": ids[1]})
-    assert await taking == []
+    await taking
     assert [(await claim(db, response_id, "other")) is not None for response_id in ids] == [True, True]
 
 
@@ -163,7 +165,7 @@ async def test_a_response_is_claimed_so_many_times_at_most(db: Database) -> None
     await alive(db, "other")
     assert await claims.claim_all(db, [(row.id, "other")], max_claims=1) == [None]
     assert await endings.find_exhausted(db, max_crashes=9, max_claims=2) == []
-    assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == [row.id]
+    assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == [Exhausted(row.id, 1, 0)]
     (again,) = await claims.claim_all(db, [(row.id, "other")], max_claims=2)
     assert again is not None
     assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == []
@@ -201,20 +203,19 @@ async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
 async def test_the_responses_of_a_dead_worker_are_released_and_claimed_by_another(db: Database) -> None:
     await alive(db, lease_seconds=0.0)
     row = await claimed(db)
-    assert await workers.remove_dead_workers(db) == [WORKER]
-    assert await claims.release_all(db, WORKER, max_crashes=5) == []
+    assert await workers.release_dead_workers(db, lease_seconds=0.0) == [WORKER]
     again = await claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 1)
 
 
-async def test_a_response_with_its_last_crash_is_returned_to_be_failed(db: Database) -> None:
+async def test_a_response_after_its_last_crash_is_found_to_be_failed(db: Database) -> None:
     row = await claimed(db)
-    assert await claims.release_all(db, WORKER, max_crashes=1) == [row.id]
-    assert await endings.find_exhausted(db, max_crashes=1, max_claims=9) == [row.id], "if maintenance dies here"
-    failed = await endings.fail(db, row.id, "server_error", "crashed too often")
-    assert failed is not None
-    assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
+    await release_all(db, WORKER)
+    assert await endings.find_exhausted(db, max_crashes=2, max_claims=9) == []
+    assert await endings.find_exhausted(db, max_crashes=1, max_claims=9) == [Exhausted(row.id, 1, 1)]
+    assert await endings.fail(db, row.id, "server_error", "crashed too often") is not None
+    assert (await row_of(db, row.id)).error == {"code": "server_error", "message": "crashed too often"}
 
 
 async def test_a_response_that_waited_too_long_is_not_claimed_and_is_found_overdue(db: Database) -> None:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from threading import get_ident
 from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import Row, event, text
+from sqlalchemy import event, text
 
-from app.protocol.requests.bodies.request import parse_request
 from app.responses.create.continuation import ContextLimits, check_continuation
-from app.sizes import LARGE_BYTES
 from app.store.context.contents import chain_items
-from app.store.context.conversations import ConversationRow, create
-from app.store.context.size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
+from app.store.context.conversations import ConversationRow, NewItem, create
+from app.store.context.size import ContextSize, ConversationSize, conversation_size, find_previous
 from app.store.database import Database
-from app.store.responses import lookup
-from app.store.responses.lookup import get
-from app.store.rows import ResponseRow, parsed_row
 from tests.integration.store.test_context import turn
-from tests.support.requests import message
+from tests.support.requests import message, parse_request
 from tests.support.rows import claimed
 from tests.support.worker import items_of
 from workers.generation.turns.inputs import ContextTooLong
@@ -40,14 +35,13 @@ async def chain(db: Database, length: int) -> str:
 
 
 async def chain_size(db: Database, response_id: str) -> ContextSize:
-    found = await get_with_chain_size(db, "default", response_id)
+    found = await find_previous(db, "default", response_id)
     assert found is not None
-    assert found[0] == await get(db, "default", response_id)
-    return found[1]
+    return found.chain
 
 
 async def test_a_response_of_another_project_has_no_size(db: Database) -> None:
-    assert await get_with_chain_size(db, "theirs", await chain(db, 1)) is None
+    assert await find_previous(db, "theirs", await chain(db, 1)) is None
 
 
 async def test_a_chain_has_the_size_of_all_its_responses(db: Database) -> None:
@@ -64,7 +58,7 @@ async def test_an_empty_conversation_has_a_size(db: Database) -> None:
 
 
 @pytest.mark.parametrize("of", ["previous_response_id", "conversation"])
-async def test_what_a_request_continues_is_read_in_one_query(db: Database, of: str) -> None:
+async def test_what_a_request_continues_is_looked_at_in_one_query_that_reads_no_items(db: Database, of: str) -> None:
     newest = await chain(db, 2)
     await create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
     continued = {"previous_response_id": newest, "conversation": "conv_1"}[of]
@@ -78,26 +72,12 @@ async def test_what_a_request_continues_is_read_in_one_query(db: Database, of: s
     found = await check_continuation(db, "default", request, (), ContextLimits(2**30, 10, 10))
     event.remove(db.engine.sync_engine, "before_cursor_execute", note)
     assert len(made) == 1
+    assert not re.search(r"\b(request|output|item)\b", made[0])
     if of == "conversation":
         assert (found.conversation, found.last_position) == ("conv_1", 0)
     else:
-        assert (found.chain.count, found.previous) == (2, await get(db, "default", newest))
-
-
-async def test_a_large_response_that_a_request_continues_is_parsed_beside_the_event_loop(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed_in: set[int] = set()
-
-    def parsed(row: Row[Any]) -> ResponseRow:
-        parsed_in.add(get_ident())
-        return parsed_row(row)
-
-    monkeypatch.setattr(lookup, "parsed_row", parsed)
-    newest = (await turn(db, "x" * 2 * LARGE_BYTES, "A")).id
-    assert (await chain_size(db, newest)).bytes > LARGE_BYTES
-    assert parsed_in
-    assert get_ident() not in parsed_in
+        assert found.previous is not None
+        assert (found.chain.count, found.previous.id) == (2, newest)
 
 
 async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Database) -> None:
@@ -122,7 +102,7 @@ async def test_a_worker_refuses_to_read_more_than_it_may_hold(db: Database) -> N
 
 async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
     conversation = ConversationRow("conv_1", "default", {}, datetime.now(UTC))
-    await create(db, conversation, [{**message("\u00fc"), "id": "msg_1"}])
+    await create(db, conversation, [NewItem.of({**message("\u00fc"), "id": "msg_1"})])
     row = await turn(db, "b", "B", conversation={"id": conversation.id})
     found = await conversation_size(db, "default", conversation.id)
     assert found is not None

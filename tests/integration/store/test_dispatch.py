@@ -12,17 +12,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from app.queue.message import Priority
+from app.dispatcher import Dispatcher
+from app.queue.message import WEIGHTS, Priority
+from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
 from app.store.queue.dispatch import MAX_SENT, Flow, FlowCorrection
 from app.store.queue.window import RESERVE
 from app.store.responses import claims, endings, lookup
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import estimated_cost
-from app.store.rows import NewResponse
+from app.store.responses.new_rows import NewResponse, Sending, estimated_cost
+from config.settings import load_settings
 from tests.support.limited import limited_project, reserving
 from tests.support.rows import new_response
+from tests.support.services import AS_OWNER
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, weigh, with_slots
 
@@ -86,7 +89,7 @@ async def test_a_project_whose_responses_cost_more_gets_fewer_of_them(db: Databa
 async def test_every_class_gets_a_share_and_the_foreground_the_larger(db: Database) -> None:
     await with_slots(db, 4)
     for priority in Priority:
-        if priority is not Priority.URGENT:
+        if priority is not Priority.COUNT:
             await waiting(db, "a", 1000, priority=priority, cost=1)
     found = classes(await drain(db, 976))
     expected = {"PRIORITY_FOREGROUND": 512, "PRIORITY_BACKGROUND": 256, "FOREGROUND": 128, "BACKGROUND": 64}
@@ -134,6 +137,7 @@ async def test_flows_that_are_forgotten_change_nothing(db: Database) -> None:
     orders = []
     for forgets in (False, True):
         async with db.begin() as connection:
+            await connection.execute(text(AS_OWNER))
             await connection.execute(text("TRUNCATE responses, flows, queues, workers CASCADE"))
         await with_slots(db, 4)
         for project, cost in (("a", 100), ("b", 70), ("c", 350)):
@@ -164,6 +168,31 @@ async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(
     assert projects(following[:10]) == {"b": 10}
     await take(db, await sent(db))
     await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): FlowCorrection(1, 1000, 0, 1000)})
+
+
+async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches_no_scale(
+    db: Database, redis_url: str
+) -> None:
+    await with_slots(db, 4)
+    ids = await waiting(db, "a", 4, cost=1000)
+    assert await sent(db) == ids
+    await waiting(db, "b", 4)
+    before = await flow_of_a(db)
+    dispatcher = Dispatcher(db, TaskQueue(load_settings(REDIS_URL=redis_url)), 4)
+    for response_id, used in zip(ids[:2], (0, 300), strict=True):
+        row = await lookup.find(db, response_id)
+        assert row is not None and row.charged == 1000
+        dispatcher.correct_flow(row, used, cut_short=True)
+    await take(db, ids)
+    await dispatcher._dispatch_once(QUEUE)
+    refund = (1000 + 700) / WEIGHTS[Priority.BACKGROUND]
+    assert await flow_of_a(db) == (pytest.approx(before[0] - refund), before[1])
+
+
+async def flow_of_a(db: Database) -> tuple[float, float]:
+    """Its tag and its scale."""
+    (row,) = await db.execute(text("SELECT tag, scale FROM flows WHERE project = 'a'"))
+    return row.tag, row.scale
 
 
 async def test_the_clocks_of_api_processes_order_nothing(db: Database) -> None:
@@ -265,8 +294,9 @@ class Sender:
         self.sent: list[str] = []
         self._inserter = Inserter(db, self._note)
 
-    def _note(self, new: NewResponse) -> None:
-        self.sent.append(new.id)
+    def _note(self, new: NewResponse, sending: Sending) -> None:
+        if sending.at_once:
+            self.sent.append(new.id)
 
     async def insert(self, *made: NewResponse) -> list[str]:
         """Returns the ids of those of them that are to be sent."""
@@ -302,12 +332,12 @@ async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
     assert await scalar(db, "SELECT count(*) FROM flows") == 0
 
 
-async def test_an_urgent_response_never_waits(db: Database) -> None:
+async def test_a_count_never_waits(db: Database) -> None:
     await waiting(db, "a", 50)
     await sent(db)
-    urgent = replace(new_response(), priority=Priority.URGENT.value)
+    count = replace(new_response(), priority=Priority.COUNT.value)
     plain = new_response()
-    assert await Sender(db).insert(plain, urgent) == [urgent.id]
+    assert await Sender(db).insert(plain, count) == [count.id]
 
 
 async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_in_its_turn(db: Database) -> None:
@@ -344,7 +374,7 @@ async def test_lost_messages_wait_again_and_are_sent_in_their_order_and_charged_
     charged = await scalar(db, tag)
     await _age(db, *lost)
     lists = await redelivery.lists_to_check(db, 2.0)
-    assert lists == [redelivery.BrokerList(QUEUE, 3)]
+    assert lists == [redelivery.BrokerList(QUEUE, QUEUE)]
     assert sorted(await redelivery.put_back(db, {lists[0]: None}, 2.0)) == sorted(lost)
     assert await redelivery.put_back(db, {lists[0]: None}, 2.0) == []
     assert await redelivery.take_undelivered(db, {lists[0]: None}, 2.0) == []
@@ -368,8 +398,7 @@ async def test_a_response_can_be_claimed_cancelled_and_failed_while_it_waits(db:
     assert row is not None
     cancelled = await endings.cancel(db, second, "a")
     assert cancelled is not None and cancelled.chunk is not None
-    failed = await endings.fail(db, third, "queue_timeout", "late")
-    assert failed is not None and failed.chunk is not None
+    assert await endings.fail(db, third, "queue_timeout", "late") is not None
     assert await sent(db) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,15 +13,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.queue.message import WEIGHTS, Priority
+from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
 from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, FlowCorrection
-from app.store.responses import endings
+from app.store.responses import claims, endings, lookup
+from app.store.rows import ResponseRow
+from tests.support.services import AS_OWNER
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
 
-CLASSES = [priority for priority in Priority if priority is not Priority.URGENT]
-SLOTS = 6
+CLASSES = [priority for priority in Priority if priority is not Priority.COUNT]
+OPEN = 6
+KEPT = 1
+"""Slots for foreground responses alone."""
+MOST = (OPEN + KEPT) // 2
+"""The most foreground responses that have a place, or make background yield."""
 
 
 @dataclass
@@ -30,6 +37,11 @@ class Row:
     flow: tuple[str, Priority]
     cost: int
     charged: bool = False
+    placed: bool = False
+
+    @property
+    def is_foreground(self) -> bool:
+        return self.flow[1] in FOREGROUND
 
 
 @dataclass
@@ -42,15 +54,49 @@ class Model:
     weights: dict[str, int] = field(default_factory=dict)
     waiting: list[Row] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
+    running: list[Row] = field(default_factory=list)
 
     def weight(self, flow: tuple[str, Priority]) -> Fraction:
         return Fraction(WEIGHTS[flow[1]]) * self.weights.get(flow[0], 1)
 
     def dispatch(self) -> Iterator[str]:
-        """The ids that are sent until the window is more than half full."""
-        while 2 * (room := SLOTS - len(self.sent)) >= SLOTS and self.waiting:
-            for _ in range(min(room, len(self.waiting))):
-                yield self._send()
+        """The ids that are sent until there is neither a foreground place nor half of the window."""
+        while ids := [*self._send_to_places(), *self._send_in_order()]:
+            yield from ids
+
+    def _send_to_places(self) -> list[str]:
+        placed = sum(row.placed for row in [*self.sent, *self.running])
+        offers = sorted(self._offers(), key=lambda offer: offer[:3])[: max(MOST - placed, 0)]
+        held = Counter(row.flow for row in self.running)
+        level = max((n / self.weight(flow) for flow, n in held.items() if flow[1] not in FOREGROUND), default=None)
+        held.update(row.flow for row in self.sent if row.placed)
+        chosen = [
+            (start, row)
+            for place, (start, _, _, number, row) in enumerate(offers, 1)
+            if place <= KEPT - placed
+            or (level is not None and number + held[row.flow] <= self.weight(row.flow) * level)
+        ]
+        for start, row in chosen:
+            row.placed = True
+            self._charge(row, start)
+        return [row.id for _, row in chosen]
+
+    def _offers(self) -> Iterator[tuple[Fraction, bool, int, int, Row]]:
+        """Of each foreground response that waits: its start, whether its flow was busy, and its number in its flow."""
+        numbers: Counter[tuple[str, Priority]] = Counter()
+        starts: dict[tuple[str, Priority], Fraction] = {}
+        for row in sorted(self.waiting, key=lambda row: row.arrival):
+            if row.is_foreground:
+                tag = self.tags.get(row.flow, Fraction(-1))
+                start = starts.get(row.flow, max(tag, self.time))
+                numbers[row.flow] += 1
+                number = numbers[row.flow]
+                yield start, not (tag < self.time and number == 1), row.arrival, number, row
+                starts[row.flow] = start + self._price(row) / self.weight(row.flow)
+
+    def _send_in_order(self) -> list[str]:
+        room = OPEN - sum(not row.placed for row in self.sent)
+        return [self._send() for _ in range(min(room, len(self.waiting)))] if 2 * room >= OPEN else []
 
     def _send(self) -> str:
         heads: dict[tuple[str, Priority], Row] = {}
@@ -61,13 +107,18 @@ class Model:
             for row in heads.values()
             for tag in [self.tags.get(row.flow, Fraction(-1))]
         )
-        charge = 0 if row.charged else math.ceil(row.cost * self.scales.get(row.flow, 1.0))
-        self.tags[row.flow] = start + charge / self.weight(row.flow)
+        self._charge(row, start)
         self.time = max(self.time, start)
+        return row.id
+
+    def _charge(self, row: Row, start: Fraction) -> None:
+        self.tags[row.flow] = start + self._price(row) / self.weight(row.flow)
         row.charged = True
         self.waiting.remove(row)
         self.sent.append(row)
-        return row.id
+
+    def _price(self, row: Row) -> int:
+        return 0 if row.charged else math.ceil(row.cost * self.scales.get(row.flow, 1.0))
 
     def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
         if flow in self.tags:
@@ -81,7 +132,9 @@ flows = st.tuples(st.sampled_from("abc"), st.sampled_from(CLASSES))
 steps = st.one_of(
     st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 5)),
     st.tuples(st.just("dispatch")),
-    st.tuples(st.just("claim"), st.integers(1, SLOTS)),
+    st.tuples(st.just("claim"), st.integers(1, OPEN)),
+    st.tuples(st.just("end"), st.integers(0, 5)),
+    st.tuples(st.just("yield_"), st.integers(0, 5)),
     st.tuples(st.just("cancel"), st.integers(0, 30)),
     st.tuples(st.just("lose")),
     st.tuples(
@@ -107,13 +160,29 @@ class Queue:
 
     async def dispatch(self) -> None:
         ids: list[str] = []
-        while messages := await dispatch.dispatch(self.db, QUEUE, SLOTS):
+        while messages := await dispatch.dispatch(self.db, QUEUE, OPEN):
             ids += [message.response_id for message in messages]
         assert ids == list(self.model.dispatch())
 
     async def claim(self, count: int) -> None:
         claimed, self.model.sent = self.model.sent[:count], self.model.sent[count:]
         await take(self.db, [row.id for row in claimed])
+        self.model.running += claimed
+
+    async def end(self, number: int) -> None:
+        if number < len(self.model.running):
+            await endings.cancel(self.db, self.model.running.pop(number).id, None)
+
+    async def yield_(self, number: int) -> None:
+        """One that runs waits again, in its old place of its flow."""
+        background = [row for row in self.model.running if not row.is_foreground]
+        if number < len(background):
+            row = background[number]
+            found = await lookup.find(self.db, row.id)
+            assert isinstance(found, ResponseRow)
+            assert await claims.yield_(self.db, row.id, found.attempt, "w")
+            self.model.running.remove(row)
+            self.model.waiting.append(row)
 
     async def cancel(self, number: int) -> None:
         if number < len(self.model.waiting):
@@ -129,11 +198,13 @@ class Queue:
         heads = dict.fromkeys(await redelivery.lists_to_check(self.db, 1.0))
         if heads:
             await redelivery.put_back(self.db, heads, 1.0)
+        for row in self.model.sent:
+            row.placed = False
         self.model.waiting += self.model.sent
         self.model.sent = []
 
     async def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
-        ids = await dispatch.dispatch(self.db, QUEUE, SLOTS, {Flow(QUEUE, *flow): ended})
+        ids = await dispatch.dispatch(self.db, QUEUE, OPEN, {Flow(QUEUE, *flow): ended})
         if ids is None:
             assert list(self.model.dispatch()) == []
             return
@@ -157,15 +228,16 @@ class Queue:
 @given(taken=st.lists(steps, min_size=5, max_size=25))
 async def test_postgres_sends_what_the_model_sends(db: Database, taken: list[Any]) -> None:
     async with db.begin() as connection:
+        await connection.execute(text(AS_OWNER))
         await connection.execute(text("TRUNCATE responses, flows, queues, workers CASCADE"))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
-    await with_slots(db, SLOTS)
+    await with_slots(db, OPEN)
     queue = Queue(db)
     for name, *values in [*taken, ("dispatch",)]:
         await getattr(queue, name)(*values)
     while queue.model.waiting or queue.model.sent:
-        await queue.claim(SLOTS)
+        await queue.claim(OPEN)
         await queue.dispatch()
-    left = text("SELECT count(*) FROM responses WHERE status = 'queued'")
+    left = text("SELECT count(*) FROM responses WHERE status = 'queued' OR status = 'in_progress' AND worker IS NULL")
     async with db.autocommit() as connection:
         assert (await connection.execute(left)).scalar_one() == 0, "nothing is lost"

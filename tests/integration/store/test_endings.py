@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from sqlalchemy import Row, text
 
 from app import sizes
+from app.heavy import HEAVY
 from app.protocol.events import frames
 from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
+from app.store import database
 from app.store.database import Database
 from app.store.responses import endings, logs, lookup
 from app.store.rows import ResponseRow, parsed_row
 from tests.support.cycles import no_collector
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
+from tests.support.waiting import until
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
@@ -96,9 +99,9 @@ async def running_with_a_poisoned_log(db: Database) -> ResponseRow:
 
 async def test_a_log_that_cannot_be_read_fails_its_own_response_without_its_output(db: Database) -> None:
     row = await running_with_a_poisoned_log(db)
-    failed = await endings.fail(db, row.id, "run_timeout", "it ran too long")
-    assert failed is not None and failed.chunk is not None
-    assert (failed.row.status, failed.row.output) == (Status.FAILED, [])
+    assert await endings.fail(db, row.id, "run_timeout", "it ran too long") is not None
+    failed = await row_of(db, row.id)
+    assert (failed.status, failed.output) == (Status.FAILED, [])
     log = await logs.read(db, row.id)
     assert log.ended
     assert [chunk.first for chunk in log.chunks][1:] == [chunk.last + 1 for chunk in log.chunks][:-1]
@@ -139,7 +142,7 @@ async def test_long_logs_and_large_rows_are_cancelled_in_groups_and_off_the_loop
     monkeypatch.setattr(ResponseStream, "restore", watched)
     monkeypatch.setattr(endings, "parsed_row", parsed)
     ids = [await queued(db) for _ in range(3)]
-    assert await endings._groups(db, [*ids, ids[0]]) == [[each] for each in ids]
+    assert list(await endings._sizes(db, [*ids, ids[0]])) == ids
     results = await endings.cancel_all(db, ids, None)
     assert [result and result.row.status for result in results] == [Status.CANCELLED] * 3
     assert len(threads) == 6 and threading.main_thread() not in threads
@@ -150,7 +153,32 @@ async def test_large_requests_are_cancelled_in_groups_by_their_bytes(
 ) -> None:
     monkeypatch.setattr(endings, "MAX_LOG_BYTES", 100_000)
     ids = [await queued(db, input=[message("x" * 40_000)]) for _ in range(4)]
-    assert await endings._groups(db, ids) == [ids[:2], ids[2:]]
+    assert sizes.grouped(await endings._sizes(db, ids), endings.MAX_LOG_BYTES) == [ids[:2], ids[2:]]
+
+
+@pytest.mark.parametrize("how", ["cancel", "fail", "delete"])
+async def test_an_ending_waits_for_threads_before_it_locks_its_rows(db: Database, how: str) -> None:
+    row = await claimed(db, input=[message("x" * 400_000)])
+    writer = Writer(row)
+    await logs.append(db, [writer.begin()])
+    go = threading.Event()
+    busy = [asyncio.create_task(HEAVY.run(lambda: go.wait(60))) for _ in range(2)]
+    reads = [db.large_reads.take("another") for _ in range(database.LARGE_READS)]
+    ways: dict[str, Callable[[], Any]] = {
+        "cancel": lambda: endings.cancel(db, row.id, None),
+        "fail": lambda: endings.fail(db, row.id, "server_error", "no"),
+        "delete": lambda: endings.delete(db, row.project, row.id),
+    }
+    try:
+        ending = asyncio.create_task(ways[how]())
+        await until(lambda: ending.done() or db.large_reads._lines)
+        assert await asyncio.wait_for(logs.append(db, [writer.say("goes on")]), 30) == {row.id}
+        for each in reads:
+            each.release()
+        assert await asyncio.wait_for(ending, 30) is not None
+    finally:
+        go.set()
+        await asyncio.gather(*busy)
 
 
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:

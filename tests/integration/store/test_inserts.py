@@ -15,7 +15,8 @@ from app.store.database import Database, StoreUnavailable
 from app.store.responses import claims, endings, lookup
 from app.store.responses import inserts as module
 from app.store.responses.inserts import Inserter
-from app.store.rows import Idempotency, NewResponse, ResponseRow
+from app.store.responses.new_rows import NewResponse
+from app.store.rows import Idempotency, ResponseRow
 from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of
 from tests.support.requests import message

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url, text
 
+from app import sizes
 from app.protocol.events import frames
 from app.protocol.events.deltas import Text
 from app.protocol.status import Status
@@ -296,3 +299,20 @@ async def test_an_append_reads_no_response_but_its_own(db: Database) -> None:
     plan = "\n".join(row[0] for row in plans)
     for index in ("responses_worker_idx", "responses_released_idx"):
         assert index not in plan
+
+
+async def test_large_logs_are_merged_beside_the_event_loop(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "LARGE_BYTES", 1)
+    row = await claimed(db)
+    writer = Writer(row)
+    for entry in (writer.begin(), writer.say("answer"), writer.finish()):
+        await logs.append(db, [entry])
+    threads, merged = [], retention._merged
+
+    def watched(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return merged(*arguments)
+
+    monkeypatch.setattr(retention, "_merged", watched)
+    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert len(threads) == 1 and threading.main_thread() not in threads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,16 @@ from app.protocol.errors import LimitReached
 from app.protocol.limits import Allowance, LimitKind
 from app.protocol.response import error_object
 from app.protocol.status import Status
+from app.sizes import LARGE_BYTES
 from app.store.database import Database
-from app.store.responses import endings, logs, lookup
+from app.store.responses import endings, inserts, logs, lookup
 from app.store.responses.inserts import LOCKED_AT_ONCE, Inserter
-from app.store.rows import Ending, Idempotency, NewResponse, Reserving
+from app.store.responses.new_rows import NewResponse, Reserving
+from app.store.rows import Ending, Idempotency
 from app.store.tenants import limits, projects
 from tests.support.limited import OUTPUT, PROJECT, insert_many, limited_project, put, remove, reserving, used
 from tests.support.player import row_of
+from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
 from tests.support.waiting import until
 
@@ -58,7 +61,7 @@ class TestReserving:
     ) -> None:
         await limited_project(db, **PLENTY)
         new = reserving()
-        await inserter.create(replace(new, request={**new.request, "input": [{"text": "中" * 1000}]}))
+        await inserter.create(replace(new, request={**new.request, "input": [message("中" * 1000)]}))
         assert await sql(db, "SELECT reserved_bytes = request_bytes AND reserved_bytes > 3000 FROM responses")
 
     async def test_a_response_reserves_the_bytes_of_its_request_and_its_output(
@@ -73,7 +76,7 @@ class TestReserving:
         assert taken[DAY] == size + 5000 + OUTPUT
         assert (taken["queued_responses"], taken["queued_bytes"], taken["unfinished_responses"]) == (1, size, 1)
         assert isinstance(allowance, Allowance) and allowance.requests is not None and allowance.tokens is not None
-        assert allowance.requests.remaining == 10**9 - 1
+        assert allowance.requests.remaining == 10**9, "it is charged before"
 
     async def test_counting_tokens_reserves_none(self, db: Database, inserter: Inserter) -> None:
         await limited_project(db, tokens_per_day=1, unfinished_responses=5)
@@ -170,7 +173,28 @@ class TestRaces:
             assert not any(task.done() for task in waiting)
         assert all([isinstance(await task, Allowance) for task in waiting])
         assert await used(db, "slow") == {"unfinished_responses": 5}
-        assert inserter._locked._batches == {}
+        assert inserter._locked._batches == inserter._large_locked._batches == {}
+
+    async def test_large_responses_of_a_held_project_are_in_no_batch_with_small_ones(
+        self, db: Database, inserter: Inserter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await limited_project(db, "slow", unfinished_responses=100)
+        batches: list[list[int]] = []
+        reserve = inserts._reserve
+
+        async def watched(connection: Any, held: Any, batch: Sequence[NewResponse]) -> Any:
+            batches.append([new.size for new in batch])
+            return await reserve(connection, held, batch)
+
+        async with db.begin() as connection:
+            await limits.hold(connection, ["slow"])
+            made = [reserving("slow", input="x" * size) for size in (1, 10**6) * 3]
+            waiting = [asyncio.create_task(inserter.create(new)) for new in made]
+            await until(lambda: "slow" in inserter._locked and "slow" in inserter._large_locked)
+            monkeypatch.setattr(inserts, "_reserve", watched)
+        await asyncio.gather(*waiting)
+        assert sum(map(len, batches)) == 6
+        assert all(len(batch) < 2 or max(batch) <= LARGE_BYTES for batch in batches), batches
 
     async def test_projects_whose_limits_are_held_leave_connections_to_the_others(
         self, db: Database, inserter: Inserter
@@ -254,7 +278,7 @@ async def _fail_in_the_worker(db: Database, response_id: str) -> None:
     row = await claim(db, response_id, WORKER)
     assert row is not None
     writer = Writer(row)
-    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin(PROMPT)])
     await logs.append(db, [writer.say("a", 1, 2)])
     events = writer.stream.fail(error_object("server_error", "no"))
     await logs.append(db, [writer.entry(events, (3,), Ending.of(writer.stream.response, row.read_at))])
@@ -264,7 +288,7 @@ async def _begin(db: Database, response_id: str) -> None:
     row = await claim(db, response_id, WORKER)
     assert row is not None
     writer = Writer(row)
-    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin(PROMPT)])
     await logs.append(db, [writer.say("a", 1, 2, 3)])
 
 
@@ -295,37 +319,33 @@ async def _begin_and_exhaust(db: Database, response_id: str) -> None:
     await endings.fail(db, response_id, "server_error", "too often", only=Status.IN_PROGRESS)
 
 
-INPUT = -1
-"""Stands for the reserved input: nobody counted the prompt's tokens."""
-
+PROMPT = 2
 ENDINGS = [
-    (_complete, 3, 0),
-    (_fail_in_the_worker, 3, INPUT),
-    (_cancel, 0, 0),
-    (_begin_and_cancel, 3, INPUT),
-    (_delete, 0, 0),
-    (_begin_and_delete, 3, INPUT),
-    (_expire, 0, 0),
-    (_begin_and_exhaust, 3, INPUT),
+    (_complete, 3),
+    (_fail_in_the_worker, PROMPT + 3),
+    (_cancel, 0),
+    (_begin_and_cancel, PROMPT + 3),
+    (_delete, 0),
+    (_begin_and_delete, PROMPT + 3),
+    (_expire, 0),
+    (_begin_and_exhaust, PROMPT + 3),
 ]
 
 
 class TestSettling:
-    @pytest.mark.parametrize(("end", "tokens", "prompt"), ENDINGS, ids=[each[0].__name__ for each in ENDINGS])
+    @pytest.mark.parametrize(("end", "tokens"), ENDINGS, ids=[each[0].__name__ for each in ENDINGS])
     async def test_every_ending_gives_back_what_was_not_used(
         self,
         db: Database,
         inserter: Inserter,
         end: Callable[[Database, str], Awaitable[None]],
         tokens: int,
-        prompt: int,
     ) -> None:
         await limited_project(db, **PLENTY)
         new = await inserted(inserter)
-        reserved_input = await sql(db, "SELECT reserved_input FROM responses")
         await end(db, new.id)
         taken = await used(db)
-        assert taken[DAY] == tokens + (reserved_input if prompt == INPUT else 0)
+        assert taken[DAY] == tokens
         for kind in ("queued_responses", "queued_bytes", "unfinished_responses"):
             assert taken[kind] == 0, kind
         assert await sql(db, "SELECT count(*) FROM settlements") == 0
@@ -384,15 +404,6 @@ class TestSettling:
         await inserted(inserter)
         await sql(db, "UPDATE limits SET as_of = as_of - interval '1 day'")
         assert await used(db) == {DAY: 0, "unfinished_responses": 1}
-
-    async def test_a_minute_is_refilled_evenly(self, db: Database, inserter: Inserter) -> None:
-        await limited_project(db, requests_per_minute=60)
-        for _ in range(3):
-            await inserted(inserter)
-        await sql(db, "UPDATE limits SET as_of = as_of - interval '2 s'")
-        assert 0 < (await used(db))["requests_per_minute"] <= 1
-        await sql(db, "UPDATE limits SET as_of = as_of - interval '9 s'")
-        assert (await used(db))["requests_per_minute"] == 0
 
     async def test_a_reservation_without_its_process_is_settled_by_the_ending_that_comes_anyhow(
         self, db: Database, services: Any, inserter: Inserter

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.queue.message import Priority, list_of
 from app.store.database import Database
 from app.store.queue import redelivery as messages
-from app.store.responses import claims, lookup
-from tests.support.rows import WORKER, claimed, queued
+from app.store.responses import claims, endings, lookup
+from tests.support.rows import WORKER, alive, claim, claimed, queued, release_all
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -18,7 +19,7 @@ async def status_of(db: Database, response_id: str) -> Status:
     return row.status
 
 
-LIST = messages.BrokerList("model.scripted", list_of(6))
+LIST = messages.BrokerList("model.scripted", "model.scripted")
 
 
 async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
@@ -32,7 +33,7 @@ async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
 
 
 async def undelivered(db: Database, head: str | None) -> list[str]:
-    assert await messages.take_undelivered(db, {LIST: head}, 2.0) == [], "none of them is released or urgent"
+    assert await messages.take_undelivered(db, {LIST: head}, 2.0) == [], "none of them is released, or a count"
     return list(await messages.put_back(db, {LIST: head}, 2.0))
 
 
@@ -80,21 +81,53 @@ async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) 
     assert await undelivered(db, None) == [response_id]
 
 
-async def test_an_urgent_response_whose_message_was_lost_is_sent_again_at_once(db: Database) -> None:
+async def test_a_count_whose_message_was_lost_is_sent_again_at_once(db: Database) -> None:
     response_id = await sent(db, 3.0)
     async with db.begin() as connection:
         await connection.execute(text("UPDATE responses SET priority = 0"))
-    (urgent,) = await messages.lists_to_check(db, 2.0)
-    assert urgent.list == Priority.URGENT
-    assert await messages.put_back(db, {urgent: None}, 2.0) == []
-    assert [message.response_id for message in await messages.take_undelivered(db, {urgent: None}, 2.0)] == [
-        response_id
-    ]
-    assert await messages.take_undelivered(db, {urgent: None}, 2.0) == []
+    (counts,) = await messages.lists_to_check(db, 2.0)
+    assert counts.list == list_of("model.scripted", Priority.COUNT)
+    assert await messages.put_back(db, {counts: None}, 2.0) == []
+    (message,) = await messages.take_undelivered(db, {counts: None}, 2.0)
+    assert (message.response_id, message.list) == (response_id, counts.list)
+    assert await messages.take_undelivered(db, {counts: None}, 2.0) == []
 
 
 async def test_a_released_response_is_sent_at_once_and_only_once(db: Database) -> None:
     row = await claimed(db)
     await claims.release(db, row.id, row.attempt, WORKER)
-    assert [message.response_id for message in await messages.take_released(db)] == [row.id]
-    assert await messages.take_released(db) == []
+    assert await taken(db) == [row.id]
+    assert await taken(db) == []
+
+
+MAX_CRASHES = 3
+
+
+async def taken(db: Database) -> list[str]:
+    return [message.response_id for message in await messages.take_released(db, MAX_CRASHES)]
+
+
+async def crashed(db: Database, crashes: int) -> str:
+    """A released response under which so many workers crashed."""
+    response_id = await queued(db)
+    for _ in range(crashes):
+        await claim(db, response_id, "dead")
+        await release_all(db, "dead")
+    return response_id
+
+
+@pytest.mark.parametrize("alive_workers", [0, 1, 2])
+async def test_suspects_are_sent_as_many_as_there_are_workers(db: Database, alive_workers: int) -> None:
+    suspects = [await crashed(db, MAX_CRASHES - 1) for _ in range(5)]
+    for number in range(alive_workers):
+        await alive(db, f"w{number}")
+    others = [await crashed(db, 1) for _ in range(3)]
+    at_once = max(alive_workers, 1)
+    assert sorted(await taken(db)) == sorted([*suspects[:at_once], *others])
+    assert await taken(db) == []
+    if not alive_workers:
+        await alive(db, "w0")
+    await claim(db, suspects[0], "w0")
+    assert await taken(db) == [], "it runs"
+    await endings.cancel(db, suspects[0], None)
+    assert await taken(db) == suspects[at_once : at_once + 1]

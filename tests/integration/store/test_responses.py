@@ -24,6 +24,7 @@ from app.store.rows import Idempotency, ResponseRow, parsed_row
 from tests.support import grammar
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, new_response, queued
+from tests.support.waiting import until
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -105,14 +106,36 @@ async def test_a_large_output_comes_back_as_it_was(db: Database) -> None:
 
 async def test_large_rows_leave_connections_for_the_others(db: Database) -> None:
     large, small = await queued(db, input=[message(LARGE)]), await queued(db)
-    async with contextlib.AsyncExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for _ in range(database.LARGE_READS):
-            await stack.enter_async_context(db.large_reads)
+            stack.enter_context(db.large_reads.take("another"))
         readers = [asyncio.create_task(lookup.find(db, large)) for _ in range(100)]
         for _ in range(3):
             assert await lookup.find(db, small) is not None
         assert not any(reader.done() for reader in readers)
     assert all(await asyncio.gather(*readers))
+
+
+async def test_the_large_row_of_a_project_waits_for_one_of_another_projects_many(db: Database) -> None:
+    many, one = await queued(db, input=[message(LARGE)]), await queued(db, project="blue", input=[message(LARGE)])
+    ended: list[str] = []
+
+    async def read(project: str, response_id: str) -> None:
+        assert await lookup.get(db, project, response_id) is not None
+        ended.append(project)
+
+    def waiting(project: str) -> int:
+        return len(db.large_reads._lines.get(project, ()))
+
+    first, *others = [db.large_reads.take("another") for _ in range(database.LARGE_READS)]
+    reading = [asyncio.create_task(read("default", many)) for _ in range(20)]
+    await until(lambda: waiting("default") == 20)
+    reading.append(asyncio.create_task(read("blue", one)))
+    await until(lambda: waiting("blue") == 1)
+    first.release()  # One place is free, so they end in the order of their turns.
+    await asyncio.gather(*reading)
+    assert ended[:2] == ["default", "blue"]
+    assert db.large_reads.held == len(others)
 
 
 async def test_cancel_twice_is_one_cancel(db: Database) -> None:

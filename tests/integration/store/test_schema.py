@@ -20,6 +20,7 @@ from app.store.migrate import _config
 from app.store.responses import logs
 from app.store.tables import metadata
 from tests.support.rows import Writer, claimed, queued
+from tests.support.services import AS_OWNER
 
 DECLARED = "declared"
 """A schema of Postgres with the tables as they are declared."""
@@ -55,6 +56,7 @@ async def schema_of(connection: AsyncConnection, schema: str) -> set[tuple[str, 
 async def in_transaction(db: Database) -> AsyncIterator[AsyncConnection]:
     """A transaction that is undone in the end."""
     async with db.engine.connect() as connection:
+        await connection.execute(text(AS_OWNER))
         yield connection
         await connection.rollback()
 
@@ -75,6 +77,7 @@ async def test_alembic_finds_nothing_to_migrate(in_transaction: AsyncConnection)
 
 async def test_the_newest_migration_can_be_undone_and_done_again(db: Database) -> None:
     async with db.begin() as connection:
+        await connection.execute(text(AS_OWNER))
         await connection.run_sync(lambda sync: command.downgrade(_config(sync), "-1"))
         assert await connection.run_sync(differences) != []
         await connection.run_sync(lambda sync: command.upgrade(_config(sync), "head"))
@@ -88,7 +91,7 @@ KEY = """
 """
 LIMIT = "INSERT INTO limits (project, model, kind, value, since, as_of) VALUES ('default', :id, {}, now(), now())"
 WORKER = """
-    INSERT INTO workers (id, model, queue, host, pid, started_at, lease_until, format, context_length, slots)
+    INSERT INTO workers (id, model, queue, host, pid, started_at, lease_until, layout, context_length, slots, format)
     VALUES (:id, 'm', 'q', 'h', 1, now(), now(), 1, {})
 """
 
@@ -106,8 +109,9 @@ WORKER = """
         ("limits_kind_known", LIMIT.format("'tokens_per_year', 1")),
         ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 0")),
         ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 9007199254740991")),
-        ("workers_engine_has_room", WORKER.format("4096, 0")),
-        ("workers_engine_has_room", WORKER.format("0, 1")),
+        ("workers_engine_has_room", WORKER.format("4096, 0, 'chat'")),
+        ("workers_engine_has_room", WORKER.format("0, 1, 'chat'")),
+        ("workers_format_known", WORKER.format("4096, 1, 'auto'")),
     ],
 )
 async def test_postgres_refuses_what_must_not_be(db: Database, constraint: str, statement: str) -> None:

@@ -15,9 +15,10 @@ from app.store import retention
 from app.store.context import conversations as conversation_store
 from app.store.context.contents import chain_items, context_items, copied_from, restore_calls
 from app.store.database import Database
+from app.store.paging import Page
 from app.store.responses import endings, logs, lookup
 from app.store.rows import ResponseRow
-from app.store.tables import conversations
+from app.store.tables import DEFAULT_PROJECT, conversations
 from tests.support.requests import message
 from tests.support.rows import Writer, claimed
 
@@ -87,8 +88,8 @@ async def test_a_conversation_keeps_the_tool_results_of_a_deleted_response(db: D
     await endings.delete(db, "default", first.id)
     second = await claimed(db, conversation={"id": "conv_1"}, input=[message("b") | {"id": "msg_b"}])
     assert [item.get("call") for item in await context_items(db, second)] == [None, CALL, None]
-    listed = await conversation_store.list_items(db, "conv_1", None, 20, descending=False)
-    assert "told" not in json.dumps(listed)
+    listed = await conversation_store.list_items(db, DEFAULT_PROJECT, "conv_1", Page(20))
+    assert "told" not in str(listed)
 
 
 @pytest.mark.parametrize("project", ["default", "theirs"])

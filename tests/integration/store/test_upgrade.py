@@ -17,7 +17,7 @@ from app.cli import cli
 from app.protocol.status import Status
 from app.store import migrate as migrations
 from app.store.database import Database
-from app.store.formats import FORMAT
+from app.store.layout import LAYOUT
 from app.store.migrate import SchemaTooOld, head, migrate, revision, wait_for_schema
 from app.store.queue import workers
 from app.store.responses import claims, endings, lookup
@@ -29,7 +29,7 @@ from tests.support.waiting import until
 @pytest.fixture
 async def empty(services: Any) -> AsyncIterator[Database]:
     """An empty database of its own."""
-    url = make_url(services.database_url)
+    url = make_url(services.owner_url)
     server = Database(url.render_as_string(hide_password=False))
     async with server.autocommit() as connection:
         await connection.execute(text("DROP DATABASE IF EXISTS other WITH (FORCE)"))
@@ -116,17 +116,17 @@ async def at_least_one(connection: AsyncConnection, statement: Any) -> bool:
     return bool((await connection.execute(statement)).scalar_one())
 
 
-async def set_format(db: Database, response_id: str, number: int) -> None:
+async def set_layout(db: Database, response_id: str, number: int) -> None:
     async with db.autocommit() as connection:
         await connection.execute(
-            text("UPDATE responses SET format = :format WHERE id = :id"), {"format": number, "id": response_id}
+            text("UPDATE responses SET layout = :layout WHERE id = :id"), {"layout": number, "id": response_id}
         )
 
 
-class TestFormats:
-    async def test_a_worker_leaves_a_later_format_to_a_newer_one(self, db: Database) -> None:
+class TestLayouts:
+    async def test_a_worker_leaves_a_later_layout_to_a_newer_one(self, db: Database) -> None:
         response_id = await queued(db)
-        await set_format(db, response_id, FORMAT + 1)
+        await set_layout(db, response_id, LAYOUT + 1)
         assert await claim(db, response_id, WORKER) is None
         row = await lookup.find(db, response_id)
         assert row is not None
@@ -135,7 +135,7 @@ class TestFormats:
     async def test_a_log_that_a_newer_worker_continued_stays_with_newer_workers(
         self, db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        newest = text(str(claims._CLAIM).replace(f"format = {FORMAT}", f"format = {FORMAT + 1}"))
+        newest = text(str(claims._CLAIM).replace(f"layout = {LAYOUT}", f"layout = {LAYOUT + 1}"))
         response_id = await queued(db)
         with monkeypatch.context() as patch:
             patch.setattr(claims, "_CLAIM", newest)
@@ -144,9 +144,9 @@ class TestFormats:
         await claims.release(db, response_id, row.attempt, WORKER)
         assert await claim(db, response_id, "another") is None
 
-    async def test_a_later_format_can_be_cancelled(self, db: Database) -> None:
+    async def test_a_later_layout_can_be_cancelled(self, db: Database) -> None:
         response_id = await queued(db)
-        await set_format(db, response_id, FORMAT + 1)
+        await set_layout(db, response_id, LAYOUT + 1)
         ended = await endings.cancel(db, response_id, None)
         assert ended is not None
         assert ended.row.status is Status.CANCELLED
@@ -155,7 +155,7 @@ class TestFormats:
         await alive(db, "newer", model="one")
         await alive(db, "older", model="two")
         async with db.autocommit() as connection:
-            await connection.execute(text(f"UPDATE workers SET format = {FORMAT - 1} WHERE id = 'older'"))
+            await connection.execute(text(f"UPDATE workers SET layout = {LAYOUT - 1} WHERE id = 'older'"))
         assert await workers.ready_models(db) == {"one"}
 
 
@@ -182,7 +182,9 @@ class TestSchemasOfOtherVersions:
 
 async def waits_and_says(db: Database, caplog: pytest.LogCaptureFixture, words: str) -> asyncio.Task[None]:
     caplog.set_level("INFO", "longhaul.store")
-    waiting = asyncio.create_task(wait_for_schema(db))
+    told: list[str] = []
+    waiting = asyncio.create_task(wait_for_schema(db, told.append))
     await until(lambda: words in caplog.text)
+    assert [words in each for each in told] == [True]
     assert not waiting.done()
     return waiting

@@ -15,7 +15,7 @@ from app.store import retention
 from app.store.database import Database, retry_until_available
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
-from app.store.rows import NewResponse
+from app.store.responses.new_rows import NewResponse
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
 from tests.support.player import row_of
@@ -71,7 +71,23 @@ async def test_the_ledger_outlives_its_responses(db: Database) -> None:
     assert totals(await ledger(db)) == (1, 1, 2)
 
 
-async def test_a_response_without_usage_and_the_server_s_own_work_are_not_in_it(db: Database) -> None:
+async def test_a_response_that_is_cut_off_counts_with_the_tokens_of_its_log(db: Database) -> None:
+    for end in (partial(endings.cancel, project=None), partial(endings.fail, code="server_error", message="Away.")):
+        new = replace(new_response(None, "proj_a"), key_id="key_1")
+        await Inserter(db).create(new)
+        row = await claim(db, new.id, WORKER)
+        assert row is not None
+        writer = Writer(row)
+        await logs.append(db, [writer.begin(40, 30)])
+        await logs.append(db, [writer.say("Hi", 7)])
+        await logs.append(db, [writer.say("there", 8)])
+        await end(db, row.id)
+        assert (await row_of(db, row.id)).usage is None
+    assert totals(await ledger(db, "proj_a")) == (2, 80, 4)
+    assert sum(row.cached_tokens for row in await ledger(db)) == 60
+
+
+async def test_a_response_that_never_ran_and_the_server_s_own_work_are_not_in_it(db: Database) -> None:
     await finished(db, priority=0)
     new = new_response()
     await Inserter(db).create(new)
@@ -119,7 +135,7 @@ async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(d
 
     async def kill() -> None:
         for threshold in (10, 40, 70):
-            await until(partial(has_ended, threshold), timeout=60)
+            await until(partial(has_ended, threshold))
             await asyncio.to_thread(services.postgres.kill)
             await asyncio.to_thread(services.heal)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-import asyncpg
 import pytest
-from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import text
 
-from app.store.database import Database
+from app.store.database import Database, StoreUnavailable
 from app.store.queue import workers
 from app.store.responses import endings
-from tests.support.rows import WORKER, alive, claim, claimed, queued
+from tests.support.logs import row_of
+from tests.support.rows import SLOTS, WORKER, alive, claim, claimed, queued
+from tests.support.waiting import until
 
 
 async def test_removing_dead_workers_does_not_wait_for_rows_that_another_copy_has_locked(db: Database) -> None:
@@ -24,8 +24,8 @@ async def test_removing_dead_workers_does_not_wait_for_rows_that_another_copy_ha
     async with db.begin() as copy:
         await copy.execute(text("SELECT id FROM workers WHERE id = 'w1' FOR UPDATE"))
         async with asyncio.timeout(10):
-            assert await workers.remove_dead_workers(db) == ["w2"]
-    assert set(await workers.remove_dead_workers(db)) == {"w1", "w2"}
+            assert await workers.release_dead_workers(db, lease_seconds=0.0) == ["w2"]
+    assert await workers.release_dead_workers(db, lease_seconds=0.0) == ["w1"]
 
 
 async def test_a_living_worker_keeps_its_responses(db: Database) -> None:
@@ -33,48 +33,62 @@ async def test_a_living_worker_keeps_its_responses(db: Database) -> None:
         await alive(db)
         await claimed(db)
         for _ in range(3):
-            assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+            assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
 
 
 async def test_a_worker_whose_lock_is_missing_twice_is_dead_whatever_its_lease_says(db: Database) -> None:
     async with workers.presence(db, WORKER):
         await alive(db)
         await claimed(db)
-    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
-    assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
+    assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
 
 
-async def test_a_cancelled_check_of_the_presence_does_not_lose_the_lock(db: Database) -> None:
-    async with workers.presence(db, WORKER) as check:
-        await alive(db)
-
-        def cancel(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-            if statement == "SELECT 1":
-                raise DBAPIError(statement, None, asyncpg.QueryCanceledError("cancelled"))
-
-        event.listen(db.engine.sync_engine, "before_cursor_execute", cancel)
+async def test_the_transaction_that_holds_the_lock_delays_no_vacuum(db: Database) -> None:
+    async with workers.presence(db, WORKER) as check, db.autocommit() as connection:
         await check()
-        event.remove(db.engine.sync_engine, "before_cursor_execute", cancel)
-        await check()
-        for _ in range(3):
-            assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
-        assert await workers.is_alive(db, WORKER)
+        holder = text(
+            "SELECT backend_xid, backend_xmin FROM pg_stat_activity JOIN pg_locks USING (pid)"
+            " WHERE locktype = 'advisory' AND state = 'idle in transaction'"
+        )
+        assert (await connection.execute(holder)).all() == [(None, None)]
+
+
+async def test_no_time_out_of_the_role_ends_the_transaction_that_holds_the_lock(migrated: str, db: Database) -> None:
+    """The time-out is long, because it also ends what SQLAlchemy asks a new connection when the machine is slow."""
+    separator = "&" if "?" in migrated else "?"
+    impatient = Database(f"{migrated}{separator}options=-c%20idle_in_transaction_session_timeout%3D2s", 2)
+    holder_idled = text(
+        "SELECT now() - state_change > interval '2.5 s' FROM pg_stat_activity JOIN pg_locks USING (pid)"
+        " WHERE locktype = 'advisory' AND state = 'idle in transaction'"
+    )
+    try:
+        async with workers.presence(impatient, WORKER) as check:
+
+            async def idled_longer_than_the_time_out() -> bool:
+                async with db.autocommit() as connection:
+                    return bool(await connection.scalar(holder_idled))
+
+            await until(idled_longer_than_the_time_out)
+            await check()
+    finally:
+        await impatient.close()
 
 
 async def test_a_worker_that_comes_back_between_two_looks_lives(db: Database) -> None:
     await alive(db)
     await claimed(db)
-    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
     async with workers.presence(db, WORKER):
-        assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
-    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+        assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+    assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
 
 
 async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Database) -> None:
     await alive(db)
     await claimed(db)
     for _ in range(3):
-        assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=1e9) == []
+        assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=1e9) == []
 
 
 async def test_after_a_failover_workers_have_time_to_come_back(db: Database) -> None:
@@ -85,18 +99,18 @@ async def test_after_a_failover_workers_have_time_to_come_back(db: Database) -> 
         datetime(2026, 11, 1, tzinfo=UTC), 3600.0
     )  # that server is gone; another one answers now
     for _ in range(3):
-        assert await workers.remove_dead_workers(db, 0.0, 3600.0, watch) == []
-    assert await workers.remove_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
+        assert await workers.release_dead_workers(db, 0.0, 3600.0, watch) == []
+    assert await workers.release_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
 
 
 async def test_a_dead_worker_is_noticed_although_the_clock_of_postgres_went_back(db: Database) -> None:
     """Times of before are then still to come."""
     await alive(db)
     await claimed(db)
-    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
     async with db.autocommit() as connection:
         await connection.execute(text("UPDATE workers SET absent_since = absent_since + interval '1 hour'"))
-    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == [WORKER]
+    assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == [WORKER]
 
 
 async def test_a_living_worker_stays_although_the_clock_of_postgres_went_back(db: Database) -> None:
@@ -105,7 +119,86 @@ async def test_a_living_worker_stays_although_the_clock_of_postgres_went_back(db
         await claimed(db)
         async with db.autocommit() as connection:
             await connection.execute(text("UPDATE workers SET absent_since = now() + interval '1 hour'"))
-        assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+        assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+
+
+async def test_a_lease_that_ran_out_while_nobody_could_renew_it_is_not_the_end(db: Database) -> None:
+    """Postgres was frozen: at the first look no worker has a lease."""
+    async with workers.presence(db, WORKER):
+        await alive(db, lease_seconds=0.0)
+        row = await claimed(db)
+        assert await workers.release_dead_workers(db, lease_seconds=60.0) == []
+        assert (await workers.heartbeat(db, WORKER, 60.0, {row.id: 1}, SLOTS)).fenced == {}
+        assert await workers.release_dead_workers(db, lease_seconds=0.0) == []
+        assert await absent_since(db) is None
+
+
+async def test_a_worker_without_a_heartbeat_for_its_lease_is_dead_although_it_holds_its_lock(db: Database) -> None:
+    """The half of the lease that must pass between two looks begins before the lease ends."""
+    async with workers.presence(db, WORKER):
+        await alive(db, lease_seconds=20.0)
+        await claimed(db)
+        assert await workers.release_dead_workers(db, lease_seconds=60.0) == []
+        assert await absent_since(db) is not None
+        await passed(db, 29)
+        assert await workers.release_dead_workers(db, lease_seconds=60.0) == []
+        await passed(db, 2)
+        assert await workers.release_dead_workers(db, lease_seconds=60.0) == [WORKER]
+
+
+async def passed(db: Database, seconds: int) -> None:
+    """Moves the times of the workers back, as if so many seconds had passed."""
+    async with db.autocommit() as connection:
+        ago = f"interval '{seconds} seconds'"
+        times = f"lease_until = lease_until - {ago}, absent_since = absent_since - {ago}"
+        await connection.execute(text(f"UPDATE workers SET {times}"))
+
+
+async def absent_since(db: Database) -> object:
+    async with db.autocommit() as connection:
+        return (await connection.execute(text("SELECT absent_since FROM workers"))).scalar_one()
+
+
+async def test_after_a_silence_of_postgres_workers_have_time_to_come_back(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await alive(db)
+    await claimed(db)
+    watch = workers.ServerWatch()
+    assert await workers.release_dead_workers(db, 3600.0, 0.0, watch) == []
+    monkeypatch.setattr(workers, "SILENT_SECONDS", -1.0)  # whatever passed was too long
+    assert await workers.release_dead_workers(db, 0.0, 3600.0, watch) == []
+    monkeypatch.undo()
+    assert await workers.release_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
+
+
+async def test_what_stopped_with_postgres_has_not_crashed_although_maintenance_dies_in_between(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await alive(db, lease_seconds=0.0)
+    row = await claimed(db)
+    await passed(db, 24 * 3600)  # its last heartbeat was before Postgres started
+    release_all = workers.release_all
+
+    async def dies(*_: object, **__: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(workers, "release_all", dies)
+    with pytest.raises(StoreUnavailable):
+        await workers.release_dead_workers(db, lease_seconds=0.0)
+    monkeypatch.setattr(workers, "release_all", release_all)
+    assert await workers.release_dead_workers(db, lease_seconds=0.0) == [WORKER]
+    found = await row_of(db, row.id)
+    assert (found.worker, found.crashes) == (None, 0)
+
+
+async def test_what_a_worker_left_behind_when_it_unregistered_is_released_and_has_not_crashed(db: Database) -> None:
+    await alive(db)
+    row = await claimed(db)
+    await workers.unregister(db, WORKER)
+    assert await workers.release_dead_workers(db) == [WORKER]
+    found = await row_of(db, row.id)
+    assert (found.worker, found.crashes) == (None, 0)
 
 
 async def test_a_heartbeat_finds_responses_that_no_longer_belong_to_the_worker(db: Database) -> None:
@@ -113,7 +206,7 @@ async def test_a_heartbeat_finds_responses_that_no_longer_belong_to_the_worker(d
     kept, cancelled = await claimed(db), await claimed(db)
     await endings.cancel(db, cancelled.id, None)
     running = {kept.id: 1, cancelled.id: 1, "resp_gone": 1}
-    result = await workers.heartbeat(db, WORKER, 60.0, running)
+    result = await workers.heartbeat(db, WORKER, 60.0, running, SLOTS)
     assert set(result.fenced) == {cancelled.id, "resp_gone"}
     assert result.orphaned == {}
 
@@ -121,16 +214,16 @@ async def test_a_heartbeat_finds_responses_that_no_longer_belong_to_the_worker(d
 async def test_a_heartbeat_finds_responses_of_the_worker_that_do_not_run_there(db: Database) -> None:
     await alive(db)
     running, forgotten, old = await claimed(db), await claimed(db), await claimed(db)
-    result = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0})
+    result = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0}, SLOTS)
     assert result.orphaned == {forgotten.id: 1, old.id: 1}
     assert result.fenced == {old.id: 0}
 
 
 async def test_a_worker_that_was_removed_loses_its_lease_at_the_next_heartbeat(db: Database) -> None:
     await alive(db, lease_seconds=0.0)
-    await workers.remove_dead_workers(db)
+    await workers.release_dead_workers(db, lease_seconds=0.0)
     with pytest.raises(workers.LeaseLost):
-        await workers.heartbeat(db, WORKER, 60.0, {})
+        await workers.heartbeat(db, WORKER, 60.0, {}, SLOTS)
 
 
 async def test_ready_models_are_those_of_living_workers(db: Database) -> None:

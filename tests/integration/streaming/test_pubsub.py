@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.protocol.events.chunk import Chunk
 from app.store.database import StoreUnavailable
+from app.streaming import pubsub as module
 from app.streaming.message import MAX_FRAMES_BYTES
-from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
+from app.streaming.pubsub import CHANNEL, MAX_PUBLISHED, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
+from tests.faults.proxy import HOST, Mode, Proxy
 from tests.support.rows import a_key
 from tests.support.waiting import until
 
@@ -32,7 +36,7 @@ async def test_a_publish_that_is_cut_off_leaves_no_reply_behind_for_the_next_com
 async def test_publishing_without_redis_is_logged_once(unreachable: PubSub, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         await unreachable.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
-    assert caplog.text.count("Redis is away (ConnectionError); readers poll Postgres") == 1
+    assert caplog.text.count("events are not published (ConnectionError); readers poll Postgres") == 1
 
 
 async def test_an_absence_of_redis_is_logged_again_after_it_was_back(
@@ -41,10 +45,10 @@ async def test_an_absence_of_redis_is_logged_again_after_it_was_back(
     pubsub = PubSub(services.redis_url, a_key)
     for _ in range(2):
         with monkeypatch.context() as away:
-            away.setattr(pubsub, "_publish", refused)
+            away.setattr(pubsub._client, "eval", refused)
             await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
         await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
-    assert caplog.text.count("Redis is away") == 2
+    assert caplog.text.count("events are not published") == 2
     await pubsub.close()
 
 
@@ -56,6 +60,30 @@ async def test_a_ping_without_redis_raises(unreachable: PubSub) -> None:
     with pytest.raises(PubSubUnavailable):
         await unreachable.ping()
     assert not unreachable.connected
+
+
+async def test_a_redis_that_falls_silent_is_noticed_and_left(services: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a failover: nobody closes the connection on which this process receives."""
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.5)
+    url = urlsplit(services.redis_url)
+    proxy = Proxy(partial(asyncio.open_connection, HOST, url.port))
+    await proxy.start()
+    pubsub = PubSub(f"redis://:{url.password}@{HOST}:{proxy.port}/0", a_key)
+    await pubsub.start()
+    try:
+        async with pubsub.subscribe("resp_1") as reader:
+            await reader.wait_until_confirmed()
+            received = pubsub._received
+            await until(lambda: pubsub._received > received, what="the answer to a ping")
+            assert pubsub.connected and reader.is_complete
+            proxy.set(Mode.STALL)
+            await until(lambda: not pubsub.connected, what="the silence is noticed")
+            proxy.set(Mode.OPEN)
+            await until(lambda: pubsub.connected, what="it has connected again")
+            assert not reader.is_complete, "it must look into the log"
+    finally:
+        await pubsub.close()
+        await proxy.close()
 
 
 async def test_subscriptions_leave_nothing_behind(pubsub: PubSub) -> None:
@@ -172,3 +200,18 @@ async def test_without_the_key_a_message_sends_its_readers_to_the_log(services: 
     finally:
         await receiver.close()
         await sender.close()
+
+
+async def test_no_script_publishes_more_than_redis_lets_wait(services: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis sends nothing to a subscriber before the end of a script."""
+    pubsub = PubSub(services.redis_url, a_key)
+    run, sizes = pubsub._client.eval, list[int]()
+
+    def counted(script: str, keys: int, *given: Any) -> Any:
+        sizes.append(keys)
+        return run(script, keys, *given)
+
+    monkeypatch.setattr(pubsub._client, "eval", counted)
+    await pubsub.publish([Chunk("resp_1", n, n, 1, (), b"") for n in range(2 * MAX_PUBLISHED + 1)])
+    assert sizes == [MAX_PUBLISHED, MAX_PUBLISHED, 1]
+    await pubsub.close()

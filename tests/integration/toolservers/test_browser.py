@@ -283,8 +283,7 @@ async def test_a_client_of_the_sessionless_protocol_falls_back_to_a_session(serv
 
 async def test_stdio_serves_one_session(web: Path) -> None:
     options = ["-m", "workers.toolservers.browser", "--stdio", "--backend", "folder", "--folder", str(web)]
-    environment = {**os.environ, "LONGHAUL_LOG_LEVEL": "ERROR"}
-    async with Client(StdioServerParameters(command=COMMAND[0], args=options, env=environment)) as client:
+    async with Client(StdioServerParameters(command=COMMAND[0], args=options, env=dict(os.environ))) as client:
         await call(client, "search", query="Everest")
         opened = await call(client, "open", id=0)
     assert "Mount Everest" in opened.text
@@ -333,7 +332,7 @@ async def test_sessions_are_limited_and_end_when_idle(web: Path, tmp_path: Path)
                 answer = await http.post(server.url, json=INITIALIZE)
                 return answer if answer.status_code == 200 else None
 
-            await until(opened, 30, "the idle session ends")
+            await until(opened, what="the idle session ends")
             session = {"Mcp-Session-Id": first.headers["mcp-session-id"]}
             ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
             assert (await http.post(server.url, json=ping, headers=session)).status_code == 404
@@ -352,7 +351,7 @@ async def test_the_server_stops_on_sigterm_with_an_open_session(web: Path, tmp_p
         async with Client(server.url) as client:
             await call(client, "search", query="Everest")
             server.process.send_signal(signal.SIGTERM)
-            await until(lambda: server.process.poll() is not None, 30, "the server stops")
+            await until(lambda: server.process.poll() is not None, what="the server stops")
     assert "Traceback" not in server.log.read_text()
 
 

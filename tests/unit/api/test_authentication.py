@@ -18,7 +18,8 @@ from app.access.caller import Scope as KeyScope
 from app.access.known_key import EXPIRED, REVOKED, KnownKey
 from app.access.secret import new_secret
 from app.aio import run_until
-from app.api.authentication import CALLER, DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
+from app.api.authentication import DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
+from app.api.limits import CALLER
 from app.api.routes import ROUTERS
 from app.main import create_app
 from app.store.database import StoreUnavailable
@@ -45,6 +46,9 @@ class OneKey:
 
     async def key(self, secret: str) -> KnownKey | None:
         return self.known if secret == SECRET else None
+
+    def count_refusal(self, secret: str | None, address: str | None, status: int) -> None:
+        pass
 
 
 class Away:
@@ -243,7 +247,9 @@ async def test_without_keys_everybody_is_let_in_whatever_they_send() -> None:
 
     middleware = AuthenticationMiddleware(app, "open")
     for headers in ([], authorization("Bearer unused"), [(b"openai-project", b"proj_x")]):
-        await middleware({"type": "http", "path": "/v1/responses", "headers": headers}, nothing, nothing)
+        await middleware(
+            {"type": "http", "method": "POST", "path": "/v1/responses", "headers": headers}, nothing, nothing
+        )
     assert seen == [ANYBODY] * 3
 
 

@@ -15,11 +15,12 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.access.caller import Caller
 from app.api.connection import http
 from app.api.connection.http import LINGER_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_URL_BYTES, BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
-from app.api.limits import ANSWER_BYTES, Limits
-from app.budget import FREE_BYTES, Budget
+from app.api.limits import ANSWER_BYTES, BODY_BYTES, CALLER, Limits
+from app.bounds import Bound
 from tests.support.waiting import until
 
 SLOW = 0.3
@@ -27,6 +28,8 @@ SLOW = 0.3
 HEAD = b"POST / HTTP/1.1\r\nhost: here\r\n"
 
 
+TURNS = 20
+"""Of the event loop: enough for the kernel to take what it can."""
 LARGE = 24 * 1024 * 1024
 """More than the kernel takes for a client that reads nothing."""
 
@@ -41,6 +44,8 @@ class Server:
         self.state: Any = None
         self.go = asyncio.Event()
         """Lets the app answer requests with the header `x-wait`."""
+        self.received = self.waits_for_client = 0
+        self.ends_first = False
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -51,7 +56,12 @@ class Server:
             return
         self.seen.append(scope["path"])
         if scope["type"] == "websocket":
-            await self._talk(receive, send)
+            scope["state"][CALLER] = Caller(scope["path"].strip("/") or None, frozenset())
+            await (
+                self._fill(receive, send)
+                if scope["path"] == "/full"
+                else self._talk(receive, send, wait=scope["path"] == "/wait")
+            )
         elif scope["path"] == "/large":
             headers = [(b"content-length", str(LARGE).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -63,11 +73,27 @@ class Server:
                 await self.go.wait()
             await self._echo(receive, send)
 
-    async def _talk(self, receive: Receive, send: Send) -> None:
+    async def _talk(self, receive: Receive, send: Send, *, wait: bool) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
+            self.received = len(message["text"])
+            if wait:
+                await self.go.wait()
             await send({"type": "websocket.send", "text": str(len(message["text"]))})
+
+    async def _fill(self, receive: Receive, send: Send) -> None:
+        """Sends until a little is left that the kernel does not take; ends when the client closes, or at once."""
+        await receive()
+        await send({"type": "websocket.accept"})
+        (connection,) = self.state.connections
+        while not self.waits_for_client:
+            await send({"type": "websocket.send", "text": "x" * 16384})
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            self.waits_for_client = connection.transport.get_write_buffer_size()
+        if not self.ends_first:
+            await receive()
 
     async def _pour(self, receive: Receive, send: Send) -> None:
         """Sends for as long as the client is there."""
@@ -97,9 +123,20 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(budget: int = 1 << 30, **limits: Any) -> AsyncIterator[Server]:
-    ample = {"max_connections": 100, "max_websockets": 100, "head_seconds": 9, "body_seconds": 9, "write_seconds": 9}
-    server = Server(Limits(**{**ample, **limits}, bodies=Budget(budget), answers=Budget(budget, ANSWER_BYTES)))
+async def serving(
+    total: int = 1 << 30, connections: int = 100, *, shares: bool = False, **limits: Any
+) -> AsyncIterator[Server]:
+    ample = {"head_seconds": 60, "body_seconds": 60, "write_seconds": 60}
+    server = Server(
+        Limits(
+            **{**ample, **limits},
+            connections=Bound("connections", connections, shares=shares),
+            accepting=Bound("accepted requests", total),
+            websockets=Bound("WebSockets", 0),
+            bodies=Bound("large requests", total, BODY_BYTES),
+            answers=Bound("answers", total, ANSWER_BYTES),
+        )
+    )
     config = uvicorn.Config(
         server.app,
         interface="asgi3",
@@ -270,8 +307,8 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         await until(lambda: not server.state.connections)
 
 
-async def test_answers_that_nobody_takes_share_a_budget() -> None:
-    async with serving(budget=LARGE) as server, client_of(server) as first, client_of(server) as second:
+async def test_answers_that_nobody_takes_share_a_bound() -> None:
+    async with serving(total=LARGE) as server, client_of(server) as first, client_of(server) as second:
         for number, client in enumerate((first, second), start=1):
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await client.send(b"GET /large HTTP/1.1\r\n\r\n")
@@ -285,7 +322,7 @@ async def test_answers_that_nobody_takes_share_a_budget() -> None:
 
 
 async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> None:
-    async with serving(max_connections=1) as server, client_of(server) as first:
+    async with serving(connections=1) as server, client_of(server) as first:
         await until(lambda: len(server.state.connections) == 1)
         async with client_of(server) as second:
             status, body, headers = await second.answer()
@@ -293,6 +330,25 @@ async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> 
             assert await second.is_closed()
         await first.send(HEAD + b"\r\n")
         assert (await first.answer())[0] == 200
+
+
+async def test_the_connections_of_one_address_leave_room_for_another() -> None:
+    async with serving(connections=8, shares=True) as server, contextlib.AsyncExitStack() as stack:
+        for _ in range(7):
+            await stack.enter_async_context(client_of(server))
+        await until(lambda: server.limits.connections.held == 7)
+        refused = await stack.enter_async_context(client_of(server))
+        status, body, headers = await refused.answer()
+        assert (status, body["error"]["code"], headers["retry-after"]) == (429, "too_many_connections", "1")
+        assert await refused.is_closed()
+        server.limits.connections.take("address 192.0.2.1")
+
+
+async def test_a_websocket_holds_what_its_http_connection_held() -> None:
+    async with serving(connections=1) as server:
+        async with connect(f"ws://127.0.0.1:{server.port}/"):
+            assert server.limits.connections.held == 1
+        await until(lambda: server.limits.connections.held == 0)
 
 
 AHEAD = [HEAD + b"\r\n", HEAD + b"x: " + b"a" * MAX_HEAD_BYTES, HEAD + b"content-length: 9\r\n\r\n", b"no http"]
@@ -352,22 +408,8 @@ async def test_bytes_that_are_no_http_get_an_error_of_the_api() -> None:
         assert await code_of(client, 400) == "invalid_http"
 
 
-async def test_a_websocket_beyond_the_limit_is_a_503() -> None:
-    async with serving(max_websockets=1) as server:
-        url = f"ws://127.0.0.1:{server.port}/"
-        async with connect(url) as first:
-            with pytest.raises(InvalidStatus) as caught:
-                await connect(url)
-            assert caught.value.response.status_code == 503
-            await first.send("abc")
-            assert await first.recv() == "3"
-        await until(lambda: server.limits.websockets == 0)
-        async with connect(url):
-            pass
-
-
-async def test_half_sent_messages_of_websockets_share_the_budget_of_bodies() -> None:
-    async with serving(budget=1 << 20) as server:
+async def test_half_sent_messages_of_websockets_share_the_bound_of_bodies() -> None:
+    async with serving(total=1 << 20) as server:
         url = f"ws://127.0.0.1:{server.port}/"
 
         async def half() -> AsyncIterator[str]:
@@ -377,8 +419,8 @@ async def test_half_sent_messages_of_websockets_share_the_budget_of_bodies() -> 
         async with connect(url) as holder, connect(url) as other:
             holding = asyncio.create_task(holder.send(half()))
             await until(lambda: server.limits.bodies.held > 800 * 1024)
-            await other.send("a" * FREE_BYTES)  # Small messages pass.
-            assert await other.recv() == str(FREE_BYTES)
+            await other.send("a" * BODY_BYTES)  # Small messages pass.
+            assert await other.recv() == str(BODY_BYTES)
             with pytest.raises(ConnectionClosed) as caught:
                 await other.send("a" * (900 * 1024))
                 await other.recv()
@@ -388,9 +430,30 @@ async def test_half_sent_messages_of_websockets_share_the_budget_of_bodies() -> 
         await until(lambda: server.limits.bodies.held == 0)
 
 
+async def test_half_sent_messages_of_one_project_leave_room_for_another() -> None:
+    async with serving(total=1 << 20) as server:
+        url = f"ws://127.0.0.1:{server.port}"
+
+        async def half() -> AsyncIterator[str]:
+            yield "a" * (800 * 1024)
+            await asyncio.Event().wait()
+
+        async with connect(f"{url}/red") as holder, connect(f"{url}/red") as red, connect(f"{url}/blue") as blue:
+            holding = asyncio.create_task(holder.send(half()))
+            await until(lambda: server.limits.bodies.held > 700 * 1024)
+            with pytest.raises(ConnectionClosed) as caught:
+                await red.send("a" * (300 * 1024))
+                await red.recv()
+            assert caught.value.rcvd is not None and caught.value.rcvd.code == 1013
+            await blue.send("a" * (300 * 1024))
+            assert await blue.recv() == str(300 * 1024)
+            holding.cancel()
+        await until(lambda: server.limits.bodies.held == 0)
+
+
 async def test_control_frames_of_an_idle_websocket_do_not_count_as_bytes_of_bodies() -> None:
     async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as client:
-        for _ in range(2 * FREE_BYTES // 125):
+        for _ in range(2 * BODY_BYTES // 125):
             await client.pong(b"x" * 125)
         await (await client.ping())
         assert server.limits.bodies.held == 0
@@ -400,12 +463,42 @@ async def test_control_frames_within_a_message_do_not_count_as_bytes_of_bodies()
     async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as client:
 
         async def pieces() -> AsyncIterator[str]:
-            yield "a" * (2 * FREE_BYTES)
-            for _ in range(2 * FREE_BYTES // 125):
+            yield "a" * (2 * BODY_BYTES)
+            for _ in range(2 * BODY_BYTES // 125):
                 await client.pong(b"x" * 125)
             await (await client.ping())
-            assert server.limits.bodies.held == FREE_BYTES
+            assert server.limits.bodies.held == BODY_BYTES
             yield "a"
 
         await client.send(pieces())
-        assert await client.recv() == str(2 * FREE_BYTES + 1)
+        assert await client.recv() == str(2 * BODY_BYTES + 1)
+
+
+@pytest.mark.parametrize("how", ["the app ends", "the client closes", "the client sends no more"])
+async def test_a_websocket_that_closes_with_a_little_unread_is_cut_off(how: str) -> None:
+    async with serving(write_seconds=SLOW) as server:
+        server.ends_first = how == "the app ends"
+        async with connect(f"ws://127.0.0.1:{server.port}/full", close_timeout=0) as client:
+            client.transport.pause_reading()
+            await until(lambda: server.waits_for_client > 0)
+            (connection,) = server.state.connections
+            assert connection.writable.is_set()  # So little that uvicorn goes on writing.
+            if how == "the client closes":
+                client.protocol.send_close()
+                client.send_data()
+            elif how == "the client sends no more":
+                client.transport.write_eof()
+            await until(lambda: not server.state.connections)
+            client.transport.abort()
+        assert server.limits.connections.held == 0
+
+
+async def test_a_message_counts_from_its_arrival_until_the_app_asks_for_the_next_one() -> None:
+    size = 400 * 1024
+    async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/wait") as client:
+        await client.send("a" * size)
+        await until(lambda: server.received == size)
+        assert server.limits.bodies.held >= size - BODY_BYTES
+        server.go.set()
+        assert await client.recv() == str(size)
+        await until(lambda: server.limits.bodies.held == 0)

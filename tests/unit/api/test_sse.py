@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Iterable
 import pytest
 from starlette.types import Message
 
-from app.api.shutdown import Shutdown
 from app.api.sse import EventStream
+from app.bounds import Bound, TotalReached
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.responses.read.reader import Pulse
+from app.responses.read.reader import Events, Pulse
 from tests.support.waiting import until
 
 
@@ -55,8 +55,14 @@ class Source:
 
     def __init__(self, pulses: Iterable[Pulse], then_wait: bool = False) -> None:
         self.closed = False
+        self.readers = Bound("readers", 1)
         self._pulses = pulses
         self._then_wait = then_wait
+
+    async def open(self) -> Events:
+        assert self.readers.held == 1
+        await asyncio.sleep(0)
+        return Events(self.pulses())
 
     async def pulses(self) -> AsyncGenerator[Pulse, None]:
         try:
@@ -68,8 +74,9 @@ class Source:
             self.closed = True
 
 
-async def run(source: Source, wire: Wire, shutdown: Shutdown | None = None) -> None:
-    await EventStream(source.pulses(), shutdown or Shutdown())({"type": "http"}, wire.receive, wire.send)
+async def run(source: Source, wire: Wire, shutdown: asyncio.Event | None = None) -> None:
+    stream = EventStream(source.open, source.readers, "default", shutdown or asyncio.Event())
+    await stream({"type": "http"}, wire.receive, wire.send)
 
 
 async def test_a_stream_has_the_headers_of_an_event_stream() -> None:
@@ -113,7 +120,7 @@ async def test_a_reader_that_leaves_closes_the_source() -> None:
 
 
 async def test_a_stopping_server_ends_the_stream_without_done() -> None:
-    wire, source, shutdown = Wire(), Source([chunk(0, 0)], then_wait=True), Shutdown()
+    wire, source, shutdown = Wire(), Source([chunk(0, 0)], then_wait=True), asyncio.Event()
     running = asyncio.create_task(run(source, wire, shutdown))
     await until(lambda: len(wire.writes) == 1)
     shutdown.set()
@@ -123,7 +130,7 @@ async def test_a_stopping_server_ends_the_stream_without_done() -> None:
 
 
 async def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
-    wire, source, shutdown = Wire(), Source([], then_wait=True), Shutdown()
+    wire, source, shutdown = Wire(), Source([], then_wait=True), asyncio.Event()
     shutdown.set()
     await run(source, wire, shutdown)
     assert wire.complete
@@ -140,11 +147,33 @@ async def test_cancelling_the_request_closes_the_source() -> None:
 
 
 async def test_a_source_that_fails_ends_the_stream_with_its_error() -> None:
-    async def broken() -> AsyncGenerator[Pulse, None]:
-        yield chunk(0, 0)
-        raise ValueError
+    class Broken(Source):
+        async def pulses(self) -> AsyncGenerator[Pulse, None]:
+            yield chunk(0, 0)
+            raise ValueError
 
     wire = Wire()
     with pytest.raises(ValueError):
-        await EventStream(broken(), Shutdown())({"type": "http"}, wire.receive, wire.send)
+        await run(Broken([]), wire)
     assert not wire.complete
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_reader_gives_its_place_back_at_whatever_step_it_leaves(steps: int) -> None:
+    wire, source = Wire(), Source([chunk(0, 0), None], then_wait=True)
+    running = asyncio.create_task(run(source, wire))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert source.readers.held == 0
+
+
+async def test_a_reader_beyond_the_bound_opens_nothing() -> None:
+    wire, source = Wire(), Source([chunk(0, 0)])
+    with source.readers.take("other"), pytest.raises(TotalReached):
+        await run(source, wire)
+    assert not wire.sent
+    await run(source, wire)
+    assert wire.complete and source.readers.held == 0

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from anyio import CapacityLimiter
 
+from app.queue.message import Kind, Priority
 from tests.support.cycles import no_collector
 from tests.support.pool import Expected, Request, SlowCleanup, forever, start_pool
 from tests.support.waiting import until_sync
-from workers.celery_host.pool import TaskPool
+from workers.celery_host.pool import COUNT_MESSAGES, TaskPool
 from workers.generation.cancellation import Cancelled
 
 
@@ -75,6 +76,21 @@ def test_no_more_jobs_run_at_once_than_the_limit(task_pool: TaskPool) -> None:
     for request in [Request(task_pool, body) for _ in range(64)]:
         request.wait()
     assert maximum == 8
+
+
+def test_counts_and_answers_take_no_places_of_each_other() -> None:
+    pool = start_pool(limit=1)
+    counts = [Request(pool, forever, f"count-{n}", Priority.COUNT).started() for n in range(3)]
+    answer = Request(pool, forever, "answer").started()
+    waiting = Request(pool, forever, "waiting")
+    late = Request(pool, forever, "late", Priority.COUNT).started()
+    assert waiting.pid is None
+    assert (pool.answers, pool.free_places(Kind.COUNTS)) == (2, COUNT_MESSAGES - 4)
+    for request in (*counts, late, answer):
+        pool.terminate_job(request.pid or 0)
+    waiting.started()
+    until_sync(lambda: (pool.answers, pool.free_places(Kind.COUNTS)) == (1, COUNT_MESSAGES))
+    pool.terminate()
 
 
 def test_the_pool_alone_keeps_a_waiting_job_alive() -> None:
@@ -153,7 +169,7 @@ def test_a_second_reason_neither_replaces_the_first_nor_interrupts_the_clean_up(
     request.terminate()
     stopping = threading.Thread(target=pool.stop)
     stopping.start()
-    until_sync(lambda: pool._jobs._draining)
+    until_sync(lambda: pool._jobs.is_draining)
     body.may_end.set()
     stopping.join(10)
     assert body.clean

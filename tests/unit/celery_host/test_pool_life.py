@@ -21,7 +21,8 @@ from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
 from workers.celery_host.tasks import current_runner
 from workers.generation.cancellation import Cancelled, why_cancelled
-from workers.generation.look_ahead import LookAhead
+from workers.generation.slots import Slots
+from workers.pace import Pace
 
 
 def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
@@ -42,22 +43,23 @@ def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
 
 
 def test_the_runners_look_ahead_decides_how_many_jobs_celery_may_hand_over() -> None:
-    look_ahead = LookAhead(4)
+    pace = Pace()
+    look_ahead = Slots(4, pace, 4)
 
     @asynccontextmanager
     async def lifespan(_: StopWorker) -> AsyncIterator[Any]:
-        yield SimpleNamespace(look_ahead=look_ahead)
+        yield SimpleNamespace(slots=look_ahead)
 
     pool = start_pool(lifespan, limit=8)
     assert (pool.num_processes, pool.slots, pool.info["max-concurrency"]) == (4, 4, 8)
     for _ in range(100):
-        look_ahead.note_end()
+        pace.note_end()
     assert (pool.num_processes, pool.slots) == (8, 4)
     requests = [Request(pool, forever).started() for _ in range(8)]
     late = Request(pool, forever)
     assert late.pid is None
     pool.shrink(6)
-    assert (pool.num_processes, pool.slots) == (2, 2)
+    assert (pool.num_processes, pool.slots, look_ahead.count) == (2, 2, 2)
     for request in requests:
         request.terminate()
     late.started()
@@ -167,7 +169,7 @@ def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
     for request in requests:
         request.started()
     drain = asyncio.run_coroutine_threadsafe(pool.drain(30.0), pool._loop)
-    until_sync(lambda: pool._jobs._draining)
+    until_sync(lambda: pool._jobs.is_draining)
     pool.call(go.set)
     assert requests[0].value == "True"
     assert not requests[1].ended.is_set()
@@ -184,7 +186,7 @@ def test_a_draining_pool_does_not_report_jobs_that_never_started() -> None:
     running = Request(pool, forever).started()
     waiting = Request(pool, forever)
     drain = asyncio.run_coroutine_threadsafe(pool.drain(0.0), pool._loop)
-    until_sync(lambda: pool._jobs._draining)
+    until_sync(lambda: pool._jobs.is_draining)
     late = Request(pool, forever)
     drain.result(10)
     assert running.ignored

@@ -9,6 +9,7 @@ from typing import Any
 import celery.apps.worker as celery_worker
 import pytest
 from celery import Celery
+from celery.events import EventDispatcher
 from celery.worker import components
 from celery.worker import state as worker_state
 from celery.worker.control import Panel
@@ -16,6 +17,7 @@ from celery.worker.request import Request, create_request_cls
 from kombu import Connection
 from kombu.transport import redis as kombu_redis
 
+from app.queue.message import project_of
 from workers.celery_host.connection import FastReconnectConnection
 from workers.celery_host.fetch import BatchChannel
 from workers.celery_host.pool import TaskPool
@@ -33,27 +35,16 @@ def parameters(function: Any) -> list[str]:
 def test_kombu_still_has_the_methods_that_fetch_overrides(method: str, expected: list[str]) -> None:
     assert parameters(getattr(kombu_redis.Channel, method)) == expected
     assert parameters(getattr(BatchChannel, method)) == expected
-    assert f"channel.{method}(" in inspect.getsource(kombu_redis.MultiChannelPoller) or f"self.{method}" in (
-        inspect.getsource(kombu_redis.Channel)
-    )
 
 
-@pytest.mark.parametrize("name", ["_queue_cycle", "_in_poll", "_brpop_sent_at", "brpop_timeout", "connection_errors"])
-def test_kombus_brpop_still_uses_what_fetch_uses(name: str) -> None:
-    source = inspect.getsource(kombu_redis.Channel._brpop_start) + inspect.getsource(kombu_redis.Channel._brpop_read)
-    assert f"self.{name}" in source
+@pytest.mark.parametrize("name", ["_in_poll", "_brpop_sent_at"])
+def test_kombu_still_reads_what_fetch_notes(name: str) -> None:
+    """Nothing else would notice: kombu ends a wait that Redis does not answer by these."""
+    assert f"self.{name} = " in inspect.getsource(kombu_redis.Channel._brpop_start)
 
 
-def test_kombu_still_makes_a_client_beside_the_one_that_waits_for_messages() -> None:
-    assert parameters(kombu_redis.Channel._create_client) == ["self", "asynchronous"]
-    assert "_create_client(asynchronous=True)" in inspect.getsource(kombu_redis.Channel)
-    assert "_brpop_start()" in inspect.getsource(kombu_redis.MultiChannelPoller._register_BRPOP)
-
-
-def test_kombu_still_delivers_and_names_lists_as_the_queue_and_fetch_expect() -> None:
+def test_kombu_still_delivers_as_fetch_expects() -> None:
     assert parameters(kombu_redis.Transport._deliver) == ["self", "message", "queue"]
-    assert parameters(kombu_redis.Channel._q_for_pri) == ["self", "queue", "pri"]
-    assert "lpush" in inspect.getsource(kombu_redis.Channel._put)
 
 
 @pytest.mark.parametrize("method", ["ensure_connection", "get_transport_cls", "maybe_close_channel"])
@@ -64,8 +55,6 @@ def test_kombu_still_has_the_methods_that_our_connection_overrides(method: str) 
 
 def test_kombu_still_makes_its_redis_clients_as_the_message_template_expects() -> None:
     assert parameters(kombu_redis.Channel._get_client) == ["self"]
-    assert "self._get_client()" in inspect.getsource(kombu_redis.Channel)
-    assert "transport_cls" in inspect.getsource(Connection.get_transport_cls)
 
 
 def test_celery_still_hands_its_request_to_the_pool() -> None:
@@ -82,12 +71,12 @@ def test_celery_still_hands_its_request_to_the_pool() -> None:
         return response_id
 
     message = SimpleNamespace(
-        headers={"id": "resp_1", "task": "a task"},
+        headers={"id": "resp_1", "task": "a task", "kwargsrepr": repr({"project": "team-a"})},
         payload=([], {"response_id": "resp_1"}, {}),
         body=b"",
         content_type="application/json",
         content_encoding="utf-8",
-        delivery_info={},
+        delivery_info={"routing_key": "model.demo#counts"},
         properties={},
     )
     request = create_request_cls(Request, task, Pool(), "host", None, app=celery)(message, app=celery, task=task)
@@ -95,6 +84,8 @@ def test_celery_still_hands_its_request_to_the_pool() -> None:
     (options,) = handed
     assert options["callback"].__self__ is request
     assert (request.id, list(request.args), request.kwargs) == ("resp_1", [], {"response_id": "resp_1"})
+    assert request.delivery_info["routing_key"] == "model.demo#counts"
+    assert project_of(request.kwargsrepr) == "team-a"
     assert inspect.iscoroutinefunction(request.task.run)
     assert request.task.throws == (ValueError,)
     assert {"pid", "time_accepted"} <= set(parameters(request.on_accepted))
@@ -117,3 +108,9 @@ def test_celerys_worker_still_has_the_methods_that_the_program_overrides(method:
 def test_celery_still_has_the_state_that_the_remote_control_replaces() -> None:
     assert {"revoke", "terminate", "shutdown"} <= set(Panel.data)
     assert hasattr(worker_state.revoked, "maxlen") and hasattr(worker_state, "should_stop")
+
+
+@pytest.mark.parametrize("name", ["_group_buffer", "buffer_limit", "on_send_buffered"])
+def test_celerys_dispatcher_still_has_what_the_event_buffer_sets(name: str) -> None:
+    assert f"self.{name}" in inspect.getsource(EventDispatcher.__init__)
+    assert f"self.{name}" in inspect.getsource(EventDispatcher.send)

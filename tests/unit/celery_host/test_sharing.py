@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.exceptions import ResponseError
 
 from workers.celery_host.sharing import (
     ALONE_SECONDS,
@@ -91,11 +90,8 @@ class Notes:
     now: int = 100
     notes: dict[bytes, bytes] = field(default_factory=dict)
     questions: int = 0
-    refuses: bool = False
 
     def eval(self, _script: str, keys: int, *given: Any) -> list[Any]:
-        if self.refuses:
-            raise ResponseError("NOPERM")
         assert given[:keys] == (notes_of(LISTS), *LISTS)
         name, responses, slots = given[keys:]
         self.questions += 1
@@ -216,16 +212,6 @@ def test_a_worker_that_died_or_is_full_is_forgotten(pair: tuple[Worker, Worker],
     notes.now += KEPT_SECONDS + 1
     assert first.ask() == Question(8)
     assert set(notes.notes) == {b"a"}
-
-
-def test_a_redis_that_refuses_scripts_is_asked_as_by_a_worker_that_is_alone(notes: Notes, clock: Clock) -> None:
-    worker = Worker("a", notes, clock)
-    notes.refuses = True
-    assert worker.ask() == Question(8)
-    notes.refuses = False
-    clock.now += ALONE_SECONDS
-    assert worker.ask() == Question(8)
-    assert notes.questions == 0
 
 
 def test_of_many_workers_each_takes_its_part_of_what_is_queued(clock: Clock) -> None:

@@ -44,7 +44,7 @@ def test_only_sampling_defaults_that_are_set_are_used(tmp_path: Path) -> None:
         ('[[models]]\nname = "m"', "model 'm' has no path"),
         ('[[models]]\nname = "m"\npath = "x"\nspeed = 9', "models.0.speed"),
         ('[[models]]\nname = "m"\npath = "x"\ncontext_length = "long"', "models.0.context_length"),
-        ('[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\ntop_k = 1', "default_sampling.top_k"),
+        ('[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\nseed = 1', "default_sampling.seed"),
         ('[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "m"\npath = "y"', "two models have the name 'm'"),
         (
             '[[models]]\nname = "m"\npath = "x"\nqueue = "q"\n[[models]]\nname = "n"\npath = "y"\nqueue = "q"',
@@ -70,11 +70,6 @@ def test_only_a_worker_needs_the_folders_of_its_model(tmp_path: Path, entry: str
         require_folders(model)
     (tmp_path / "nowhere").mkdir()
     require_folders(model)
-
-
-def test_the_name_of_a_folder_elsewhere_says_whether_its_model_speaks_harmony(tmp_path: Path) -> None:
-    for name, harmony in (("gpt-oss-20b", True), ("qwen", False)):
-        assert catalog(tmp_path, f'[[models]]\nname = "m"\npath = "/elsewhere/{name}"').models[0].harmony is harmony
 
 
 def test_a_missing_models_file_is_named(tmp_path: Path) -> None:
@@ -141,32 +136,17 @@ def test_an_adapter_has_a_unique_name(tmp_path: Path) -> None:
         catalog(tmp_path, ADAPTED.replace("m-legal", "m"))
 
 
+def test_parsers_are_automatic_unless_they_are_set(tmp_path: Path) -> None:
+    entry = '[[models]]\nname = "m"\npath = "x"\n'
+    for written, parser in (("", "auto"), ('tool_parser = "none"', None), ('tool_parser = "hermes"', "hermes")):
+        assert catalog(tmp_path, entry + written).models[0].tool_parser == parser
+    with pytest.raises(ConfigError, match=r"models\.0\.reasoning_parser"):
+        catalog(tmp_path, f'{entry}reasoning_parser = ""')
+
+
 def test_a_format_is_automatic_unless_it_is_set(tmp_path: Path) -> None:
     assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').models[0].format == "auto"
     assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nformat = "chat"\n').models[0].format == "chat"
-
-
-@pytest.mark.parametrize(
-    ("entry", "harmony"),
-    [
-        ('path = "openai/gpt-oss-20b"', True),
-        ('path = "openai/GPT-OSS-120b"', True),
-        ('path = "Qwen/Qwen3-8B"', False),
-        ('path = "openai/gpt-oss-20b"\nformat = "chat"', False),
-        ('path = "Qwen/Qwen3-8B"\nformat = "harmony"', True),
-        ('path = "./gpt_oss"', True),
-        ('path = "./gpt_oss"\nformat = "chat"', False),
-        ('path = "./llama"', False),
-        ('path = "./broken"', False),
-        ('path = "./empty"', False),
-    ],
-)
-def test_the_type_of_a_model_decides_whether_it_uses_harmony(tmp_path: Path, entry: str, harmony: bool) -> None:
-    for name, text in (("gpt_oss", '{"model_type": "gpt_oss"}'), ("llama", '{"model_type": "llama"}'), ("broken", "{")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(text)
-    (tmp_path / "empty").mkdir()
-    assert catalog(tmp_path, f'[[models]]\nname = "m"\n{entry}\n').models[0].harmony is harmony
 
 
 def test_an_adapter_has_the_format_of_its_base(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from app.cli import cli
 from app.protocol.limits import LimitKind
-from config import settings
+from config import gone
 from config.settings import (
     CHECKED_VARIABLE,
     ConfigError,
@@ -28,6 +28,45 @@ def test_defaults_need_no_environment_and_listen_on_this_machine_alone() -> None
     assert found.database_url is None
     assert found.redis_url is None
     assert found.home.name == ".longhaul"
+
+
+def test_files_of_the_folder_of_secrets_set_what_the_environment_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "DATABASE_URL").write_text("postgresql://file@db/x\n")
+    (tmp_path / "REDIS_URL").write_text("redis://file/0")
+    (tmp_path / "LONGHAUL_FLOWER_AUTH").write_text("longhaul:secret\n")
+    monkeypatch.setenv("LONGHAUL_SECRETS", str(tmp_path))
+    monkeypatch.setenv("REDIS_URL", "redis://environment/0")
+    found = load_settings()
+    assert found.database_dsn == "postgresql://file@db/x"
+    assert found.broker_url == "redis://environment/0"
+    assert found.flower_auth == "longhaul:secret"
+
+
+def test_a_folder_of_secrets_is_read_through_the_links_of_kubernetes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..2026" / "DATABASE_URL").write_text("postgresql://linked@db/x")
+    (tmp_path / "..data").symlink_to("..2026")
+    (tmp_path / "DATABASE_URL").symlink_to("..data/DATABASE_URL")
+    monkeypatch.setenv("LONGHAUL_SECRETS", str(tmp_path))
+    assert load_settings().database_dsn == "postgresql://linked@db/x"
+
+
+def test_a_folder_of_secrets_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LONGHAUL_SECRETS", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"^LONGHAUL_SECRETS: .*nowhere is not a folder$"):
+        load_settings()
+
+
+def test_a_bad_secret_is_one_line_without_its_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "DATABASE_URL").write_text("mysql://user:hidden@db/x")
+    monkeypatch.setenv("LONGHAUL_SECRETS", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^DATABASE_URL: ") as caught:
+        load_settings()
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,6 +137,57 @@ def test_a_postgres_url_may_name_several_servers_as_libpq_does(monkeypatch: pyte
     assert load_settings().database_dsn == url
 
 
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "keepalives=1",
+        "keepalives_idle=30",
+        "tcp_user_timeout=1000",
+        "channel_binding=require",
+        "service=hunter2",
+        "hostaddr=10.0.0.1",
+        "require_auth=none",
+        "gssencmode=require",
+        "load_balance_hosts=random",
+        "sslmode=verify",
+        "sslcrldir=/etc",
+        "connect_timeout=0",
+        "pgbouncer=yes",
+        "connect_timeout=soon",
+        "client_encoding=latin1",
+        "target_session_attrs=standby",
+        "ssl_min_protocol_version=SSLv3",
+        "statement_timeout=5000",
+        "sslmode=require&sslrootcert=system",
+        "sslcrl=/etc/crl.pem&sslrootcert=system",
+    ],
+)
+def test_a_parameter_of_libpq_that_cannot_be_honoured_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, parameter: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://u:hunter2@db/x?{parameter}")
+    with pytest.raises(ConfigError, match=f"DATABASE_URL: its parameter {parameter.partition('=')[0]} ") as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said"),
+    [
+        ("ssl_cert_reqs=none", "the certificate is always verified"),
+        ("ssl_check_hostname=false", "the certificate is always verified"),
+        ("socket_timeout=hunter2", "its parameter socket_timeout is not supported"),
+    ],
+)
+def test_a_parameter_of_redis_that_is_not_honoured_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, parameter: str, said: str
+) -> None:
+    monkeypatch.setenv("REDIS_URL", f"rediss://:hunter2@r:6380/0?ssl_ca_certs=/ca.pem&{parameter}")
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_url_of_sentinel_is_refused_with_what_works_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("sentinel://r:26379", "redis+sentinel://r:26379/main/0"):
         monkeypatch.setenv("REDIS_URL", url)
@@ -135,7 +225,7 @@ def test_a_variable_that_is_no_setting_is_unknown() -> None:
 
 
 def test_a_setting_that_went_is_an_error_that_says_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "GONE", {"LONGHAUL_OLD": "set LONGHAUL_NEW"})
+    monkeypatch.setattr(gone, "GONE", {"LONGHAUL_OLD": "set LONGHAUL_NEW"})
     monkeypatch.setenv("LONGHAUL_OLD", "")
     load_settings()
     monkeypatch.setenv("longhaul_old", "hunter2")
@@ -145,7 +235,7 @@ def test_a_setting_that_went_is_an_error_that_says_what_to_do_instead(monkeypatc
 
 
 def test_no_setting_that_went_is_a_setting() -> None:
-    assert not settings.GONE.keys() & {variable_of(field) for field in Settings.model_fields}
+    assert not gone.GONE.keys() & {variable_of(field) for field in Settings.model_fields}
 
 
 def test_variables_of_tool_servers_and_tests_are_known() -> None:

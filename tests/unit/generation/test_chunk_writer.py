@@ -33,7 +33,7 @@ def writer_of(run: Any) -> ChunkWriter:
 
 
 def run_of(stream: object) -> Run:
-    return Run(cast(Any, SimpleNamespace(id="resp_1")), "w", cast(Any, None), cast(ResponseStream, stream))
+    return Run(cast(Any, SimpleNamespace(id="resp_1", worker="w")), cast(Any, None), cast(ResponseStream, stream))
 
 
 async def test_events_are_not_kept_without_their_tokens() -> None:

@@ -10,22 +10,28 @@ from typing import Any, cast
 
 import pytest
 
+from app.bounds import Bound
 from app.protocol.types import Json
 from app.sizes import LARGE_BYTES
+from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.support.requests import message
-from workers.generation.runs import ContextGate
 from workers.generation.turns.inputs import Context, Inputs
 
 MIB = 1024 * 1024
 ROW = cast(ResponseRow, SimpleNamespace(project="default"))
 
 
-class Runs:
-    """Runs that each hold a context until they are told to let go of it."""
+def bound(total: int) -> Bound:
+    """As `Inputs` makes it."""
+    return Inputs(cast(Database, None), held_bytes=total).contexts
 
-    def __init__(self, gate: ContextGate) -> None:
-        self._gate = gate
+
+class Runs:
+    """Runs that each hold a context until they are told to let go of it. A name begins with its project."""
+
+    def __init__(self, total: int) -> None:
+        self._bound = bound(total)
         self._ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.holding: list[str] = []
@@ -44,7 +50,7 @@ class Runs:
         return await self._settled()
 
     async def _run(self, name: str, size: int) -> None:
-        async with self._gate.admit(size):
+        with await self._bound.wait(name[0], size):
             self.holding.append(name)
             await self._ends[name].wait()
             self.holding.remove(name)
@@ -55,30 +61,30 @@ class Runs:
         return self.holding
 
 
-async def test_contexts_that_do_not_fit_together_wait_in_line() -> None:
-    runs = Runs(ContextGate(10 * MIB))
-    assert await runs.start(a=6 * MIB, b=6 * MIB, c=4 * MIB, d=4 * MIB) == ["a"], "c and d wait behind b"
-    assert await runs.end("a") == ["b", "c"]
-    assert await runs.end("b") == ["c", "d"]
-    await runs.end("c", "d")
+async def test_contexts_that_do_not_fit_together_wait_for_their_turns() -> None:
+    runs = Runs(10 * MIB)
+    assert await runs.start(a1=6 * MIB, b1=6 * MIB, b2=4 * MIB, c1=4 * MIB) == ["a1"], "c1 waits behind b1"
+    assert await runs.end("a1") == ["b1", "c1"], "projects take turns"
+    assert await runs.end("b1") == ["c1", "b2"]
+    await runs.end("c1", "b2")
 
 
 async def test_small_contexts_wait_for_nobody() -> None:
-    runs = Runs(ContextGate(MIB))
-    assert await runs.start(large=MIB, waits=MIB, small=LARGE_BYTES, none=0) == ["large", "small", "none"]
+    runs = Runs(MIB)
+    assert await runs.start(large=2 * MIB, waits=MIB, small=LARGE_BYTES, none=0) == ["large", "small", "none"]
     await runs.end("large", "waits", "small", "none")
 
 
 async def test_a_context_that_is_larger_than_the_bound_is_held_alone() -> None:
-    runs = Runs(ContextGate(MIB))
-    assert await runs.start(first=MIB, giant=9 * MIB, last=MIB) == ["first"]
-    assert await runs.end("first") == ["giant"]
-    assert await runs.end("giant") == ["last"]
-    await runs.end("last")
+    runs = Runs(MIB)
+    assert await runs.start(a=MIB, b=9 * MIB, c=MIB) == ["a"]
+    assert await runs.end("a") == ["b"]
+    assert await runs.end("b") == ["c"]
+    await runs.end("c")
 
 
 async def test_a_run_that_is_cancelled_leaves_its_place() -> None:
-    runs = Runs(ContextGate(MIB))
+    runs = Runs(MIB)
     await runs.start(holds=MIB, first=MIB, second=MIB)
     for name in ("first", "holds"):
         runs.tasks[name].cancel()
@@ -97,7 +103,7 @@ class PaperInputs:
     """Stands for `Inputs`, without a database."""
 
     def __init__(self, size: int, calls: int = 0) -> None:
-        self.contexts, self.calls = ContextGate(MIB), ContextGate(MIB)
+        self.contexts, self.calls = bound(MIB), bound(MIB)
         self.reads = 0
         self.seen: weakref.ref[Items] | None = None
         self._size, self._calls = size, calls

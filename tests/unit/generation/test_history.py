@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from app.protocol.events.chunk import Chunk
@@ -36,6 +37,16 @@ def test_calls_without_a_result_are_unanswered_and_the_others_are_tool_results()
     assert (restored.turns, restored.results, restored.unanswered) == ([TURN], history.results, {1: ONE})
     call = {"name": "python", "arguments": "{}", "kind": "python", "server_label": None, "tool": "python"}
     assert restored.tool_results == {"3": {**call, "turn": 1, "result": "output", "sources": {"0": {"url": "u"}}}}
+
+
+def test_each_prompt_is_counted_once_whichever_attempt_generates() -> None:
+    history = History()
+    assert (history.count(10, 0), history.count(10, 4)) == ((10, 0), (0, 4))
+    history = History.of([replace(chunk(0), input_tokens=10), replace(chunk(1, 1), cached_tokens=2)])
+    assert history.count(10, 10) == (0, 8), "the next attempt finds more of it in its cache"
+    history.end_turn(TURN)
+    assert history.count(30, 12) == (30, 4), "the ended turn had 2 cached ones"
+    assert history.count(30, 40) == (0, 18), "what is cached beyond the prompt is committed output"
 
 
 def test_past_turns_hold_their_items_with_the_results() -> None:

@@ -107,7 +107,7 @@ async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run
     begun = journal.append(entry("begun"))
     await asyncio.sleep(0)
     task = asyncio.create_task(asyncio.sleep(60))
-    run = Run(cast(Any, None), "worker", cast(Any, task), cast(Any, None), last_commit=journal.append(entry("a")))
+    run = Run(cast(Any, None), cast(Any, task), cast(Any, None), last_commit=journal.append(entry("a")))
     run.fence()
     again = journal.append(entry("a"))
     postgres.open.set()

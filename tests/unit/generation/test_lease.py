@@ -16,6 +16,7 @@ from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.queue import workers as store
 from app.store.queue.workers import HeartbeatResult, LeaseLost
 from app.store.responses import claims
+from config.worker_readiness import WorkerReadiness
 from tests.support.waiting import until
 from tests.support.worker import scripted_model
 from workers.generation import lease as module
@@ -58,7 +59,9 @@ class Postgres:
     async def unregister(self, _: object, worker: str) -> None:
         self.unregistered.append(worker)
 
-    async def heartbeat(self, _: object, worker: str, __: float, running: Mapping[str, int]) -> HeartbeatResult:
+    async def heartbeat(
+        self, _: object, worker: str, __: float, running: Mapping[str, int], slots: int
+    ) -> HeartbeatResult:
         self.beats += 1
         if self.errors:
             raise self.errors.pop()
@@ -91,14 +94,34 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
         monkeypatch.setattr(store, name, getattr(played, name))
     monkeypatch.setattr(claims, "release", played.release)
     monkeypatch.setattr(module, "PRESENCE_SECONDS", 0.005)
+    monkeypatch.setattr(module, "STALLED_LEASES", 10_000)  # else a loop that is slow would end these tests' process
     return played
+
+
+class Shown(WorkerReadiness):
+    """Counts how often the worker said that it is ready."""
+
+    times = 0
+    is_hidden = False
+
+    def show(self, seconds: float) -> None:
+        assert seconds == SECONDS
+        self.times += 1
+
+    def hide(self) -> None:
+        self.is_hidden = True
 
 
 @asynccontextmanager
 async def leased(
-    postgres: Postgres, on_end: Callable[[], None] = lambda: None, runs: ActiveRuns | None = None
+    postgres: Postgres,
+    on_end: Callable[[], None] = lambda: None,
+    runs: ActiveRuns | None = None,
+    readiness: WorkerReadiness | None = None,
 ) -> AsyncIterator[Lease]:
-    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, runs or ActiveRuns(), 4096, 8, on_end)
+    lease = Lease(
+        cast(Database, postgres), scripted_model(), SECONDS, runs or ActiveRuns(), 4096, lambda: 8, on_end, readiness
+    )
     try:
         await lease.start()
         yield lease
@@ -113,8 +136,7 @@ def block_the_loop_until(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-async def test_a_blocked_loop_delays_no_heartbeat(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STALLED_LEASES", 10_000)
+async def test_a_blocked_loop_delays_no_heartbeat(postgres: Postgres) -> None:
     async with leased(postgres) as lease:
         before = postgres.beats
         block_the_loop_until(lambda: postgres.beats > before + 9)
@@ -123,11 +145,46 @@ async def test_a_blocked_loop_delays_no_heartbeat(postgres: Postgres, monkeypatc
     assert postgres.present == 0
 
 
+async def test_a_worker_is_ready_from_its_registration_on_and_with_each_heartbeat(postgres: Postgres) -> None:
+    shown = Shown()
+    async with leased(postgres, readiness=shown):
+        assert shown.times >= 1
+        await until(lambda: shown.times > 3)
+        assert not shown.is_hidden
+    assert shown.is_hidden
+
+
+async def test_a_worker_without_postgres_is_not_ready_for_longer_than_its_lease(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> HeartbeatResult:
+        postgres.beats += 1
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(store, "heartbeat", away)
+    shown = Shown()
+    async with leased(postgres, readiness=shown):
+        await until(lambda: postgres.beats > 3)
+        assert shown.times == 1
+
+
+async def test_a_worker_whose_loop_hangs_is_not_ready(postgres: Postgres) -> None:
+    shown = Shown()
+    async with leased(postgres, readiness=shown):
+        before = postgres.beats
+        block_the_loop_until(lambda: postgres.beats > before + 3)
+        times, before = shown.times, postgres.beats
+        block_the_loop_until(lambda: postgres.beats > before + 3)
+        assert shown.times == times
+        await until(lambda: shown.times > times)
+
+
 async def test_a_loop_that_never_comes_back_ends_the_process(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(module, "end_process", ended.append)
+    monkeypatch.setattr(module, "STALLED_LEASES", 4)
     async with leased(postgres):
         block_the_loop_until(lambda: ended)
     assert ended[0] == module.HUNG
@@ -184,7 +241,7 @@ async def test_a_start_that_is_cancelled_leaves_no_thread(postgres: Postgres, mo
         await asyncio.Event().wait()
 
     monkeypatch.setattr(store, "register", hang)
-    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, 8)
+    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, lambda: 8)
     starting = asyncio.create_task(lease.start())
     await until(registering.is_set)
     starting.cancel()
@@ -225,9 +282,8 @@ async def test_a_claim_that_takes_many_heartbeats_orphans_no_response(postgres: 
         await until(lambda: postgres.released)
 
 
-async def test_a_blocked_loop_orphans_no_response(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_blocked_loop_orphans_no_response(postgres: Postgres) -> None:
     """The loop may have claimed it just before it was blocked; once the loop turns, it is an orphan."""
-    monkeypatch.setattr(module, "STALLED_LEASES", 10_000)
     async with leased(postgres):
         await until(lambda: postgres.beats > 1)
         postgres.owned = {"resp_1": 1}

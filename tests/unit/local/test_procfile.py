@@ -1,4 +1,4 @@
-"""The Procfile: its lines, its shell commands, and how many of each process there are."""
+"""The Procfile: its lines, its shell commands, and which processes run once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.local.errors import LocalError
-from app.local.procfile import Process, formation, parse
+from app.local.procfile import Process, once, parse
 from config.settings import CHECKOUT
-
-COMMANDS = {"release": "r", "api": "a", "worker": "w"}
-
-
-def names(models: tuple[str, ...], workers: int) -> list[str]:
-    return [process.name for process in formation(COMMANDS, models, workers)]
 
 
 def test_names_and_commands_in_order() -> None:
@@ -39,19 +33,11 @@ def test_the_procfile_of_the_checkout_has_all_processes() -> None:
     assert all(commands[name] == f"longhaul {name}" for name in list(commands)[1:])
 
 
-def test_release_is_not_supervised() -> None:
-    assert names(("m",), 1) == ["api", "worker"]
-
-
-def test_workers_have_the_shortest_distinct_names() -> None:
-    assert names(("m",), 2) == ["api", "worker.1", "worker.2"]
-    assert names(("Org/Big Model", "m"), 1) == ["api", "worker.big-model", "worker.m"]
-    assert names(("x/m", "y/m"), 2) == ["api", "worker.m-1.1", "worker.m-1.2", "worker.m-2.1", "worker.m-2.2"]
-
-
-def test_each_worker_gets_its_model() -> None:
-    models = [dict(process.env) for process in formation(COMMANDS, ("x/m", "y"), 1) if process.name != "api"]
-    assert models == [{"LONGHAUL_MODEL": "x/m"}, {"LONGHAUL_MODEL": "y"}]
+def test_release_runs_before_all_and_workers_run_for_each_model() -> None:
+    assert once({"release": "r", "api": "a", "worker": "w", "flower": "f"}) == [
+        Process("api", "a"),
+        Process("flower", "f"),
+    ]
 
 
 @pytest.mark.parametrize(

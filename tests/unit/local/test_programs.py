@@ -109,6 +109,16 @@ def test_flower_shows_the_columns_an_operator_wants(settings: Settings) -> None:
     assert [name for name, _ in visible_task_columns(",".join(wanted))] == wanted
 
 
+def test_flower_listens_where_its_setting_says(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    everywhere = settings.model_copy(update={"flower_host": "0.0.0.0"})
+    assert programs.flower(everywhere).env["FLOWER_ADDRESS"] == "0.0.0.0"
+    with pytest.raises(ConfigError, match=r"^LONGHAUL_FLOWER_HOST: 203.0.113.7 is not an address of this machine"):
+        programs.flower(settings.model_copy(update={"flower_host": "203.0.113.7"}))
+    monkeypatch.setenv("FLOWER_ADDRESS", "0.0.0.0")
+    with pytest.raises(ConfigError, match="FLOWER_ADDRESS is not read here; set LONGHAUL_FLOWER_HOST"):
+        programs.flower(settings)
+
+
 def test_flower_listens_on_this_machine_with_a_lasting_password(settings: Settings) -> None:
     env = programs.flower(settings).env
     assert env["FLOWER_ADDRESS"] == "127.0.0.1"
@@ -145,3 +155,11 @@ def test_a_program_runs_in_the_project_with_absolute_paths(tmp_path: Path) -> No
 def test_a_free_port_is_outside_the_range_that_the_kernel_assigns() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert all(1024 < free_port() < first for _ in range(50))
+
+
+def test_processes_get_the_link_to_a_models_file_which_may_lead_elsewhere_later(
+    settings: Settings, tmp_path: Path
+) -> None:
+    link = tmp_path / "link.toml"
+    link.symlink_to(settings.models)
+    assert programs.absolute_paths(settings.model_copy(update={"models": link}))["LONGHAUL_MODELS"] == str(link)

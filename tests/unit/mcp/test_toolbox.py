@@ -15,6 +15,7 @@ from tests.support.waiting import until
 from workers.formats.calls.hosted import HostedCall
 from workers.mcp import toolbox as module
 from workers.mcp.results import ResultOptions
+from workers.mcp.session import Session
 from workers.mcp.toolbox import Toolbox
 
 SERVER = McpServer("docs", "mcp", "http://127.0.0.1:1/mcp", allowed_tools=frozenset({"read"}))
@@ -147,3 +148,30 @@ async def test_a_late_failure_of_an_old_session_leaves_the_new_one_open(sessions
     assert [session.closed for session in sessions] == [True, False]
     await toolbox.close()
     assert sessions[1].closed
+
+
+class AskingSession(Session):
+    """A session with a tool that asks for more input. Nothing is sent."""
+
+    def __init__(self) -> None:
+        self.was_closed = False
+
+    async def _connected_client(self) -> Any:
+        return None
+
+    async def _send(self, client: Any, tool: str, arguments: dict[str, Any]) -> Any:
+        return types.InputRequiredResult.model_construct()
+
+    async def close(self) -> None:
+        self.was_closed = True
+
+
+async def test_a_tool_that_asks_for_input_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other calls of the response run in it."""
+    session = AskingSession()
+    monkeypatch.setattr(module, "Session", lambda *_: session)
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    result = await toolbox.run(call_of("docs"), None)
+    assert "asks for more input" in str(result)
+    assert not session.was_closed
+    assert list(toolbox._sessions.values()) == [session]

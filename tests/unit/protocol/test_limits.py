@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.protocol.errors import ErrorType, LimitReached
 from app.protocol.limits import (
+    CHARGED,
     DRAIN_SECONDS,
     MAX_WAIT_SECONDS,
     UNKNOWN_WAIT_SECONDS,
@@ -19,6 +20,7 @@ from app.protocol.limits import (
     Reservation,
     Shortage,
     admit,
+    charged,
     decayed,
     drain_after,
     unbiased_drain,
@@ -41,12 +43,12 @@ def refusal(*states: LimitState, reserved: Reservation = SMALL) -> Shortage:
 @pytest.mark.parametrize(
     ("kind", "amount"),
     [
-        (LimitKind.REQUESTS_PER_MINUTE, 1),
         (LimitKind.TOKENS_PER_MINUTE, 50),
         (LimitKind.TOKENS_PER_DAY, 50),
         (LimitKind.QUEUED_RESPONSES, 1),
         (LimitKind.QUEUED_BYTES, 100),
         (LimitKind.UNFINISHED_RESPONSES, 1),
+        (LimitKind.STORED_BYTES, 100),
     ],
 )
 def test_a_request_takes_its_amount_and_fits_to_the_last_unit(kind: LimitKind, amount: int) -> None:
@@ -56,17 +58,38 @@ def test_a_request_takes_its_amount_and_fits_to_the_last_unit(kind: LimitKind, a
     assert (short.limit.kind, short.requested) == (kind, amount)
 
 
+def test_waiting_makes_no_room_for_what_is_stored() -> None:
+    short = refusal(limit(LimitKind.STORED_BYTES, 1000, 950, drained_per_second=100))
+    assert short.wait_seconds is None and "Delete responses or conversations" in LimitReached(short).error.message
+    too_large = refusal(limit(LimitKind.STORED_BYTES, 99))
+    assert "never fits" in LimitReached(too_large).error.message
+
+
 def test_every_kind_is_tested_above() -> None:
-    assert len(LimitKind) == 6
+    assert len(set(LimitKind) - CHARGED) == 6
+
+
+@pytest.mark.parametrize("kind", sorted(CHARGED, key=str))
+def test_what_is_charged_before_is_not_reserved(kind: LimitKind) -> None:
+    full = [limit(kind, 10, 10), limit(kind, 10, 11)]
+    assert admit(full, "proj_a", "m", SMALL) == full
+
+
+@pytest.mark.parametrize("kind", sorted(CHARGED, key=str))
+def test_requests_are_charged_one_by_one_to_the_last_unit(kind: LimitKind) -> None:
+    first, second, third, fourth = charged(limit(kind, 60, 57.5), 4)
+    assert first == limit(kind, 60, 58.5) and second == limit(kind, 60, 59.5)
+    assert isinstance(third, Shortage) and third == fourth
+    assert (third.requested, third.wait_seconds, third.allowance) == (1, pytest.approx(0.5), Allowance(second, None))
 
 
 def test_a_limit_covers_its_project_and_model_alone() -> None:
-    full = [limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1, model="other")]
+    full = [limit(LimitKind.QUEUED_RESPONSES, 1, 1, model="other")]
     assert admit(full, "proj_a", "m", SMALL) == full
-    assert admit([limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1)], "proj_b", "m", SMALL) == [
-        limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1)
+    assert admit([limit(LimitKind.QUEUED_RESPONSES, 1, 1)], "proj_b", "m", SMALL) == [
+        limit(LimitKind.QUEUED_RESPONSES, 1, 1)
     ]
-    refusal(limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1, model="m"))
+    refusal(limit(LimitKind.QUEUED_RESPONSES, 1, 1, model="m"))
 
 
 def test_a_refused_request_takes_nothing_of_the_limits_that_have_room() -> None:
@@ -75,7 +98,7 @@ def test_a_refused_request_takes_nothing_of_the_limits_that_have_room() -> None:
 
 
 def test_the_longest_wait_is_told() -> None:
-    states = limit(LimitKind.REQUESTS_PER_MINUTE, 60, 60), limit(LimitKind.TOKENS_PER_DAY, 50, 1, day_seconds=7200)
+    states = limit(LimitKind.TOKENS_PER_MINUTE, 60, 60), limit(LimitKind.TOKENS_PER_DAY, 50, 1, day_seconds=7200)
     assert refusal(*states).wait_seconds == 7200
     too_large = limit(LimitKind.TOKENS_PER_MINUTE, 49)
     assert refusal(*states, too_large).wait_seconds is None
@@ -83,7 +106,6 @@ def test_the_longest_wait_is_told() -> None:
 
 def test_the_wait_for_a_minute_is_the_time_in_which_the_missing_part_is_refilled() -> None:
     assert refusal(limit(LimitKind.TOKENS_PER_MINUTE, 600, 600)).wait_seconds == pytest.approx(5)
-    assert refusal(limit(LimitKind.REQUESTS_PER_MINUTE, 60, 60)).wait_seconds == pytest.approx(1)
 
 
 @given(st.floats(0, 2000), st.integers(50, 2000))
@@ -140,7 +162,7 @@ def test_the_speed_of_draining_is_found_within_a_tenth() -> None:
 @pytest.mark.parametrize(
     ("kind", "type_", "code"),
     [
-        (LimitKind.REQUESTS_PER_MINUTE, ErrorType.REQUESTS, "rate_limit_exceeded"),
+        (LimitKind.UNFINISHED_RESPONSES, ErrorType.REQUESTS, "rate_limit_exceeded"),
         (LimitKind.TOKENS_PER_MINUTE, ErrorType.TOKENS, "rate_limit_exceeded"),
         (LimitKind.TOKENS_PER_DAY, ErrorType.QUOTA, "insufficient_quota"),
         (LimitKind.QUEUED_RESPONSES, ErrorType.REQUESTS, "rate_limit_exceeded"),

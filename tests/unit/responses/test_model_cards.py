@@ -15,12 +15,12 @@ from tests.support.api import served
 
 PLAIN = served()
 REASONING = replace(PLAIN, reasoning_parser="qwen3", tool_parser="hermes", images=True, verbosity=True)
-GPT_OSS = replace(PLAIN, harmony=True)
+GPT_OSS = replace(PLAIN, format="harmony")
 PYTHON = McpServer(label="python", kind="python", url="http://127.0.0.1:1/mcp")
 
 
 def test_a_plain_model_takes_text_and_neither_calls_nor_reasons() -> None:
-    body = card_of(PLAIN, [PYTHON], {}).as_object(7)
+    body = card_of(PLAIN, [PYTHON]).as_object(7)
     schemas.Model.model_validate(body)
     assert body["architecture"] == {"input_modalities": ["text"], "output_modalities": ["text"]}
     assert (body["reasoning_efforts"], body["tool_types"], body["context_length"]) == ([], [], None)
@@ -28,7 +28,7 @@ def test_a_plain_model_takes_text_and_neither_calls_nor_reasons() -> None:
 
 
 def test_a_capable_model_says_so() -> None:
-    body = card_of(REASONING, [], {}).as_object(7)
+    body = card_of(REASONING, []).as_object(7)
     assert body["architecture"]["input_modalities"] == ["text", "image"]
     assert body["reasoning_efforts"] == ["none", "minimal", "low", "medium", "high", "xhigh", "max"]
     assert {"tools", "reasoning", "verbosity"} <= set(body["supported_parameters"])
@@ -36,21 +36,15 @@ def test_a_capable_model_says_so() -> None:
 
 
 def test_a_hosted_tool_is_listed_if_a_server_runs_it() -> None:
-    assert {"code_interpreter", "mcp", "web_search"}.isdisjoint(card_of(GPT_OSS, [], {}).tool_types)
-    types = card_of(GPT_OSS, [PYTHON], {}).tool_types
+    assert {"code_interpreter", "mcp", "web_search"}.isdisjoint(card_of(GPT_OSS, []).tool_types)
+    types = card_of(GPT_OSS, [PYTHON]).tool_types
     assert {"code_interpreter", "mcp"} <= set(types)
     assert "web_search" not in types
 
 
-def test_the_context_length_is_that_of_the_models_file_else_that_of_the_workers() -> None:
-    assert card_of(PLAIN, [], {PLAIN.name: 512}).context_length == 512
-    assert card_of(replace(PLAIN, context_length=64), [], {PLAIN.name: 512}).context_length == 64
-
-
-def test_an_adapter_has_the_context_length_of_its_base_model() -> None:
-    adapter = replace(PLAIN, name="legal", base=PLAIN.name)
-    body = card_of(adapter, [], {PLAIN.name: 512}).as_object(7)
-    assert (body["max_model_len"], body["parent"]) == (512, PLAIN.name)
+def test_a_model_whose_files_nobody_has_read_may_do_everything() -> None:
+    body = card_of(replace(PLAIN, format="auto", tool_parser="auto", reasoning_parser="auto"), []).as_object(7)
+    assert body["reasoning_efforts"] and "custom" in body["tool_types"]
 
 
 CODEX_0_169 = {
@@ -71,7 +65,7 @@ CODEX_0_169 = {
 
 @pytest.mark.parametrize("model", [PLAIN, REASONING, GPT_OSS])
 def test_an_entry_for_codex_has_all_that_codex_needs(model: ServedModel) -> None:
-    entry = codex_model(card_of(model, [], {model.name: 4096}), 3)
+    entry = codex_model(card_of(replace(model, context_length=4096), []), 3)
     assert entry.keys() >= CODEX_0_169 | {"supports_reasoning_summaries", "supports_parallel_tool_calls"}
     schemas.CodexModel.model_validate(entry)
     assert (entry["context_window"], entry["priority"]) == (4096, 3)
@@ -80,7 +74,7 @@ def test_an_entry_for_codex_has_all_that_codex_needs(model: ServedModel) -> None
 
 
 def test_codex_learns_whether_a_model_calls_and_reasons() -> None:
-    plain, capable, gpt_oss = (codex_model(card_of(model, [], {}), 0) for model in (PLAIN, REASONING, GPT_OSS))
+    plain, capable, gpt_oss = (codex_model(card_of(model, []), 0) for model in (PLAIN, REASONING, GPT_OSS))
     assert (plain["shell_type"], plain["apply_patch_tool_type"]) == ("disabled", None)
     assert (capable["shell_type"], capable["apply_patch_tool_type"]) == ("default", "freeform")
     assert [level["effort"] for level in gpt_oss["supported_reasoning_levels"]] == ["low", "medium", "high"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -83,3 +84,25 @@ async def test_without_a_server_that_takes_writes_postgres_is_away(network: Netw
 async def test_the_url_of_one_server_is_left_as_it_is(network: Network, url: str) -> None:
     await Servers(url).connect()
     assert network.asked == [url]
+
+
+async def test_what_the_driver_does_not_read_itself_does_not_reach_it(network: Network) -> None:
+    """It would make server settings of the parameters."""
+    url = "postgresql://u:p@a:1/x?sslmode=require&connect_timeout=9&channel_binding=prefer&application_name=lh"
+    await Servers(url).connect()
+    assert network.asked == ["postgresql://u:p@a:1/x?sslmode=require&application_name=lh"]
+    assert network.options[0]["timeout"] == 9
+
+
+async def test_the_authorities_that_the_system_trusts_are_asked_for_by_name(network: Network) -> None:
+    await Servers("postgresql://u:p@a:1/x?sslrootcert=system").connect()
+    assert network.asked == ["postgresql://u:p@a:1/x"]
+    context = network.options[0]["ssl"]
+    assert isinstance(context, ssl.SSLContext) and context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
+
+
+async def test_hosts_of_the_query_are_tried_one_after_the_other_too(network: Network) -> None:
+    await Servers("postgresql://u:p@/x?host=/a,/b&port=1,2").connect()
+    await Servers("postgresql://u:p@/x?host=/a,/b&port=7").connect()
+    assert Servers("postgresql://u:p@/x?host=/a,/b")._servers.urls[1] == "postgresql://u:p@/x?host=%2Fb"
+    assert network.asked == ["postgresql://u:p@/x?host=%2Fa&port=1", "postgresql://u:p@/x?host=%2Fa&port=7"]

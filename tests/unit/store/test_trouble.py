@@ -16,7 +16,8 @@ TABLE = {
         "08000 08001 08003 08004 08006 25006 25P03 28000 28P01 3D000 42703 42P01 53100 53300 "
         "57P01 57P02 57P03 57P05 58000 58030"
     ),
-    Trouble.BUSY: "40000 40001 40003 40P01 53000 53200 53400 55P03 57014",
+    Trouble.BUSY: "40000 40001 40003 40P01 53000 53200 53400 55P03",
+    Trouble.TOO_LONG: "57014",
     Trouble.BAD_DATA: "22000 22001 22003 22021 22P02 22P05 23502 23503 23505 23514",
     Trouble.BUG: "0A000 25001 25P02 42501 42601 42883 54000 55000 55006 57000 P0001 XX000",
 }
@@ -43,7 +44,7 @@ class Unsendable(asyncpg.InterfaceError, ValueError):
 @pytest.mark.parametrize(
     ("error", "trouble"),
     [
-        (asyncpg.QueryCanceledError("cancelled"), Trouble.BUSY),
+        (asyncpg.QueryCanceledError("cancelled"), Trouble.TOO_LONG),
         (asyncpg.DiskFullError("full"), Trouble.AWAY),
         (asyncpg.ReadOnlySQLTransactionError("standby"), Trouble.AWAY),
         (asyncpg.UniqueViolationError("twice"), Trouble.BAD_DATA),
@@ -51,7 +52,7 @@ class Unsendable(asyncpg.InterfaceError, ValueError):
         (asyncpg.InterfaceError("connection is closed"), Trouble.AWAY),
         (asyncpg.ClientConfigurationError("an option"), Trouble.AWAY),
         (asyncpg.InternalClientError("closed meanwhile"), Trouble.AWAY),
-        (TimeoutError(), Trouble.BUSY),
+        (TimeoutError(), Trouble.TOO_LONG),
         (ConnectionResetError(), Trouble.AWAY),
         (asyncpg.UndefinedFunctionError("no function"), Trouble.BUG),
     ],
@@ -62,7 +63,7 @@ def test_an_error_of_the_driver_means_the_same_bare_and_wrapped(error: Exception
 
 
 def test_errors_of_the_pool_and_errors_of_others() -> None:
-    assert trouble_of(PoolTimeout()) is Trouble.AWAY
+    assert trouble_of(PoolTimeout()) is Trouble.NO_CONNECTION
     assert trouble_of(InvalidRequestError("a bug")) is None
     assert trouble_of(ValueError("bad")) is None
     assert trouble_of(DBAPIError("SELECT", None, Exception("?"), connection_invalidated=True)) is Trouble.AWAY

@@ -1,4 +1,4 @@
-"""How much a reader holds: pages of the log, what pub/sub has for it, and the budget of all readers."""
+"""How much a reader holds: pages of the log, what pub/sub has for it, and the bound of all readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator
 
-from app.budget import Budget
+from app.bounds import Bound
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.streaming.follow import LogFollower
@@ -76,25 +76,25 @@ async def test_keepalives_never_put_off_the_next_look_into_the_log() -> None:
     assert None in found
 
 
-async def test_a_reader_waits_while_others_hold_the_budget_and_loses_nothing() -> None:
-    budget, log = Budget(90, free=10), Log(60)
-    stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, budget=budget).follow()
+async def test_a_reader_waits_while_others_hold_the_total_and_loses_nothing() -> None:
+    bound, log = Bound("pages", 90, free=10), Log(60)
+    stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, holding=bound.take(None, 0)).follow()
     assert await anext(stuck) is not None
-    waiting = LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, budget=budget).follow()
+    waiting = LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, holding=bound.take(None, 0)).follow()
     first = asyncio.ensure_future(anext(waiting))
     await until(lambda: log.reads == [-1, -1])
     assert not first.done()
     await stuck.aclose()
     assert await first == chunk(0, 60)
     assert [found.first async for found in waiting if found is not None] == [1, 2]
-    assert budget.held == 0
+    assert bound.held == 0
 
 
 async def test_what_a_reader_has_no_room_for_is_not_read_again_until_there_is_room() -> None:
-    budget, log = Budget(90, free=10), Log(60)
-    stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, budget=budget).follow()
+    bound, log = Bound("pages", 90, free=10), Log(60)
+    stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, holding=bound.take(None, 0)).follow()
     assert await anext(stuck) is not None
-    waiting = LogFollower(log.read, subscription(), poll=0.001, idle=0.001, budget=budget).follow()
+    waiting = LogFollower(log.read, subscription(), poll=0.001, idle=0.001, holding=bound.take(None, 0)).follow()
     for _ in range(5):
         assert await anext(waiting) is None
     assert log.reads == [-1, -1]
@@ -103,8 +103,11 @@ async def test_what_a_reader_has_no_room_for_is_not_read_again_until_there_is_ro
 
 
 async def test_readers_that_have_sent_much_and_need_much_do_not_wait_for_each_other() -> None:
-    budget, log = Budget(90, free=10), Log(50)
-    readers = [LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, budget=budget).follow() for _ in range(2)]
+    bound, log = Bound("pages", 90, free=10), Log(50)
+    readers = [
+        LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, holding=bound.take(None, 0)).follow()
+        for _ in range(2)
+    ]
     for reader in readers:
         assert await anext(reader) == chunk(0, 50)
 
@@ -113,7 +116,7 @@ async def test_readers_that_have_sent_much_and_need_much_do_not_wait_for_each_ot
 
     async with asyncio.timeout(30):
         assert await asyncio.gather(*map(rest, readers)) == [[1, 2], [1, 2]]
-    assert budget.held == 0
+    assert bound.held == 0
 
 
 async def test_a_chunk_that_was_taken_is_not_kept_until_the_next_one_comes() -> None:
@@ -145,3 +148,16 @@ async def test_what_pubsub_holds_for_a_reader_is_bounded_by_bytes() -> None:
     received.clear_missed()
     received.receive(chunk(4, BACKLOG_BYTES))
     assert received.take(3) == [chunk(4, BACKLOG_BYTES)]
+
+
+async def test_a_reader_that_waits_for_more_holds_nothing_of_what_it_has_read() -> None:
+    async def read(after: int) -> LogSlice:
+        return LogSlice((chunk(0, 60),) if after < 0 else (), Status.IN_PROGRESS)
+
+    bound = Bound("pages", 90, free=10)
+    pulses = LogFollower(read, subscription(), poll=NEVER, idle=0.01, holding=bound.take(None, 0)).follow()
+    assert (await anext(pulses)) is not None
+    assert bound.held == 50
+    assert (await anext(pulses)) is None
+    assert bound.held == 0
+    await pulses.aclose()

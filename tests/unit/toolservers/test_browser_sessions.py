@@ -43,7 +43,7 @@ async def test_a_session_s_pages_go_when_it_ends(monkeypatch: pytest.MonkeyPatch
         for client in (one, two, one):
             await client.call_tool("search", {"query": "books"})
         assert len(browsers) == 2 and all(browser() is not None for browser in browsers)
-    await until(lambda: gc.collect() >= 0 and not any(browser() for browser in browsers), 10, "the browsers are gone")
+    await until(lambda: gc.collect() >= 0 and not any(browser() for browser in browsers), what="the browsers are gone")
 
 
 async def test_an_internal_error_reveals_nothing_of_the_page(caplog: pytest.LogCaptureFixture) -> None:

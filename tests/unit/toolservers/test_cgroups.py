@@ -74,7 +74,7 @@ def test_a_delegated_cgroup_that_cannot_be_used_is_logged(
 
 def test_a_sandbox_s_cgroup_has_its_limits_and_its_jailer(tmp_path: Path) -> None:
     (tmp_path / "sandbox-ended").mkdir()
-    SandboxCgroup(tmp_path, Limits(memory_bytes=100, disk_bytes=10, processes=4), 77)
+    SandboxCgroup(tmp_path, Limits.model_construct(memory=100, disk=10, processes=4), 77)
     [folder] = tmp_path.iterdir()
     assert {path.name: path.read_text() for path in folder.iterdir()} == {
         "memory.max": str(110 + cgroups.OUTSIDE_BYTES),

@@ -66,9 +66,6 @@ class Args(BaseModel):
     """The fewest tokens of a delta, except the last; a reader slower than the rate gets more."""
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
     """Streams that generate at once; further streams wait in order of arrival."""
-    start_seconds: Annotated[float, Field(ge=0)] = 0
-    start_error: str | None = None
-    """If set, the start fails with this message."""
 
 
 class EngineState(Enum):
@@ -133,28 +130,36 @@ class ScriptedEngine:
         return len(self._streams)
 
     async def start(self) -> None:
-        await asyncio.sleep(self._args.start_seconds)
-        if self._args.start_error is not None:
-            raise ConfigError(f"model {self._name!r}: {self._args.start_error}")
         if self._state is EngineState.NEW:
             self._state = EngineState.READY
 
     async def stop(self) -> None:
         self._end(EngineState.STOPPED)
 
+    def die(self) -> None:
+        """Dies, as the process of an engine does."""
+        self._end(EngineState.DEAD)
+
     async def check(self) -> None:
+        self._check_state(counts=False)
+
+    def _check_state(self, *, counts: bool) -> None:
         if self._state is not EngineState.READY:
-            raise EngineDead(f"the engine {self._state.value}")
+            raise EngineDead(f"the engine {self._state.value}", counts=counts)
 
     async def render(
-        self, messages: Sequence[Message], template_args: Mapping[str, object], tools: Sequence[Json] = ()
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, object],
+        tools: Sequence[Json] = (),
+        cache_salt: str | None = None,
     ) -> Prompt:
         await self.check()
         if not messages:
             raise InvalidPrompt("there are no messages")
         pieces = framed(messages, template_args, tools)
         size = size_of(pieces)
-        self._room(size)
+        self._tokens_left(size)
         return await _beside(size, lambda: Prompt(tokens_of(pieces)))
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
@@ -179,8 +184,8 @@ class ScriptedEngine:
         await self.check()
         if sampling.adapter is not None and sampling.adapter not in self._adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of {self._name!r}")
-        room = self._room(len(prompt))
-        plan = await _beside(len(prompt), lambda: _plan(prompt, committed, sampling, room))
+        left = self._tokens_left(len(prompt))
+        plan = await _beside(len(prompt), lambda: _plan(prompt, committed, sampling, left))
         index = plan.start
         async with self._slot(request_id):
             began = asyncio.get_running_loop().time()
@@ -211,9 +216,9 @@ class ScriptedEngine:
         stop = min(index + size, plan.last)
         await asyncio.sleep(0)
         while rate and (delay := began + (stop - plan.start) / rate - loop.time()) > 0:
-            await self.check()
+            self._check_state(counts=True)
             await asyncio.sleep(min(delay, _MAX_SLEEP))
-        await self.check()
+        self._check_state(counts=True)
         by_now = plan.start + int((loop.time() - began) * rate)
         return min(max(stop, by_now), plan.last)
 
@@ -223,20 +228,20 @@ class ScriptedEngine:
         if ending is Ending.ABORT:
             raise RequestAborted("the script aborts this request")
         if ending is Ending.DIE:
-            self._end(EngineState.DEAD)
+            self.die()
         await self._ended.wait()
-        await self.check()
+        self._check_state(counts=True)
 
     def _end(self, state: EngineState) -> None:
         self._state = state
         self._ended.set()
 
-    def _room(self, size: int) -> int:
+    def _tokens_left(self, size: int) -> int:
         """The tokens that a prompt of this size leaves. Raises PromptTooLong."""
-        room = self._context_length - size
-        if room < 1:
+        left = self._context_length - size
+        if left < 1:
             raise PromptTooLong(size, self._context_length)
-        return room
+        return left
 
 
 async def _beside(size: int, read: Callable[[], T]) -> T:
@@ -244,7 +249,7 @@ async def _beside(size: int, read: Callable[[], T]) -> T:
     return read() if size <= LONG else await asyncio.to_thread(read)
 
 
-def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, room: int) -> Plan:
+def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, left: int) -> Plan:
     """Raises InvalidSampling; EngineError if the prompt is not a scripted one, or the tokens are not of its reply."""
     _check(sampling)
     if not prompt:
@@ -256,7 +261,7 @@ def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, r
     if reply.ending is Ending.ABORT and committed:
         reply = replace(reply, ending=Ending.STOP)
     begin = len(prompt) - answer_at - 1
-    start, limit = begin + len(committed), begin + min(sampling.max_tokens or room, room)
+    start, limit = begin + len(committed), begin + min(sampling.max_tokens or left, left)
     stops = reply.ending is Ending.STOP
     stop_at = max(len(reply.tokens), begin + sampling.extra.get("min_tokens", 0)) if stops else -1
     if stops and sampling.extra.get("ignore_eos"):

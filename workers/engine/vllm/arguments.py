@@ -25,6 +25,8 @@ _DEFAULTS = {
 }
 _BACKEND = "xgrammar"
 """The only backend for structural tags; all our grammars are structural tags."""
+_MIN_RANK = 8
+"""vLLM takes each power of two from here on, up to a bound of its own, as the most that an adapter's rank may be."""
 
 
 def engine_args(model: ServedModel) -> AsyncEngineArgs:
@@ -85,8 +87,9 @@ def _lora(model: ServedModel) -> Mapping[str, Any]:
     """The defaults that a model with adapters needs; `engine_args` may overrule them."""
     if not model.adapters:
         return {}
-    rank = compat.supported_lora_rank(max(_rank(model, adapter.path) for adapter in model.adapters))
-    return {"enable_lora": True, "max_loras": compat.lora_slots(len(model.adapters)), "max_lora_rank": rank}
+    rank = max(_rank(model, adapter.path) for adapter in model.adapters)
+    slots = compat.lora_slots(len(model.adapters))
+    return {"enable_lora": True, "max_loras": slots, "max_lora_rank": max(_MIN_RANK, 1 << (rank - 1).bit_length())}
 
 
 def _rank(model: ServedModel, path: str) -> int:

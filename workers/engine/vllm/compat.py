@@ -12,11 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import xgrammar
-from vllm import AsyncEngineArgs, SamplingParams
-from vllm.config.lora import MaxLoRARanks
+from vllm import AsyncEngineArgs, envs
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser import Parser, ParserManager
 from vllm.platforms import current_platform
@@ -25,14 +24,11 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
-from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
-from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
-from vllm.v1.structured_output.utils import compile_regex_with_timeout
+from vllm.v1.structured_output import backend_xgrammar
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
 __all__ = [
@@ -47,7 +43,6 @@ __all__ = [
     "Parser",
     "ResponsesRequest",
     "StreamingParser",
-    "TokenStream",
 ]
 
 CPU_TUNING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
@@ -74,20 +69,10 @@ def physical_cores() -> int:
     return len({(cpu.numa_node, cpu.physical_core) for cpu in get_allowed_cpu_list()})
 
 
-def supported_lora_rank(rank: int) -> int:
-    """The smallest rank of vLLM's kernels that holds an adapter of this rank; the rank itself if none does."""
-    return int(next((known for known in sorted(get_args(MaxLoRARanks)) if known >= rank), rank))
-
-
 def lora_slots(adapters: int) -> int:
     """A slot for each adapter. vLLM's CPU kernels read the last slot for requests without an adapter, so there it stays
     empty (lora/ops/torch_ops: `lora_b_weights[-1]`)."""
     return adapters + (1 if runs_on_cpu() else 0)
-
-
-def model_type(config: Any) -> str:
-    """The architecture that the model's config.json names; `config` is vLLM's VllmConfig."""
-    return str(config.model_config.hf_config.model_type)
 
 
 def uses_second_model_runner(config: Any) -> bool:
@@ -179,7 +164,7 @@ def end_token_ids(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
     return frozenset(token for token in (*tokens, tokenizer.eos_token_id) if token is not None)
 
 
-# -- prompts and text
+# -- prompts
 
 
 class ChatRenderer:
@@ -204,45 +189,6 @@ class ChatRenderer:
 
 def has_media(engine_input: Mapping[str, Any]) -> bool:
     return engine_input.get("type") == "multimodal"
-
-
-class TokenStream:
-    """vLLM's incremental detokenizer (Rust for fast tokenizers, Python for others), one token at a time.
-
-    With `special`, special tokens are text too.
-    """
-
-    def __init__(self, tokenizer: Any, *, special: bool) -> None:
-        self._stream = IncrementalDetokenizer.from_new_request(tokenizer, _DECODER_REQUESTS[special])
-        self._special = special
-
-    def next(self, token_id: int) -> str:
-        """The characters that this token completes."""
-        self._stream.token_ids.append(token_id)  # the Python detokenizer reads it there
-        text: str = self._stream.decode_next(token_id)
-        return text
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """These tokens alone, whatever came before."""
-        text: str = self._stream.tokenizer.decode(list(token_ids), skip_special_tokens=not self._special)
-        return text
-
-
-def _decoder_request(special: bool) -> EngineCoreRequest:
-    return EngineCoreRequest(
-        request_id="decoder",
-        prompt_token_ids=[],
-        mm_features=None,
-        sampling_params=SamplingParams(skip_special_tokens=not special),
-        pooling_params=None,
-        arrival_time=0.0,
-        lora_request=None,
-        cache_salt=None,
-        data_parallel_rank=None,
-    )
-
-
-_DECODER_REQUESTS = {special: _decoder_request(special) for special in (False, True)}
 
 
 # -- reasoning and tool parsers
@@ -303,21 +249,28 @@ class StreamingParser:
 
 def can_enforce(schema: Mapping[str, Any]) -> bool:
     """Whether vLLM holds an answer to every feature of this JSON schema."""
-    return not has_xgrammar_unsupported_json_features(dict(schema))
+    return not backend_xgrammar.has_xgrammar_unsupported_json_features(dict(schema))
 
 
-def regex_grammar(pattern: str) -> xgrammar.Grammar:
-    """xgrammar's grammar of a regular expression, with vLLM's time limit. Raises what xgrammar raises."""
-    grammar: xgrammar.Grammar = compile_regex_with_timeout(xgrammar.Grammar.from_regex, pattern)
-    return grammar
+def trust_grammars() -> None:
+    """Has vLLM take the grammars of this process as they are: each was tried within limits before.
+
+    Otherwise it parses each once more, on the event loop, where nothing bounds it.
+    """
+    backend_xgrammar.validate_xgrammar_grammar = lambda _params: None
 
 
-def xgrammar_vocabulary(llm: AsyncLLM, tokenizer: Any) -> str:
+def grammar_cache_bytes() -> int:
+    """What the engine keeps of compiled grammars."""
+    return int(envs.VLLM_XGRAMMAR_CACHE_MB) * 2**20
+
+
+def xgrammar_vocabulary(config: Any) -> str:
     """The vocabulary that vLLM compiles grammars for, as xgrammar's JSON; of a tokenizer that xgrammar does not know,
     the characters of ASCII stand in."""
     try:
-        size = llm.model_config.get_vocab_size()
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=size)
+        size = config.model_config.get_vocab_size()
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer_of(config), vocab_size=size)
     except Exception:  # xgrammar's errors for a tokenizer without a vocabulary of its own
         info = xgrammar.TokenizerInfo([chr(code) for code in range(128)], stop_token_ids=[0])
     return str(info.serialize_json())

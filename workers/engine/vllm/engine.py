@@ -12,7 +12,7 @@ from typing import Any
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
 
-from app.aio import Threads
+from app.heavy import in_thread
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
@@ -37,10 +37,9 @@ from workers.engine.vllm.cpu_executor import compute_threads
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.generation import Generation
+from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
-from workers.engine.vllm.output_format import MAX_CACHED_CHARS
-from workers.engine.vllm.rendering import is_callers_fault
 
 _KILL_INTERVAL = 0.1
 """Seconds between attempts to end an engine that is still starting."""
@@ -58,7 +57,6 @@ class VllmEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # one for life: the lifeline depends on it
         self._scratch = Scratch()  # for vLLM's sockets, which it leaves behind
         self._stopping = asyncio.Lock()
-        self._large_grammars = Threads("large-grammars")
         self._launch: asyncio.Future[Loaded] | None = None
         self._loaded: Loaded | None = None
         self._streams: set[str] = set()
@@ -136,17 +134,24 @@ class VllmEngine:
             self._loaded = launch.result()
 
     async def render(
-        self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json] = ()
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        tools: Sequence[Json] = (),
+        cache_salt: str | None = None,
     ) -> Prompt:
         if not messages:
             raise InvalidPrompt("there are no messages")
+        rendering = self._alive().rendering
         try:
-            prompt = await self._alive().rendering.render(messages, template_args, tools)
+            prompt = await rendering.render(messages, template_args, tools, cache_salt)
         except EngineError:
             raise
         except Exception as error:  # a chat template is a program, and so is an image decoder
             failure = self._failure(error, "the messages cannot be rendered: ")
-            refused = isinstance(failure, EngineError) and is_callers_fault(error, messages)
+            refused = isinstance(failure, EngineError) and rendering.is_callers_fault(
+                error, messages, has_tools=bool(tools)
+            )
             raise (InvalidPrompt(str(failure)) if refused else failure) from None
         self._room(prompt)
         return prompt
@@ -157,19 +162,19 @@ class VllmEngine:
         return made
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
-        self._alive()
+        probe = self._alive().probe
+        size = len(repr(spec))
+        parts = await grammar.parts_of(spec, size, probe, every_tool=spec.forced)
         if not spec.tools and spec.text_format["type"] == "text":
-            return structured(spec)
-        make = partial(structured, spec)  # compiling a grammar is slow
-        is_large = len(repr(spec)) > MAX_CACHED_CHARS
-        made = await (self._large_grammars.run(make) if is_large else asyncio.to_thread(make))
+            return structured(spec, parts)
+        made = await in_thread(partial(structured, spec, parts), size)
         await self._try_grammar(made)
         return made
 
     async def _try_grammar(self, made: Structured | None) -> None:
         """Raises InvalidSampling for a grammar that would take the engine too much time or memory."""
         if made is not None:
-            await self._alive().probe.check(made.tag, made.request_field)
+            await grammar.check_tag(made.tag, made.request_field, self._alive().probe)
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())
@@ -211,7 +216,7 @@ class VllmEngine:
         except VLLMClientError as error:
             raise InvalidSampling(error_message(error)) from None
         except VLLMError as error:
-            raise self._failure(error) from None
+            raise self._failure(error, counts=True) from None
         finally:
             self._streams.discard(request_id)
 
@@ -235,8 +240,8 @@ class VllmEngine:
             raise PromptTooLong(len(prompt), self.context_length)
         return room
 
-    def _failure(self, error: Exception, prefix: str = "") -> EngineError | EngineDead:
+    def _failure(self, error: Exception, prefix: str = "", *, counts: bool = False) -> EngineError | EngineDead:
         if isinstance(error, compat.EngineDeadError) or self._loaded is None or self._loaded.llm.errored:
-            return EngineDead(_DEAD)
+            return EngineDead(_DEAD, counts=counts)
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         return EngineError(prefix + error_message(cause))

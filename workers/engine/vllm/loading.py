@@ -20,8 +20,6 @@ from workers.engine.vllm.output_format import OutputFormats
 from workers.engine.vllm.rendering import Rendering
 from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
 
-_GPT_OSS = "gpt_oss"
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -51,30 +49,34 @@ class Loaded:
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
     config = compat.config_of(args)
-    if compat.model_type(config) == _GPT_OSS and not model.harmony and model.format == "auto":
-        raise ConfigError(
-            f'model {model.name!r}: it speaks harmony, but its path does not say so: set format = "harmony"'
-        )
     if model.harmony:
         _check_vocabulary(model, compat.tokenizer_of(config))
     can_force = _add_forcing(config)
-    llm = compat.start(config, args)
+    compat.trust_grammars()
+    probe = GrammarProbe(lambda: compat.xgrammar_vocabulary(config), compat.grammar_cache_bytes() // 2)
+    probe.start()  # its process is ready before the engine is
+    try:
+        llm = compat.start(config, args)
+    except BaseException:
+        probe.close()
+        raise
     try:
         tokenizer = llm.renderer.get_tokenizer()
         end_tokens = compat.end_token_ids(llm, tokenizer)
-        formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config)
+        formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config, probe)
     except Exception:
+        probe.close()
         compat.shut_down(llm)
         compat.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
     return Loaded(
         llm=llm,
-        rendering=Rendering(llm),
+        rendering=Rendering(llm, model.chat_template_args),
         formats=formats,
         logprobs=LogprobReader(tokenizer),
         adapters=adapters,
-        probe=GrammarProbe(lambda: compat.xgrammar_vocabulary(llm, tokenizer)),
+        probe=probe,
         tokenizer=tokenizer,
         end_tokens=end_tokens,
         can_force=can_force,

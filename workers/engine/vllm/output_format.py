@@ -10,7 +10,6 @@ required or named call, a strict function, a custom tool's grammar, or a choice 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -19,15 +18,18 @@ from cachetools import LRUCache
 from openai.types.responses import FunctionTool, ToolChoiceFunction
 from vllm.sampling_params import StructuredOutputsParams
 
-from app.aio import Threads
+from app.heavy import in_thread
+from app.protocol.requests.capabilities import NO_TOOLS
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
+from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
 from workers.engine.vllm import compat
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.grammars import grammar
+from workers.engine.vllm.grammars.grammar import Parts
 from workers.engine.vllm.output_parser import PlainParser, VllmOutputParser
 
 MAX_CACHED = 64
@@ -38,45 +40,45 @@ MAX_CACHED_CHARS = 20_000
 class OutputFormats:
     """Makes a model's output formats. Raises ConfigError if a parser is unknown or does not fit the tokenizer."""
 
-    def __init__(self, model: ServedModel, tokenizer: Any, end_tokens: frozenset[int], model_config: Any) -> None:
+    def __init__(
+        self, model: ServedModel, tokenizer: Any, end_tokens: frozenset[int], model_config: Any, probe: GrammarProbe
+    ) -> None:
         self._tokenizer = tokenizer
         self._end_tokens = end_tokens
         self._markers = frozenset(tokenizer.get_added_vocab().values()) - end_tokens
         self._model_config = model_config
+        self._probe = probe
         self._can_call = model.tool_parser is not None
         self._plain = self._parser_class(model, None)
         self._calling = self._parser_class(model, model.tool_parser)
         self._cache: LRUCache[str, VllmOutputFormat] = LRUCache(MAX_CACHED)
         """By the text of what a request asks: most requests ask for the same few things."""
-        self._large = Threads("large-formats")
-        """Long requests wait for each other: their grammars may take seconds."""
 
     async def output_format(self, spec: OutputSpec) -> VllmOutputFormat:
         """Raises InvalidSampling."""
         if spec.choice is not ToolChoice.NONE and not self._can_call:
-            raise InvalidSampling("tools: this model calls no tools")
+            raise InvalidSampling(f"tools: this model {NO_TOOLS}")
         key = repr(spec)
         if (found := self._cache.get(key)) is not None:
             return found
-        make = partial(self._make, spec)  # compiling a grammar is slow
-        made = await (self._large.run(make) if len(key) > MAX_CACHED_CHARS else asyncio.to_thread(make))
-        if len(key) <= MAX_CACHED_CHARS:
+        size = len(key)
+        parts = await grammar.parts_of(spec, size, self._probe, every_tool=_is_enforced(spec))
+        made = await in_thread(partial(self._make, spec, parts), size)
+        if size <= MAX_CACHED_CHARS:
             self._cache[key] = made
         return made
 
-    def _make(self, spec: OutputSpec) -> VllmOutputFormat:
-        for tool in spec.tools:
-            grammar.check_tool(tool)
-        parser = self._parser(spec)
-        request = _request(spec)
+    def _make(self, spec: OutputSpec, parts: Parts) -> VllmOutputFormat:
+        parser = self._parser(spec, parts)
+        request = _request(spec, parts)
         if parser is not None:
             try:
                 request = _adjusted(parser, request, spec)
             except ValueError as error:  # raised by vLLM for a choice that the parser cannot enforce
                 raise InvalidSampling(f"tool_choice: {error_message(error)}") from None
-        tag = _tag(request, spec)
+        tag = _tag(request, spec, parts)
         return VllmOutputFormat(
-            parser=self._parser,
+            parser=partial(self._parser, parts=parts),
             spec=spec,
             request=request,
             structured=Structured(tag, spec.grammar_field, spec.template_args) if tag is not None else None,
@@ -85,11 +87,11 @@ class OutputFormats:
             markers=self._markers,
         )
 
-    def _parser(self, spec: OutputSpec) -> compat.Parser | None:
+    def _parser(self, spec: OutputSpec, parts: Parts) -> compat.Parser | None:
         parser = self._plain if spec.choice is ToolChoice.NONE else self._calling
         if parser is None:
             return None
-        tools = _functions(spec)
+        tools = _functions(spec, parts)
         args = dict(spec.template_args)
         return parser(self._tokenizer, tools, chat_template_kwargs=args, model_config=self._model_config)
 
@@ -100,7 +102,8 @@ class OutputFormats:
             )
         except Exception as error:  # a parser is a program and may raise anything
             names = " and ".join(filter(None, (model.reasoning_parser, tool_parser)))
-            raise ConfigError(f"model {model.name!r}: {names}: {error_message(error)}") from None
+            hint = "set tool_parser and reasoning_parser in the models file, to other names or to none"
+            raise ConfigError(f"model {model.name!r}: {names}: {error_message(error)}; {hint}") from None
 
 
 class VllmOutputFormat:
@@ -135,14 +138,13 @@ class VllmOutputFormat:
         return PlainParser() if parser is None else VllmOutputParser(parser, self._request.model_copy(), prompt)
 
 
-def _request(spec: OutputSpec) -> compat.ResponsesRequest:
-    """`spec` as a request of vLLM's API. Raises InvalidSampling if no grammar can be made of a schema."""
-    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
-    text = None if forced else grammar.text_format(spec.text_format)
+def _request(spec: OutputSpec, parts: Parts) -> compat.ResponsesRequest:
+    """`spec` as a request of vLLM's API."""
+    text = None if spec.forced else grammar.text_format(spec.text_format)
     return compat.ResponsesRequest(
         model="",
         input="",
-        tools=[function.model_dump() for function in _functions(spec)],
+        tools=[function.model_dump() for function in _functions(spec, parts)],
         tool_choice=_choice(spec),
         parallel_tool_calls=not (spec.single and _is_enforced(spec)),
         structured_outputs=StructuredOutputsParams(structural_tag=grammar.tag_of(text)) if text else None,
@@ -158,7 +160,7 @@ def _choice(spec: OutputSpec) -> Any:
 def _is_enforced(spec: OutputSpec) -> bool:
     """Whether a grammar enforces the calls."""
     return (
-        spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+        spec.forced
         or (spec.choice is ToolChoice.AUTO and spec.text_format["type"] != "text")
         or spec.closed
         or any(tool.strict for tool in spec.tools)
@@ -175,20 +177,20 @@ def _adjusted(parser: compat.Parser, request: compat.ResponsesRequest, spec: Out
     return adjusted
 
 
-def _tag(request: compat.ResponsesRequest, spec: OutputSpec) -> str | None:
+def _tag(request: compat.ResponsesRequest, spec: OutputSpec, parts: Parts) -> str | None:
     """The structural tag of everything that has to be enforced."""
     enforced = compat.enforced_output(request)
     if enforced is None:
         return None
     if enforced.structural_tag is not None:
-        return grammar.tool_tag(enforced.structural_tag, spec)
-    return grammar.tool_tag(grammar.tag_of(grammar.json_format(enforced.json)), spec)
+        return grammar.tool_tag(enforced.structural_tag, spec, parts)
+    return grammar.tool_tag(grammar.tag_of(grammar.json_format(enforced.json)), spec, parts)
 
 
-def _functions(spec: OutputSpec) -> list[FunctionTool]:
+def _functions(spec: OutputSpec, parts: Parts) -> list[FunctionTool]:
     """The tools as vLLM's API takes them. If a grammar enforces the calls anyway, it enforces their arguments too."""
     enforced = _is_enforced(spec)
-    return [_function(tool, strict=tool.strict or (enforced and grammar.can_enforce(tool))) for tool in spec.tools]
+    return [_function(tool, strict=tool.strict or (enforced and tool.name in parts.enforceable)) for tool in spec.tools]
 
 
 def _function(tool: Tool, *, strict: bool) -> FunctionTool:

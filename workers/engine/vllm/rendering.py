@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import hmac
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vllm.exceptions import VLLMClientError
 
-from app.aio import behind
+from app.bounds import Bound
+from app.heavy import behind
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from workers.engine.base import InvalidPrompt, Message, Prompt
 from workers.engine.vllm import compat
+from workers.engine.vllm.errors import error_message
+
+log = logging.getLogger("longhaul.engine")
 
 SHORT = 1000
 """Bytes of messages, as JSON, that are rendered on the event loop: about half a millisecond. A thread would take half
 as long again for a short prompt, because its Python code competes with the event loop for the interpreter."""
+_PLAIN = {"role": "user", "content": "Hello!"}
+_PLAIN_TOOL = {
+    "type": "function",
+    "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 class Rendering:
@@ -27,14 +39,21 @@ class Rendering:
     the tokens of 8 MB take seconds, and a gigabyte of memory meanwhile.
     """
 
-    def __init__(self, llm: compat.AsyncLLM) -> None:
+    def __init__(self, llm: compat.AsyncLLM, template_args: Mapping[str, Any]) -> None:
+        """`template_args`: the model's own."""
         self._renderer = compat.ChatRenderer(llm)
         self._config = llm.model_config
-        self._large = asyncio.Semaphore(1)
-        self._threads = asyncio.Semaphore(compat.RENDER_THREADS)
+        self._template_args = template_args
+        self._is_known_broken = False
+        self._large = Bound("large prompts", 1, shares=False)
+        self._threads = Bound("prompts", compat.RENDER_THREADS, shares=False)
 
     async def render(
-        self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json]
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        tools: Sequence[Json],
+        cache_salt: str | None = None,
     ) -> Prompt:
         """Renders long texts, and images, in threads. Raises InvalidPrompt for an image that may not be fetched, and
         whatever a template or an image decoder raises."""
@@ -46,25 +65,55 @@ class Rendering:
         if not has_images and not tools and size <= SHORT:
             made = self._renderer.render(list(map(_own, messages)), args)
         else:
-            gates = [self._large, self._threads] if is_large(size) else [self._threads]
-            made = await behind(gates, lambda: self._render_in_thread(messages, args))
+            bounds = [self._large, self._threads] if is_large(size) else [self._threads]
+            made = await behind(bounds, lambda: self._render_in_thread(messages, args, cache_salt))
         prompt = Prompt(made["prompt_token_ids"])
         prompt.media = made if compat.has_media(made) else None
         return prompt
 
-    async def _render_in_thread(self, messages: Sequence[Message], args: Mapping[str, Any]) -> Any:
-        own = await asyncio.to_thread(list, map(_own, messages))
+    def is_callers_fault(self, error: Exception, messages: Sequence[Message], *, has_tools: bool) -> bool:
+        """Whether these messages are why `error` was raised, and would be again.
+
+        They are not if the template cannot render a plain message either, or if a server of an image does not answer.
+        """
+        if self._is_template_broken(has_tools):
+            return False
+        return isinstance(error, VLLMClientError) or all(url.startswith("data:") for url in _image_urls(messages))
+
+    def _is_template_broken(self, has_tools: bool) -> bool:
+        args = {"add_generation_prompt": True, **self._template_args}
+        if has_tools:
+            args["tools"] = [_PLAIN_TOOL]
+        try:
+            self._renderer.render([dict(_PLAIN)], args)
+        except Exception as error:
+            if not self._is_known_broken:
+                log.error("the model's chat template cannot render a plain message: %s", error_message(error))
+            self._is_known_broken = True
+            return True
+        return False
+
+    async def _render_in_thread(
+        self, messages: Sequence[Message], args: Mapping[str, Any], cache_salt: str | None
+    ) -> Any:
+        own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), messages))
         return await self._renderer.render_in_thread(own, args)
 
 
-def is_callers_fault(error: Exception, messages: Sequence[Message]) -> bool:
-    """Whether sending the messages again would fail again; a server of an image that does not answer is no fault."""
-    return isinstance(error, VLLMClientError) or all(url.startswith("data:") for url in _image_urls(messages))
+def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:
+    """A copy: vLLM replaces the arguments of calls by objects, in place.
 
-
-def _own(message: Message) -> dict[str, Any]:
-    """A copy: vLLM replaces the arguments of calls by objects, in place."""
-    return dict(message) if all(isinstance(each, str) for each in message.values()) else copy.deepcopy(dict(message))
+    With a salt, each image gets a `uuid`, by which vLLM caches it: else its caches of images know them by their content
+    alone, and the salt of the request is not asked. An image that vLLM fetches has none: only it knows the content.
+    """
+    if all(isinstance(each, str) for each in message.values()):
+        return dict(message)
+    own = copy.deepcopy(dict(message))
+    for part in _image_parts(own) if cache_salt is not None else ():
+        url = part["image_url"]["url"]
+        if url.startswith("data:"):
+            part["uuid"] = hmac.digest(str(cache_salt).encode(), url.encode(), "sha256").hex()
+    return own
 
 
 def _check_images(messages: Sequence[Message], config: Any) -> bool:
@@ -81,7 +130,12 @@ def _check_images(messages: Sequence[Message], config: Any) -> bool:
 
 def _image_urls(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
-        content = message.get("content")
-        for part in content if isinstance(content, list) else ():
-            if part["type"] == "image_url":
-                yield part["image_url"]["url"]
+        for part in _image_parts(message):
+            yield part["image_url"]["url"]
+
+
+def _image_parts(message: Message) -> Iterator[dict[str, Any]]:
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if part["type"] == "image_url":
+            yield part

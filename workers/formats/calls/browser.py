@@ -10,7 +10,6 @@ from app.protocol.events.deltas import Delta, WholeCall
 from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.types import Json
 from workers.formats.calls.hosted import (
-    NO_RESULT,
     HostedTool,
     HostedToolFormat,
     Item,
@@ -124,8 +123,6 @@ def _text(value: Any) -> str:
 BROWSER = HostedToolFormat(
     kind=WEB_SEARCH,
     tools=_tools,
-    is_chosen=lambda _choice, _tool: True,
     open_call=BrowserCall,
     shown_call=_shown_call,
-    shown_result=lambda _item: NO_RESULT,
 )

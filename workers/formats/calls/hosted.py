@@ -169,10 +169,10 @@ class HostedToolFormat:
     kind: HostedToolKind
     tools: Callable[[Json, str, Listings, NameStyle], Iterable[HostedTool]]
     """The tools of an entry of `tools`, from the entry, its position and what MCP servers listed."""
-    is_chosen: Callable[[Mapping[str, Any], HostedTool], bool]
-    """Whether an object of `tool_choice` with one of its types means this tool."""
     open_call: Callable[[HostedTool], OpenCall]
     shown_call: Callable[[Item, NameStyle], ShownCall]
     """The call of an item, as a model would have made it."""
-    shown_result: Callable[[Item], str]
+    shown_result: Callable[[Item], str] = lambda _item: NO_RESULT
     """The result as an item shows it; for items without `call`, which clients may write themselves."""
+    is_chosen: Callable[[Mapping[str, Any], HostedTool], bool] = lambda _choice, _tool: True
+    """Whether an object of `tool_choice` with one of its types means this tool."""

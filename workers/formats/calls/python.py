@@ -75,7 +75,6 @@ def _shown_result(item: Item) -> str:
 PYTHON = HostedToolFormat(
     kind=CODE_INTERPRETER,
     tools=_tools,
-    is_chosen=lambda _choice, _tool: True,
     open_call=PythonCall,
     shown_call=_shown_call,
     shown_result=_shown_result,

@@ -15,41 +15,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Text, ToolSearch
-from workers.formats.calls.client_tools import ClientName
+from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName
 from workers.formats.calls.hosted import CollectedCall, HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
 from workers.formats.calls.string_argument import StringArgumentReader
 
-NO_HOSTED_TOOLS: HostedTools = MappingProxyType({})
+
+@dataclass(frozen=True, slots=True)
+class CallableTools:
+    """The tools that the model may call, by the names that it uses."""
+
+    functions: Collection[str] = ()
+    """The client's functions."""
+    custom: Collection[str] = ()
+    """The client's custom tools."""
+    names: Mapping[str, ClientName] = field(default_factory=dict)
+    """The client's own names of its tools in namespaces."""
+    search: bool = False
+    """Whether the client's tool search is among them."""
+    hosted: HostedTools = field(default_factory=dict)
+    """The tools that the server runs."""
+    single: bool = False
+    """At most one call."""
 
 
 class CallRouter:
-    """`functions`, `custom` and `hosted` are the names that may be called; the server runs the hosted ones.
+    """Routes the calls of one answer."""
 
-    `names` are the client's own names of tools, if they have others than the model uses; `searches` that of its tool
-    search.
-    """
-
-    def __init__(
-        self,
-        functions: Collection[str],
-        custom: Collection[str],
-        hosted: HostedTools = NO_HOSTED_TOOLS,
-        *,
-        single: bool,
-        names: Mapping[str, ClientName] = MappingProxyType({}),
-        searches: Collection[str] = (),
-    ) -> None:
-        self._searches = searches
-        self._names = names
-        self._functions = functions
-        self._custom = custom
-        self._hosted = hosted
-        self._single = single
+    def __init__(self, tools: CallableTools) -> None:
+        self._tools = tools
         self._called = False
         self._open: OpenCall | None = None
         self.hosted: list[HostedCall] = []
@@ -73,7 +71,7 @@ class CallRouter:
         finished = self._finish()
         if not isinstance(delta, CallStart):
             return [*finished, delta]
-        if self._single and self._called:
+        if self._tools.single and self._called:
             self.ended = True
             return finished
         self._open = self._open_call(delta.name)
@@ -81,19 +79,19 @@ class CallRouter:
         return finished + self._open.start()
 
     def _open_call(self, name: str) -> OpenCall:
-        if name in self._hosted:
-            return open_hosted_call(self._hosted[name])
+        if name in self._tools.hosted:
+            return open_hosted_call(self._tools.hosted[name])
         if (call := self._client_call(name)) is not None:
             return call
-        return open_hosted_call(unknown_tool(name, NameStyle.CHAT)) if self._hosted else DisallowedCall(name)
+        return open_hosted_call(unknown_tool(name, NameStyle.CHAT)) if self._tools.hosted else DisallowedCall(name)
 
     def _client_call(self, name: str) -> OpenCall | None:
-        own = self._names.get(name, ClientName(None, name))
-        if name in self._searches:
+        own = self._tools.names.get(name, ClientName(None, name))
+        if self._tools.search and name == TOOL_SEARCH:
             return SearchCall()
-        if name in self._custom:
+        if name in self._tools.custom:
             return CustomCall(own)
-        return FunctionCall(own) if name in self._functions else None
+        return FunctionCall(own) if name in self._tools.functions else None
 
     def _finish(self, *, cut: bool = False) -> list[Delta]:
         """Finishes the open call, if there is one."""

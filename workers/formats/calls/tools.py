@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from app.protocol.requests.tools.any_tool import CLIENT_TYPES
@@ -12,14 +13,13 @@ from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
 from workers.formats.calls.client_tools import (
     TOOL_SEARCH,
-    ClientName,
     ClientTool,
     ClientTools,
     client_tools_of,
 )
 from workers.formats.calls.hosted import HostedTool, HostedTools
 from workers.formats.calls.hosted_formats import chosen_names
-from workers.formats.calls.router import NO_HOSTED_TOOLS
+from workers.formats.calls.router import CallableTools
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 
 _CHOICES = {"none": ToolChoice.NONE, "auto": ToolChoice.AUTO, "required": ToolChoice.REQUIRED}
@@ -33,30 +33,13 @@ class Tools:
     choice: ToolChoice = ToolChoice.NONE
     all: tuple[Tool, ...] = ()
     allowed: tuple[Tool, ...] = ()
-    custom: frozenset[str] = frozenset()
-    """Names of custom tools."""
-    names: Mapping[str, ClientName] = field(default_factory=dict)
-    """The client's own names of its tools in namespaces, by the names that the model uses."""
-    searches: frozenset[str] = frozenset()
-    """The name of the client's tool search, if there is one."""
-    hosted: HostedTools = field(default_factory=dict)
-    """The hosted tools that may be called."""
-    single: bool = False
+    callable: CallableTools = field(default_factory=CallableTools)
+    """The allowed ones, sorted by what becomes of their calls."""
 
     @property
     def closed(self) -> bool:
         """Whether the model is shown tools that it may not call."""
         return self.choice is not ToolChoice.NAMED and len(self.allowed) < len(self.all)
-
-    @property
-    def functions(self) -> frozenset[str]:
-        """Names of the client's functions that may be called."""
-        own = frozenset(tool.name for tool in self.allowed if not is_hosted(tool, self.hosted))
-        return own - self.custom - self.searches
-
-    @property
-    def custom_allowed(self) -> frozenset[str]:
-        return frozenset(tool.name for tool in self.allowed) & self.custom
 
 
 def is_hosted(tool: Tool, hosted: HostedTools) -> bool:
@@ -66,7 +49,7 @@ def is_hosted(tool: Tool, hosted: HostedTools) -> bool:
 
 def tools_of(
     request: Mapping[str, Any],
-    hosted: HostedTools = NO_HOSTED_TOOLS,
+    hosted: HostedTools = MappingProxyType({}),
     client: ClientTools | None = None,
     *,
     later: bool = False,
@@ -78,7 +61,6 @@ def tools_of(
     """
     client = client_tools_of(request, (), hosted) if client is None else client
     tools = tuple(_tools(request, hosted, client))
-    custom = frozenset(client.name_of(tool.name) for tool in client.tools if tool.spec["type"] == "custom")
     choice, names = _choice(request["tool_choice"], hosted, client)
     if later and choice in _FORCED:
         choice, names = ToolChoice.AUTO, names if _limits(request["tool_choice"]) else None
@@ -86,10 +68,20 @@ def tools_of(
     if choice is ToolChoice.NONE or not allowed:
         return Tools()
     single = choice is ToolChoice.NAMED or not request["parallel_tool_calls"]
-    callable_hosted = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
-    own_names = {shown: name for name, shown in client.names.items()}
-    searches = frozenset(TOOL_SEARCH for tool in client.tools if tool.spec["type"] == TOOL_SEARCH)
-    return Tools(choice, tools, allowed, custom, own_names, searches, callable_hosted, single)
+    return Tools(choice, tools, allowed, _callable(allowed, hosted, client, single=single))
+
+
+def _callable(allowed: Sequence[Tool], hosted: HostedTools, client: ClientTools, *, single: bool) -> CallableTools:
+    types = {client.name_of(tool.name): tool.spec["type"] for tool in client.tools}
+    own = {tool.name: types[tool.name] for tool in allowed if not is_hosted(tool, hosted)}
+    return CallableTools(
+        functions=frozenset(name for name, kind in own.items() if kind == "function"),
+        custom=frozenset(name for name, kind in own.items() if kind == "custom"),
+        names={shown: name for name, shown in client.names.items()},
+        search=TOOL_SEARCH in own.values(),
+        hosted={tool.name: hosted[tool.name] for tool in allowed if is_hosted(tool, hosted)},
+        single=single,
+    )
 
 
 def as_functions(tools: Sequence[Tool]) -> list[Json]:
@@ -104,7 +96,7 @@ def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapp
     return OutputSpec(
         tools=tools.allowed,
         choice=tools.choice,
-        single=tools.single,
+        single=tools.callable.single,
         closed=tools.closed,
         text_format=request["text"]["format"],
         template_args=template_args,

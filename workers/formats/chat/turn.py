@@ -6,21 +6,27 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from app.heavy import beside_loop
+from app.protocol.requests.capabilities import Capabilities
+from app.sizes import item_count
 from config.models import ServedModel
 from workers.engine.base import InvalidSampling
 from workers.formats.calls.tools import as_functions, output_spec_of
 from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
 from workers.formats.chat.template import template_args_of
-from workers.formats.draft import Draft, TurnPlan
-from workers.formats.off_loop import off_loop
+from workers.formats.draft import Draft, TurnPlan, check_format
 from workers.formats.reasoning import check_template, shows_all_turns
 from workers.formats.sampling import sampling_of
+
+_CAPABILITIES = Capabilities(images=True, tools=True, reasoning=True, verbosity=True, fetches_images=True)
+"""Of the format; the engine knows what its model lacks."""
 
 
 async def chat_draft(plan: TurnPlan) -> Draft:
     """The turn for a chat model. Raises as `workers.formats.builder.build_turn`."""
     engine, model, request, tools = plan.engine, plan.model, plan.request, plan.tools
+    check_format(request, _CAPABILITIES)
     template_args = template_args_of(request, model.chat_template_args)
     if shows_all_turns(request) and not plan.past:  # later turns have the same arguments
         await check_template(engine, template_args)
@@ -28,10 +34,12 @@ async def chat_draft(plan: TurnPlan) -> Draft:
     functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        messages = await off_loop(kept, messages_of, kept, request["instructions"], model.tool_parser, plan.client)
+        messages = await beside_loop(
+            partial(messages_of, kept, request["instructions"], model.tool_parser, plan.client), items=item_count(kept)
+        )
         if not messages:
             raise InvalidSampling("'input' holds nothing that the model can be shown")
-        return await engine.render(messages, template_args, functions)
+        return await engine.render(messages, template_args, functions, request["extra"].get("cache_salt"))
 
     sampling = sampling_of(request, output_format.structured, _adapter(request, model))
     return Draft(sampling, render, partial(ChatParser, output_format))

@@ -62,8 +62,8 @@ class HarmonyCallRouter(CallRouter):
     """Routes calls by recipient: `functions.f` or `f` is the client's; hosted tools have names of their own."""
 
     def _open_call(self, name: str) -> OpenCall:
-        if name in self._hosted:
-            return open_hosted_call(self._hosted[name])
+        if name in self._tools.hosted:
+            return open_hosted_call(self._tools.hosted[name])
         call = self._client_call(name.removeprefix(FUNCTIONS))
         return open_hosted_call(unknown_tool(name, NameStyle.HARMONY)) if call is None else call
 

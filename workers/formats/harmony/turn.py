@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.protocol.errors import InvalidRequest
-from app.protocol.requests.capabilities import Capabilities, check_capabilities
+from app.heavy import in_thread
+from app.protocol.requests.capabilities import Capabilities
+from app.sizes import item_count, json_size
 from config.models import ServedModel
 from workers.engine import harmony_vocabulary
 from workers.engine.base import InvalidSampling, PromptTooLong, Sampling
@@ -16,12 +17,11 @@ from workers.engine.output_format import OutputSpec, Structured, Tool
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.hosted import HostedTools
 from workers.formats.calls.tools import Tools, is_hosted, output_spec_of
-from workers.formats.draft import Draft, Prompt, TurnPlan
+from workers.formats.draft import Draft, Prompt, TurnPlan, check_format
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
-from workers.formats.off_loop import tokenized
 from workers.formats.reasoning import shows_all_turns
 from workers.formats.sampling import sampling_of
 from workers.formats.turn import MessagesOf, PastTurn
@@ -41,7 +41,7 @@ async def harmony_draft(plan: TurnPlan) -> Draft:
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         conversation = Conversation(preface, kept, earlier, plan.client, all_reasoning=shows_all_turns(request))
-        tokens = await tokenized(kept, _rendered, conversation, plan.past)
+        tokens = await in_thread(partial(_rendered, conversation, plan.past), json_size(kept), item_count(kept))
         if len(tokens) >= engine.context_length:
             raise PromptTooLong(len(tokens), engine.context_length)
         conversations[tokens] = conversation
@@ -58,11 +58,8 @@ async def harmony_draft(plan: TurnPlan) -> Draft:
 
 
 def _check(request: Mapping[str, Any]) -> None:
-    """Raises InvalidSampling for what a harmony model cannot do. The API refuses it too, if it knows the model."""
-    try:
-        check_capabilities(request, _CAPABILITIES)
-    except InvalidRequest as error:
-        raise InvalidSampling(error.error.message) from None
+    """Raises InvalidSampling for what a harmony model cannot do."""
+    check_format(request, _CAPABILITIES)
     for index, entry in enumerate(request["tools"]):
         if entry.get("server_label") == FUNCTIONS.rstrip("."):
             raise InvalidSampling(f"tools[{index}].server_label: this model calls the client's own tools so")
@@ -121,7 +118,7 @@ def _answer(spec: Mapping[str, Any]) -> AnswerFormat | None:
 def _output_spec(request: Mapping[str, Any], tools: Tools) -> OutputSpec:
     """What must be enforced; tools are named by the recipients of their calls."""
     spec = output_spec_of(request, tools, {})
-    return replace(spec, tools=tuple(_addressed(tool, tools.hosted) for tool in spec.tools))
+    return replace(spec, tools=tuple(_addressed(tool, tools.callable.hosted) for tool in spec.tools))
 
 
 def _addressed(tool: Tool, hosted: HostedTools) -> Tool:

@@ -28,25 +28,34 @@ from workers.generation.turns.turn_generator import TurnGenerator
 
 
 class SummaryCut(EngineError):
-    """The summary did not end within its room."""
+    """The summary took more tokens than it may."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(
             f"the context cannot be compacted: the summary did not end within {tokens} tokens. "
-            "It may take a quarter of the model's context, as far as the prompt leaves room for it"
+            "It may take a quarter of the model's context, as far as the prompt leaves room for it, and in a project "
+            "with limits no more than LONGHAUL_RESERVED_OUTPUT_TOKENS"
         )
 
 
 class Compaction:
     """Summarises the context of one response."""
 
-    def __init__(self, engine: Engine, model: ServedModel, run: Run, writer: ChunkWriter, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        generator: TurnGenerator,
+        model: ServedModel,
+        run: Run,
+        writer: ChunkWriter,
+        inputs: Inputs,
+    ) -> None:
         self._engine = engine
         self._model = model
         self._run = run
         self._writer = writer
         self._inputs = inputs
-        self._generator = TurnGenerator(engine, run, writer)
+        self._generator = generator
 
     async def turn(self, items: Sequence[Json]) -> Turn:
         """The turn that summarises these items. Raises what `build_turn` raises."""

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from app.bounds import Bound
+from app.heavy import beside_loop
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction, unsealed
-from app.sizes import is_large
+from app.sizes import LARGE_BYTES, is_large, item_count
 from app.store.context.contents import (
     ContextGone,
     context_items,
@@ -22,8 +24,6 @@ from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
-from workers.formats.off_loop import off_loop
-from workers.generation.runs import ContextGate
 
 T = TypeVar("T")
 
@@ -72,7 +72,8 @@ class Inputs:
         """`most_bytes` is the most that one response may continue, `held_bytes` the most that is held at once."""
         self._db = db
         self._most_bytes = most_bytes
-        self.contexts, self.calls = ContextGate(held_bytes), ContextGate(held_bytes)
+        self.contexts = Bound("bytes of contexts", held_bytes, LARGE_BYTES, shares=False)
+        self.calls = Bound("bytes of copied calls", held_bytes, LARGE_BYTES, shares=False)
         self._sealer = SharedSealer(db)
 
     async def size(self, row: ResponseRow) -> int:
@@ -89,7 +90,7 @@ class Inputs:
         except ContextGone:
             raise ContextLost from None
         own: list[Json] = row.request["input"]
-        return await off_loop([*before, *own], since_compaction, before, own)
+        return await beside_loop(partial(since_compaction, before, own), items=item_count([*before, *own]))
 
     async def size_of_calls(self, row: ResponseRow, responses: Sequence[str]) -> int:
         """The bytes of the calls that `restore` reads. Raises ContextTooLong."""
@@ -109,7 +110,7 @@ class Inputs:
         sealer = await self._project_sealer(project)
         reasoning, summaries = (partial(sealer.unseal, kind) for kind in (SealedKind.REASONING, SealedKind.COMPACTION))
         try:
-            return await off_loop(items, unsealed, items, reasoning, summaries)
+            return await beside_loop(partial(unsealed, items, reasoning, summaries), items=item_count(items))
         except BadSeal:
             raise UnreadableItem from None
 
@@ -158,11 +159,11 @@ class Context:
             return await work(self._kept)
         inputs, row = self._inputs, self._row
         size = await inputs.size(row)
-        async with inputs.contexts.admit(size):
+        with await inputs.contexts.wait(row.project, size):
             items = await inputs.read(row)
-            responses = await off_loop(items, copied_from, items)
+            responses = await beside_loop(partial(copied_from, items), items=item_count(items))
             calls = await inputs.size_of_calls(row, responses) if responses else 0
-            async with inputs.calls.admit(calls):  # always after the other gate, so no two runs wait for each other
+            with await inputs.calls.wait(row.project, calls):  # always after the other, so no two wait for each other
                 items = await inputs.unseal(
                     row.project, await inputs.restore(row, items, responses) if responses else items
                 )

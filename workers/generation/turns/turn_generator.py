@@ -13,6 +13,7 @@ from workers.formats.sampling import priority_of
 from workers.formats.turn import Parsed, Turn, TurnParser
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
+from workers.generation.slots import Slots
 
 UNSTREAMED_TOKENS = 64
 """Tokens of one delta, and so of one chunk, of a response that nobody can stream. A poll sees text this much later,
@@ -34,26 +35,33 @@ class GeneratedTurn:
 class TurnGenerator:
     """Generates the turns of one response, one at a time."""
 
-    def __init__(self, engine: Engine, run: Run, writer: ChunkWriter) -> None:
+    def __init__(self, engine: Engine, slots: Slots, run: Run, writer: ChunkWriter) -> None:
         self._engine = engine
+        self._slots = slots
         self._run = run
         self._writer = writer
 
     async def generate(self, turn: Turn) -> GeneratedTurn:
         """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
+        self._writer.count(len(turn.prompt), 0)
         await self._writer.flush()  # readers learn at once that the response is in progress
         parser = turn.parser()
         parser.feed(self._run.history.tokens)  # their events are known: they were committed with these tokens
         tokens, cached = list(self._run.history.tokens), 0
+        before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
+        self._run.used = before + len(turn.prompt) + len(tokens)
         try:
-            async with aclosing(self._deltas(turn)) as deltas:
+            async with self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
-                    cached = max(cached, delta.cached_tokens)
+                    if delta.cached_tokens > cached:
+                        cached = delta.cached_tokens
+                        self._writer.count(len(turn.prompt), cached)
                     parsed = parser.feed(delta.token_ids, delta.logprobs)
                     reason = FinishReason.STOP if parser.ended else delta.finish_reason
                     if reason is not None:
                         break  # which ends it in the engine, too
                     tokens += parsed.tokens
+                    self._run.used += len(parsed.tokens)
                     await self._writer.write(parsed)
                 else:
                     raise RequestAborted("it gave no reason")

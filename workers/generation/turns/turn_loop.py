@@ -45,6 +45,7 @@ class TurnLoop:
     def __init__(
         self,
         engine: Engine,
+        generator: TurnGenerator,
         model: ServedModel,
         run: Run,
         writer: ChunkWriter,
@@ -58,7 +59,7 @@ class TurnLoop:
         self._context = context
         self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
         self._compaction = compaction
-        self._generator = TurnGenerator(engine, run, writer)
+        self._generator = generator
         self._history = run.history
         self._request: Mapping[str, Any] = run.row.request
 

@@ -1,9 +1,8 @@
-"""`longhaul tools browser`: reads its options, then serves. Exit status 78 means a wrong option or variable."""
+"""`longhaul tools browser`: chooses its back end, then serves."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import sys
@@ -13,21 +12,13 @@ from workers.toolservers.browser.backends.exa import URL as EXA_URL
 from workers.toolservers.browser.backends.exa import Exa
 from workers.toolservers.browser.backends.folder import Folder
 from workers.toolservers.browser.backends.searxng import Searxng
-from workers.toolservers.browser.browser import Limits
 from workers.toolservers.browser.fetching.egress import EgressPolicy
-from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
+from workers.toolservers.browser.fetching.fetcher import Fetcher
 from workers.toolservers.browser.pages import Backend
-from workers.toolservers.browser.server import build_server
+from workers.toolservers.browser.server import CALLS_AT_ONCE, build_server
 from workers.toolservers.browser.settings import BrowserSettings
-from workers.toolservers.serving import (
-    Endpoint,
-    ServingError,
-    log_to_stderr,
-    serve_http,
-    serve_stdio,
-    token_of_environment,
-)
-from workers.toolservers.settings import load
+from workers.toolservers.serving import run, serve
+from workers.toolservers.settings import StartError
 
 log = logging.getLogger("longhaul.tools.browser")
 
@@ -35,58 +26,29 @@ EXA_KEY = "EXA_API_KEY"
 
 
 def backend_of(settings: BrowserSettings) -> Backend:
-    """The back end that the settings choose. Raises ServingError if a secret is missing."""
+    """The back end that the settings choose. Raises StartError if a secret is missing."""
     if settings.backend == "folder":
         assert settings.folder is not None
         return Folder(settings.folder, settings.max_page_bytes, settings.max_page_characters)
     if settings.backend == "exa":
         if not (key := os.environ.get(EXA_KEY)):
-            raise ServingError(f"{EXA_KEY}: is not set, and --backend exa needs it")
+            raise StartError(f"{EXA_KEY}: is not set, and --backend exa needs it")
         return Exa(key, settings.seconds, settings.url or EXA_URL)
     assert settings.url is not None
-    networks = tuple(ipaddress.ip_network(network) for network in settings.allow_network)
-    egress = EgressPolicy(settings.allow_private, networks, frozenset(int(port) for port in settings.ports))
-    limits = FetchLimits(settings.max_page_bytes, settings.max_redirects, settings.seconds)
-    return Searxng(settings.url, settings.seconds, Fetcher(egress, limits))
+    egress = EgressPolicy(settings.allow_network, frozenset(settings.ports))
+    return Searxng(settings.url, settings.seconds, Fetcher(egress, settings.max_page_bytes, settings.seconds))
 
 
-async def serve(settings: BrowserSettings) -> None:
-    """Serves until SIGTERM, SIGINT or the end of stdin. Raises ServingError."""
-    limits = Limits(
-        settings.seconds,
-        settings.max_results,
-        settings.max_pages,
-        settings.max_page_characters,
-        settings.view_bytes,
-    )
+async def serve_browser(settings: BrowserSettings) -> None:
+    """Serves until SIGTERM, SIGINT or the end of stdin. Raises StartError."""
     backend = backend_of(settings)
     if isinstance(backend, Folder):
         log.info("%s pages in the folder", await asyncio.to_thread(backend.refresh))
-    server = build_server(backend, limits, settings.max_calls)
     # Enough threads that slow DNS look-ups do not keep other pages from being read.
-    threads = ThreadPoolExecutor(2 * settings.max_calls, "browser")
+    threads = ThreadPoolExecutor(2 * CALLS_AT_ONCE, "browser")
     asyncio.get_running_loop().set_default_executor(threads)
-    if settings.stdio:
-        await serve_stdio(server)
-    else:
-        token = token_of_environment()
-        endpoint = Endpoint(settings.port, settings.host, token, settings.idle_seconds, settings.max_sessions)
-        await serve_http(server, endpoint)
-
-
-def main() -> int:
-    """Runs the server; returns the exit status."""
-    try:
-        settings = load(BrowserSettings, sys.argv[1:])
-        log_to_stderr(settings.log_level)
-        asyncio.run(serve(settings))
-    except ServingError as error:
-        sys.stderr.write(f"longhaul tools browser: {error}\n")
-        return os.EX_CONFIG
-    except KeyboardInterrupt:
-        pass
-    return 0
+    await serve(build_server(backend, settings.limits()), settings, settings.max_sessions)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(BrowserSettings, serve_browser))

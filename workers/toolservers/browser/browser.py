@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from workers.toolservers.browser import reader, schema
 from workers.toolservers.browser.documents import MAX_URL, Document, Kind, Link, one_line
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.pages import Backend, Page
+from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.stack import PageStack
 from workers.toolservers.browser.views import View, last_line
+from workers.toolservers.settings import Seconds
+
+T = TypeVar("T")
 
 LINES_BEFORE = 4
 """Lines shown before the line that a link leads to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one session and of one call."""
+MAX_RESULTS = 20
+"""Most results of a search, however many the model asks for."""
 
-    seconds: float = 20.0
-    """Deadline of one search, or of one page with all its redirects."""
-    results: int = 20
-    pages: int = 32
-    page_characters: int = 512 * 1024
-    view_bytes: int = 4096
-    """Bytes of UTF-8: 4096 are about 1024 tokens of English."""
 
-    @property
-    def max_view_bytes(self) -> int:
-        """The limit if the model asks for a number of lines."""
-        return max(self.view_bytes, 64 * 1024)
+class Limits(BaseModel):
+    """The limits of one session and of one call. Each is an option of the server."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    seconds: Seconds = 20.0
+    """deadline of a search, and of a page with its redirects"""
+    max_page_characters: Annotated[int, Field(ge=1024, le=2**26)] = 512 * 1024
+    """characters kept of a page's text; the rest is left out"""
+    max_pages: Annotated[int, Field(ge=1, le=10_000)] = 32
+    """pages kept in a session; the oldest are dropped first"""
+    view_bytes: Annotated[int, Field(ge=256, le=2**20)] = 4096
+    """bytes shown at once if the model names no number of lines (4096 are about 1024 tokens)"""
 
 
 class Browser:
@@ -48,39 +52,51 @@ class Browser:
         self._backend = backend
         self._limits = limits
         self._slots = slots
-        self._stack = PageStack(limits.pages)
+        self._stack = PageStack(limits.max_pages)
         self._lock = asyncio.Lock()
 
     async def call(self, request: schema.Search | schema.Open | schema.Find) -> View:
         """Carries out a request. Raises BrowserError; then the page stack is unchanged."""
+        action: dict[str, Any] = {}
         async with self._lock, self._slots:
-            match request:
-                case schema.Search():
-                    return await self._search(request)
-                case schema.Open():
-                    return await self._open(request)
-                case schema.Find():
-                    return await self._find(request)
+            try:
+                document, first, num_lines = await self._document(request, action)
+                last = last_line(document, first, num_lines, self._limits.view_bytes)
+            except BrowserError as error:
+                error.action = action or None
+                raise
+            return View(self._stack.push(document), document, first, last, action)
 
-    async def _search(self, request: schema.Search) -> View:
-        action: dict[str, Any] = {"type": "search", "query": request.query, "sources": []}
-        async with self._deadline(action):
-            hits = await self._backend.search(request.query, min(request.topn, self._limits.results))
+    async def _document(
+        self, request: schema.Search | schema.Open | schema.Find, action: dict[str, Any]
+    ) -> tuple[Document, int, int]:
+        """The document to show, its first line, and how many lines (-1: as many as fit). Fills in `action`."""
+        match request:
+            case schema.Search():
+                return await self._search(request, action), 0, -1
+            case schema.Open():
+                document, first = await self._open(request, action)
+                return document, first, request.num_lines
+            case schema.Find():
+                return await self._find(request, action), 0, -1
+
+    async def _search(self, request: schema.Search, action: dict[str, Any]) -> Document:
+        action |= {"type": "search", "query": request.query, "sources": []}
+        hits = await self._in_time(self._backend.search(request.query, min(request.topn, MAX_RESULTS)))
         if not hits:
-            raise BrowserError("The search found nothing: try other words.", action)
+            raise BrowserError("The search found nothing: try other words.")
         action["sources"] = [{"type": "url", "url": hit.url} for hit in hits]
-        document = await asyncio.to_thread(reader.read_hits, request.query, hits)
-        return self._show(document, 0, -1, action)
+        return await asyncio.to_thread(reader.read_hits, request.query, hits)
 
-    async def _open(self, request: schema.Open) -> View:
+    async def _open(self, request: schema.Open, action: dict[str, Any]) -> tuple[Document, int]:
         link, document = self._target(request)
-        action = {"type": "open_page", "url": link.url}
-        if request.view_source:
-            document = await self._read(link.url, reader.read_source, action)
-        elif document is None:
-            document = await self._read(link.url, reader.read, action)
-        first = request.loc if request.loc >= 0 else max(0, link.line - LINES_BEFORE)
-        return self._show(document, first, request.num_lines, {"type": "open_page", "url": document.url})
+        action |= {"type": "open_page", "url": link.url}
+        if request.view_source or document is None:
+            page = await self._in_time(self._backend.fetch(link.url))
+            read = reader.read_source if request.view_source else reader.read
+            document = await asyncio.to_thread(read, page, self._limits.max_page_characters)
+        action["url"] = document.url
+        return document, request.loc if request.loc >= 0 else max(0, link.line - LINES_BEFORE)
 
     def _target(self, request: schema.Open) -> tuple[Link, Document | None]:
         """The link to open, and its document if the session still has it."""
@@ -99,38 +115,22 @@ class Browser:
         link = document.links[number]
         return link, document.searched or self._stack.page_of(link.url)
 
-    async def _read(self, url: str, read: Callable[[Page, int], Document], action: dict[str, Any]) -> Document:
-        async with self._deadline(action):
-            page = await self._backend.fetch(url)
-        return await asyncio.to_thread(read, page, self._limits.page_characters)
-
-    async def _find(self, request: schema.Find) -> View:
+    async def _find(self, request: schema.Find, action: dict[str, Any]) -> Document:
         document = self._stack.at(request.cursor)
         if document.kind not in (Kind.PAGE, Kind.SOURCE):
             raise BrowserError(f"`find` searches pages, and this is {document.kind.value}: open one first.")
-        action = {"type": "find_in_page", "url": document.url, "pattern": request.pattern}
+        action |= {"type": "find_in_page", "url": document.url, "pattern": request.pattern}
         matches = await asyncio.to_thread(reader.read_matches, document, request.pattern)
         if matches is None:
-            raise BrowserError(f"The page has no match for `{one_line(request.pattern, 100)}`.", action)
-        return self._show(matches, 0, -1, action)
+            raise BrowserError(f"The page has no match for `{one_line(request.pattern, 100)}`.")
+        return matches
 
-    def _show(self, document: Document, first: int, num_lines: int, action: dict[str, Any]) -> View:
-        limits = self._limits
-        try:
-            last = last_line(document, first, num_lines, limits.view_bytes, limits.max_view_bytes)
-        except BrowserError as error:
-            raise BrowserError(str(error), action) from None
-        return View(self._stack.push(document), document, first, last, action)
-
-    @asynccontextmanager
-    async def _deadline(self, action: dict[str, Any]) -> AsyncIterator[None]:
+    async def _in_time(self, work: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._limits.seconds):
-                yield
+                return await work
         except TimeoutError:
-            raise BrowserError(f"It took longer than {self._limits.seconds:g} s, and was given up.", action) from None
-        except BrowserError as error:
-            raise BrowserError(str(error), error.action or action) from None
+            raise BrowserError(f"It took longer than {self._limits.seconds:g} s, and was given up.") from None
 
 
 def _whole_url(text: str) -> str:

@@ -6,8 +6,7 @@ from typing import Any
 
 
 class BrowserError(Exception):
-    """A call failed; the message is one sentence for the model. `action` is the action that failed, if known."""
+    """A call failed; the message is one sentence for the model."""
 
-    def __init__(self, message: str, action: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.action = action
+    action: dict[str, Any] | None = None
+    """The action that failed, if it is known."""

@@ -1,32 +1,17 @@
-"""The tools as gpt-oss was trained on them: names, texts and parameters of harmony's browser namespace."""
+"""The tools as gpt-oss was trained on them, those of harmony's browser namespace, and the check of their arguments."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from mcp_types import Tool, ToolAnnotations
+from openai_harmony import ToolNamespaceConfig
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workers.toolservers.browser.errors import BrowserError
 
-INSTRUCTIONS = """\
-Tool for browsing.
-The `cursor` appears in brackets before each browsing display: `[{cursor}]`.
-Cite information from the tool using the following format:
-`【{cursor}†L{line_start}(-L{line_end})?】`, for example: `【6†L9-L11】` or `【8†L3】`.
-Do not quote more than 10 words directly from the tool output.
-sources=web (default: web)"""
-
-SEARCH = "Searches for information related to `query` and displays `topn` results."
-OPEN = """\
-Opens the link `id` from the page indicated by `cursor` starting at line number `loc`, showing `num_lines` lines.
-Valid link ids are displayed with the formatting: `【{id}†.*】`.
-If `cursor` is not provided, the most recent page is implied.
-If `id` is a string, it is treated as a fully qualified URL associated with `source`.
-If `loc` is not provided, the viewport will be positioned at the beginning of the document or centered on the most \
-relevant passage, if available.
-Use this function without `id` to scroll to a new location of an opened page."""
-FIND = "Finds exact matches of `pattern` in the current page, or the page given by `cursor`."
+_HARMONY = ToolNamespaceConfig.browser()
+INSTRUCTIONS = _HARMONY.description
 
 Query = Annotated[str, Field(min_length=1, max_length=2000)]
 Pattern = Annotated[str, Field(min_length=1, max_length=300)]
@@ -89,26 +74,9 @@ def _listed(names: Any) -> str:
 
 
 def tools() -> list[Tool]:
-    """The answer to tools/list. A test checks that the schemas equal harmony's."""
-    number, text = {"type": "number", "default": -1}, {"type": "string"}
-    search = {"query": text, "topn": {"type": "number", "default": 10}, "source": text}
-    opening = {
-        "id": {"type": ["number", "string"], "default": -1},
-        **dict.fromkeys(("cursor", "loc", "num_lines"), number),
-        "view_source": {"type": "boolean", "default": False},
-        "source": text,
-    }
-    find = {"pattern": text, "cursor": number}
-    return [
-        _tool("search", SEARCH, search, ["query"]),
-        _tool("open", OPEN, opening, []),
-        _tool("find", FIND, find, ["pattern"]),
-    ]
-
-
-def _tool(name: str, description: str, properties: dict[str, Any], required: list[str]) -> Tool:
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = required
+    """The answer to tools/list."""
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=True)
-    return Tool(name=name, description=description, input_schema=schema, annotations=hints)
+    return [
+        Tool(name=tool.name, description=tool.description, input_schema=tool.parameters, annotations=hints)
+        for tool in _HARMONY.tools
+    ]

@@ -14,24 +14,26 @@ from workers.toolservers.browser import schema
 from workers.toolservers.browser.browser import Browser, Limits
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.pages import Backend
-from workers.toolservers.serving import connection_of
+from workers.toolservers.serving import state_of
 
 log = logging.getLogger("longhaul.tools.browser")
 
-_STATE = "longhaul.browser"
+
+CALLS_AT_ONCE = 32
+"""Calls of all sessions that run at once; more wait."""
 
 
-def build_server(backend: Backend, limits: Limits, calls_at_once: int = 32) -> Server[Any]:
-    """A server whose sessions each have a browser. At most `calls_at_once` calls of all sessions run at once."""
-    tools = _Tools(backend, limits, calls_at_once)
+def build_server(backend: Backend, limits: Limits) -> Server[Any]:
+    """A server whose sessions each have a browser."""
+    tools = _Tools(backend, limits)
     return Server("browser", instructions=schema.INSTRUCTIONS, on_list_tools=tools.list, on_call_tool=tools.call)
 
 
 class _Tools:
-    def __init__(self, backend: Backend, limits: Limits, calls_at_once: int) -> None:
+    def __init__(self, backend: Backend, limits: Limits) -> None:
         self._backend = backend
         self._limits = limits
-        self._slots = asyncio.Semaphore(calls_at_once)
+        self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def list(self, _: ServerRequestContext[Any, Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=schema.tools())
@@ -40,7 +42,8 @@ class _Tools:
         """Carries out a call. A failure is a result with isError, so that the model can read the reason."""
         try:
             request = schema.parse(params.name, params.arguments or {})
-            view = await self._browser(context).call(request)
+            browser = state_of(context, lambda _: Browser(self._backend, self._limits, self._slots))
+            view = await browser.call(request)
         except BrowserError as error:
             return _failed(str(error), error.action)
         except Exception as error:
@@ -49,15 +52,6 @@ class _Tools:
             log.debug("traceback of the failure:", exc_info=True)
             return _failed("The browser failed at this; something else may work.", None)
         return CallToolResult(content=[TextContent(text=view.text())], structured_content=view.facts())
-
-    def _browser(self, context: ServerRequestContext[Any, Any]) -> Browser:
-        """The browser of the session; it lasts as long as the session."""
-        connection = connection_of(context)
-        if _STATE not in connection.state:
-            connection.state[_STATE] = Browser(self._backend, self._limits, self._slots)
-            connection.exit_stack.callback(connection.state.clear)
-        browser: Browser = connection.state[_STATE]
-        return browser
 
 
 def _failed(message: str, action: dict[str, Any] | None) -> CallToolResult:

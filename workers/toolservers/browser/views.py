@@ -8,6 +8,8 @@ from typing import Any
 from workers.toolservers.browser.documents import Document, Kind
 from workers.toolservers.browser.errors import BrowserError
 
+ASKED_BYTES = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -28,7 +30,7 @@ class View:
         return "\n".join([head, scrollbar, "", *(_numbered(document, number) for number in numbers)])
 
     def facts(self) -> dict[str, Any]:
-        """The `structuredContent` that the package's docstring describes."""
+        """The `structuredContent` that docs/toolservers.md describes ("What a call returns")."""
         facts: dict[str, Any] = {
             "cursor": self.cursor,
             "url": self.document.url,
@@ -46,18 +48,18 @@ def _numbered(document: Document, number: int) -> str:
     return f"L{number}: {document.lines[number]}"
 
 
-def last_line(document: Document, first: int, num_lines: int, default_bytes: int, max_bytes: int) -> int:
+def last_line(document: Document, first: int, num_lines: int, view_bytes: int) -> int:
     """The last line to show, from line `first` on.
 
-    Shows `num_lines` lines in at most `max_bytes` of UTF-8; without `num_lines` (-1), as many as fit `default_bytes`.
-    Always shows one line. Raises BrowserError if the document has no line `first`.
+    Shows as many lines as fit `view_bytes` of UTF-8, or `num_lines` lines if they fit ASKED_BYTES; always one line.
+    Raises BrowserError if the document has no line `first`.
     """
     end = len(document.lines) - 1
     if first > end:
         raise BrowserError(f"`loc` is {first}, but the last line of the page is {end}.")
     if num_lines > 0:
-        end, default_bytes = min(end, first + num_lines - 1), max_bytes
-    room = default_bytes
+        end, view_bytes = min(end, first + num_lines - 1), max(view_bytes, ASKED_BYTES)
+    room = view_bytes
     for number in range(first, end + 1):
         room -= len(_numbered(document, number).encode("utf-8", "replace")) + 1
         if room < 0:

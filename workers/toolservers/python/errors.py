@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from workers.toolservers.settings import StartError
 
-class SandboxError(Exception):
+
+class SandboxError(StartError):
     """There is no sandbox, or none that isolates. The message is one line, for operators."""

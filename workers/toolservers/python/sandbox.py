@@ -45,10 +45,10 @@ class Sandbox:
         self._requests = pipes["requests"]
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Answer]] = {0: asyncio.get_running_loop().create_future()}
-        self._output = {name: TruncatedOutput(limits.output_bytes) for name in ("stdout", "stderr")}
+        self._output = {name: TruncatedOutput(limits.output) for name in ("stdout", "stderr")}
         self._flooded = asyncio.Event()
         self._paused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        max_answer = MAX_IMAGE_BYTES + 2 * ESCAPED_BYTES * limits.output_bytes + 4096
+        max_answer = MAX_IMAGE_BYTES + 2 * ESCAPED_BYTES * limits.output + 4096
         self._answer_reader = AnswerReader(max_answer, self._on_answer, self._flooded.set)
         handlers = {"answers": self._answer_reader.add, **{name: self._output_handler(name) for name in self._output}}
         self._readers = [PipeReader(pipes[name], handler) for name, handler in handlers.items()]
@@ -99,7 +99,7 @@ class Sandbox:
         """Runs one cell; `stop` interrupts it. Run one cell at a time."""
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._output |= {name: TruncatedOutput(self._limits.output_bytes) for name in self._output}
+        self._output |= {name: TruncatedOutput(self._limits.output) for name in self._output}
         self._flooded.clear()
         self._answer_reader.reset()
         await self._wait_until_paused()
@@ -116,8 +116,8 @@ class Sandbox:
 
     async def close(self) -> None:
         """Ends the sandbox, and waits until none of its processes is left. May be called twice."""
-        with contextlib.suppress(ProcessLookupError):
-            self._jailer.send_signal(signal.SIGTERM)
+        assert self._jailer.stdin is not None
+        self._jailer.stdin.close()
         _, late = await asyncio.wait([self._ended], timeout=END_SECONDS)
         if late:
             with contextlib.suppress(ProcessLookupError):
@@ -178,8 +178,10 @@ class Sandbox:
                 data = data[os.write(self._requests, data) :]
             except BlockingIOError:
                 loop.add_writer(self._requests, writable.set)
-                await writable.wait()
-                loop.remove_writer(self._requests)
+                try:
+                    await writable.wait()
+                finally:
+                    loop.remove_writer(self._requests)
                 writable.clear()
             except OSError:
                 return  # the interpreter is gone
@@ -217,7 +219,7 @@ class Sandbox:
     def _output_handler(self, name: str) -> Callable[[bytes], None]:
         def add(data: bytes) -> None:
             self._output[name].add(data)
-            if sum(output.total for output in self._output.values()) > self._limits.flood_bytes:
+            if sum(output.total for output in self._output.values()) > self._limits.flood:
                 self._flooded.set()
 
         return add
@@ -232,7 +234,7 @@ class Sandbox:
             reader.drain()
 
     def _outcome(self, future: asyncio.Future[Answer], reason: StopReason | None) -> Outcome:
-        limit = self._limits.output_bytes + NOTE_BYTES
+        limit = self._limits.output + NOTE_BYTES
         answer = future.result() if future.done() else Answer(id=0)
         return Outcome(
             stdout=self._output["stdout"].text(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 from config.settings import CHECKOUT
@@ -90,7 +91,7 @@ async def check(spec: SandboxSpec) -> None:
 def _code(spec: SandboxSpec) -> str:
     limits = spec.limits
     hidden = [str(path) for path in _paths_to_hide() if not any(map(path.is_relative_to, spec.interpreter.paths))]
-    values = {"PROCESSES": limits.processes, "MEMORY": limits.memory_bytes, "HIDDEN": hidden}
+    values = {"PROCESSES": limits.processes, "MEMORY": limits.memory, "HIDDEN": hidden}
     values["FOREIGN"] = ["LONGHAUL_TOOLS_TOKEN", "DATABASE_URL", "REDIS_URL", "LONGHAUL_HOME"]
     return "".join(f"{name} = {value!r}\n" for name, value in values.items()) + _PROBES
 
@@ -98,11 +99,4 @@ def _code(spec: SandboxSpec) -> str:
 def _paths_to_hide() -> list[Path]:
     paths = [Path("/etc/shadow"), Path("/sys"), Path("/boot"), CHECKOUT / "config", CHECKOUT / "app"]
     paths += [Path("/usr/bin/env"), Path("/var/lib"), Path("/root/.bashrc")]
-    return [path for path in paths if _exists(path)]
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except PermissionError:  # this user cannot enter the folder, as most cannot enter /root; so the sandbox cannot
-        return False
+    return [path for path in paths if os.access(path, os.F_OK)]  # what this user cannot see, the sandbox cannot

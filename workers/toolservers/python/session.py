@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from workers.toolservers.python.errors import SandboxError
@@ -13,10 +13,6 @@ from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.spec import SandboxSpec
 
 log = logging.getLogger("longhaul.tools.python")
-
-
-class PoolExhausted(SandboxError):
-    """All interpreters that the server may have are in use."""
 
 
 @dataclass(slots=True)
@@ -31,9 +27,9 @@ class SandboxPool:
     sessions: set[Session] = field(default_factory=set)
 
     async def acquire(self) -> Sandbox:
-        """Starts a sandbox; give it back with `release`. Raises PoolExhausted, SandboxError."""
+        """Starts a sandbox; give it back with `release`. Raises SandboxError."""
         if self.in_use >= self.max_sandboxes:
-            raise PoolExhausted(f"all {self.max_sandboxes} interpreters of this server are in use; try again later")
+            raise SandboxError(f"all {self.max_sandboxes} interpreters of this server are in use; try again later")
         self.in_use += 1
         try:
             return await Sandbox.start(self.spec)
@@ -48,6 +44,12 @@ class SandboxPool:
         finally:
             self.in_use -= 1
 
+    def session(self, stack: AsyncExitStack) -> Session:
+        """A new session, which ends with `stack`."""
+        session = Session(self)
+        stack.push_async_callback(session.close)
+        return session
+
     async def close(self) -> None:
         """Ends the interpreters of all sessions."""
         await asyncio.gather(*(session.close() for session in list(self.sessions)))
@@ -60,8 +62,7 @@ class Session:
         self._pool = pool
         self._lock = asyncio.Lock()
         self._sandbox: Sandbox | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._idle: asyncio.Task[None] | None = None
         self._names_lost = False
         self._closed = False
         pool.sessions.add(self)
@@ -83,22 +84,23 @@ class Session:
         """Ends the interpreter at once, even if it is running code. May be called twice."""
         self._closed = True
         self._pool.sessions.discard(self)
-        self._stop_idle_timer()
         if self._sandbox is not None:
             await self._sandbox.close()
         async with self._lock:
+            self._stop_waiting()
             await self._release()
 
     async def _call(self, code: str, stop: asyncio.Event) -> tuple[Outcome, bool]:
         async with self._lock:
-            self._stop_idle_timer()
             if stop.is_set():
                 return Outcome(killed=StopReason.CANCELLED), False
+            self._stop_waiting()
             sandbox, names_lost = await self._ready_sandbox()
             outcome = await sandbox.run(code, stop)
             if outcome.state_lost:
                 await self._release()
-            self._start_idle_timer()
+            else:
+                self._idle = asyncio.create_task(self._end_when_idle())
             return outcome, names_lost
 
     async def _ready_sandbox(self) -> tuple[Sandbox, bool]:
@@ -124,22 +126,14 @@ class Session:
             self._names_lost = True
             await self._pool.release(sandbox)
 
-    def _start_idle_timer(self) -> None:
-        if not self._closed:
-            loop = asyncio.get_running_loop()
-            self._idle_timer = loop.call_later(self._pool.idle_seconds, self._on_idle)
-
-    def _stop_idle_timer(self) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        self._idle_timer = None
-
-    def _on_idle(self) -> None:
-        self._closing = asyncio.create_task(self._close_if_idle())
-
-    async def _close_if_idle(self) -> None:
+    async def _end_when_idle(self) -> None:
+        await asyncio.sleep(self._pool.idle_seconds)
         async with self._lock:
-            if self._idle_timer is not None and self._idle_timer.when() <= asyncio.get_running_loop().time():
-                log.info("ending an interpreter that had no call for %g s", self._pool.idle_seconds)
-                with contextlib.suppress(SandboxError):
-                    await self._release()
+            log.info("ending an interpreter that had no call for %g s", self._pool.idle_seconds)
+            await self._release()
+
+    def _stop_waiting(self) -> None:
+        """Call it with the lock: then the task sleeps, waits for the lock, or has ended."""
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = None

@@ -1,4 +1,4 @@
-"""What a sandbox looks like from inside: files, folders, links, and the first program, for both kinds of isolation."""
+"""What a sandbox looks like from inside: files, folders, links, and the first program."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import base64
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +28,13 @@ INODES = 8192
 _JAIL = Path(__file__).with_name("jail")
 
 
-class Isolation(Enum):
-    """What makes the sandbox."""
-
-    NAMESPACES = "namespaces"
-    """Longhaul's own code: namespaces and mounts made through the C library."""
-    BUBBLEWRAP = "bwrap"
-    """The `bwrap` command."""
-
-
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What all sandboxes of a server have in common."""
 
-    isolation: Isolation
     interpreter: Interpreter
     limits: Limits
     syscall_filter: bytes
-    bubblewrap: Path | None = None
     cgroups: Path | None = None
     """The folder for the sandboxes' cgroups; None: they have none."""
 
@@ -55,15 +43,14 @@ class SandboxSpec:
         identity = _identity()
         return {
             "parent": os.getpid(),
-            "bubblewrap": str(self.bubblewrap) if self.isolation is Isolation.BUBBLEWRAP else None,
             "identity": identity,
             "binds": [(str(path.resolve()), str(path)) for path in self._visible_paths()],
             "links": self._links(),
             "devices": DEVICES,
             "files": self._files(descriptors, INSIDE_ID if identity is None else identity),
-            "disk_bytes": self.limits.disk_bytes,
+            "disk_bytes": self.limits.disk,
             "inodes": INODES,
-            "memory_bytes": self.limits.memory_bytes,
+            "memory_bytes": self.limits.memory,
             "descriptors": list(descriptors.values()),
             "inside_id": INSIDE_ID,
             "argv": [str(self.interpreter.executable), "-I", "-S", "-B", f"{OWN_FOLDER}/init.py"],
@@ -85,7 +72,7 @@ class SandboxSpec:
     def _files(self, descriptors: dict[str, int], uid: int) -> dict[str, str]:
         inside = {
             "descriptors": descriptors,
-            "limits": asdict(self.limits),
+            "limits": self.limits.model_dump(),
             "filter": base64.b64encode(self.syscall_filter).decode(),
             "argv": [str(self.interpreter.executable), "-I", "-B", f"{OWN_FOLDER}/kernel.py"],
             "environment": self._environment(),

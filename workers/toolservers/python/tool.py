@@ -22,11 +22,11 @@ from mcp_types import (
 )
 
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.limits import Limits, show_bytes
+from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import NOTE_BYTES, truncate_middle
-from workers.toolservers.python.session import SandboxPool, Session
-from workers.toolservers.serving import connection_of
+from workers.toolservers.python.session import SandboxPool
+from workers.toolservers.serving import state_of
 
 log = logging.getLogger("longhaul.tools.python")
 
@@ -36,7 +36,6 @@ INSTRUCTIONS = (
     "expression is shown. There is no network. Files in the working folder live as long as the session."
 )
 MAX_CODE_CHARS = 1024 * 1024
-_STATE = "python session"
 FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"
 
 INPUT = {
@@ -93,7 +92,8 @@ async def _call(pool: SandboxPool, context: ServerRequestContext[Any], arguments
     if problem is not None:
         return _failure(problem)
     try:
-        outcome, fresh = await _session_of(pool, context).call(arguments["code"])
+        session = state_of(context, pool.session)
+        outcome, fresh = await session.call(arguments["code"])
     except SandboxError as error:
         log.warning("a call got no interpreter: %s", error)
         return _failure(f"The python tool cannot run this now: {error}")
@@ -111,27 +111,23 @@ def _problem_with(arguments: dict[str, Any]) -> str | None:
     return f"code: must be at most {MAX_CODE_CHARS} characters" if len(code) > MAX_CODE_CHARS else None
 
 
-def _session_of(pool: SandboxPool, context: ServerRequestContext[Any]) -> Session:
-    connection = connection_of(context)
-    session = connection.state.get(_STATE)
-    if session is None:
-        session = connection.state[_STATE] = Session(pool)
-        connection.exit_stack.push_async_callback(session.close)
-    assert isinstance(session, Session)
-    return session
-
-
 def _failure(text: str) -> CallToolResult:
-    nothing = {"stdout": "", "stderr": text, "result": None, "error": None, "killed": None, "state_lost": False}
-    return CallToolResult(content=[TextContent(text=text)], structured_content=nothing, is_error=True)
+    fields = _fields(Outcome(stderr=text))
+    return CallToolResult(content=[TextContent(text=text)], structured_content=fields, is_error=True)
 
 
 def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
     """The MCP result. An exception of the code is an ordinary result; a call that the sandbox stopped is an error."""
     parts = [FRESH if fresh else "", outcome.stdout, outcome.stderr, outcome.result or "", outcome.error or ""]
-    text = truncate_middle(_join(parts), limits.output_bytes + 4 * NOTE_BYTES)
+    text = truncate_middle(_join(parts), limits.output + 4 * NOTE_BYTES)
     text = _join([text, explain(outcome, limits)])
-    fields = {
+    images = [ImageContent(data=image, mime_type="image/png") for image in outcome.images]
+    content = [TextContent(text=text), *images]
+    return CallToolResult(content=content, structured_content=_fields(outcome), is_error=outcome.killed is not None)
+
+
+def _fields(outcome: Outcome) -> dict[str, Any]:
+    return {
         "stdout": outcome.stdout,
         "stderr": outcome.stderr,
         "result": outcome.result,
@@ -139,9 +135,6 @@ def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
         "killed": outcome.killed.value if outcome.killed else None,
         "state_lost": outcome.state_lost,
     }
-    images = [ImageContent(data=image, mime_type="image/png") for image in outcome.images]
-    content = [TextContent(text=text), *images]
-    return CallToolResult(content=content, structured_content=fields, is_error=outcome.killed is not None)
 
 
 def _join(parts: list[str]) -> str:
@@ -158,9 +151,9 @@ def explain(outcome: Outcome, limits: Limits) -> str:
         return ""
     why = {
         StopReason.TIMEOUT: f"it took longer than {limits.seconds:g} s",
-        StopReason.MEMORY: f"it used more than {show_bytes(limits.memory_bytes)} of memory",
+        StopReason.MEMORY: f"it used more than {limits.memory.human_readable()} of memory",
         StopReason.CPU: f"a process used more than {limits.cpu_seconds} s of CPU time",
-        StopReason.OUTPUT: f"it printed more than {show_bytes(limits.flood_bytes)}",
+        StopReason.OUTPUT: f"it printed more than {limits.flood.human_readable()}",
         StopReason.CANCELLED: "the call was cancelled",
         StopReason.DIED: "the interpreter ended",
     }[outcome.killed]

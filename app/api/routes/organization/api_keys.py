@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
 from app.api.admin_objects import DeletedObject, List, ProjectKey
-from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf
-from app.api.docs.routes import body_of, error_answers
-from app.api.queries import NO_QUERY, ListQuery
-from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
-from app.api.routes.organization.scopes import scopes_of
+from app.api.queries import ListQuery
+from app.api.routes.organization.common import AdministrationOf, organization_router, scopes_of
+from app.api.routes.route import Asked, Sent
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.organization import UpdateKey
 from app.store.tenants import api_keys, service_accounts
 from app.store.tenants.api_keys import KeyRow
 from app.store.tenants.service_accounts import AccountRow
 
-router = APIRouter(
-    prefix=f"{PROJECTS}/{{project_id}}/api_keys", tags=["organization"], dependencies=[Depends(known_ids)]
-)
+router = organization_router("projects/{project_id}/api_keys")
 
 
 class KeysQuery(ListQuery):
@@ -32,15 +27,10 @@ class KeysQuery(ListQuery):
     )
 
 
-@router.get(
-    "",
-    summary="List the keys of a project",
-    responses=error_answers(400, 404, 503),
-    openapi_extra={"parameters": KeysQuery.parameters()},
-)
+@router.get("", summary="List the keys of a project")
 async def list_keys(
     project_id: str,
-    query: Annotated[KeysQuery, Depends(KeysQuery.read)],
+    query: Asked[KeysQuery],
     to: AdministrationOf,
     runtime: RuntimeOf,
 ) -> List[ProjectKey]:
@@ -52,31 +42,19 @@ async def list_keys(
     return List.of(found, query.page, lambda key: ProjectKey.of(key, owners))
 
 
-@router.get(
-    "/{key_id}",
-    summary="Read a key of a project",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.get("/{key_id}", summary="Read a key of a project")
 async def get_key(project_id: str, key_id: str, to: AdministrationOf, runtime: RuntimeOf) -> ProjectKey:
     return await _shown(await to.key(project_id, key_id), runtime)
 
 
-@router.post(
-    "/{key_id}",
-    summary="Change what a key allows, and when it expires",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(UpdateKey)},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{key_id}", summary="Change what a key allows, and when it expires")
 async def update_key(
     project_id: str,
     key_id: str,
-    request: Request,
+    sent: Sent[UpdateKey],
     runtime: RuntimeOf,
     to: AdministrationOf,
 ) -> ProjectKey:
-    sent = await read_body_as(UpdateKey, request, runtime.settings)
     if not sent.model_fields_set:
         message = "There is nothing to change: send 'scopes', 'expires_in_seconds' or both."
         raise InvalidRequest(message, None, "missing_required_parameter")
@@ -84,12 +62,7 @@ async def update_key(
     return await _shown(await to.change_key(project_id, key_id, scopes, sent.expires_in_seconds or None), runtime)
 
 
-@router.delete(
-    "/{key_id}",
-    summary="End a key of a project",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.delete("/{key_id}", summary="End a key of a project")
 async def delete_key(project_id: str, key_id: str, to: AdministrationOf) -> DeletedObject:
     await to.key(project_id, key_id)
     await to.revoke_key(key_id)

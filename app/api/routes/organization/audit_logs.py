@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
 
-from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from app.api.admin_objects import COMMAND_LINE, AuditLog, List
 from app.api.dependencies import RuntimeOf
 from app.api.docs.routes import error_answers
 from app.api.queries import BothWaysQuery, Flag, Names, Time
+from app.api.routes.organization.common import organization_router
+from app.api.routes.route import Asked
 from app.protocol.errors import InvalidRequest
 from app.store.paging import Page
 from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 
-router = APIRouter(prefix="/v1/organization/audit_logs", tags=["organization"])
+router = organization_router("audit_logs")
 
 
 class AuditQuery(BothWaysQuery):
@@ -57,13 +57,8 @@ class AuditQuery(BothWaysQuery):
         )
 
 
-@router.get(
-    "",
-    summary="List what operators did, the newest first",
-    responses=error_answers(400, 414, 503),
-    openapi_extra={"parameters": AuditQuery.parameters()},
-)
-async def list_entries(query: Annotated[AuditQuery, Depends(AuditQuery.read)], runtime: RuntimeOf) -> List[AuditLog]:
+@router.get("", summary="List what operators did, the newest first", responses=error_answers(414))
+async def list_entries(query: Asked[AuditQuery], runtime: RuntimeOf) -> List[AuditLog]:
     page = query.page
     return List.of(await audit.find_page(runtime.db, query.as_filter(), page), page, AuditLog.of)
 

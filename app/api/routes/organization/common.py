@@ -1,20 +1,23 @@
-"""What the routes of the admin API share: their dependencies."""
+"""What the routes of the admin API share: how their routers are made, their dependencies, and scopes by their names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 
 from app.access.administration import Administration
-from app.access.changes import Changes
+from app.access.caller import Scope, checked_address
+from app.access.changes import Changes, Operator
 from app.access.service_accounts import ServiceAccounts
 from app.api.dependencies import CallerOf, RuntimeOf
+from app.api.middleware import REQUEST_ID
+from app.api.routes.route import Route
 from app.protocol.errors import NotFound
+from app.protocol.requests.bodies.organization import READ_ONLY
 from app.protocol.text import shortened
 from app.responses.ids import may_exist
-
-PROJECTS = "/v1/organization/projects"
 
 _IDS = frozenset({"project_id", "service_account_id", "key_id"})
 
@@ -26,9 +29,22 @@ async def known_ids(request: Request) -> None:
             raise NotFound(f"There is nothing with the id '{shortened(value)}'.", name)
 
 
-async def changes_of(runtime: RuntimeOf, caller: CallerOf) -> Changes:
+def organization_router(path: str) -> APIRouter:
+    """Returns a router for the routes below `/v1/organization/{path}`."""
+    known = Depends(known_ids)
+    return APIRouter(prefix=f"/v1/organization/{path}", tags=["organization"], dependencies=[known], route_class=Route)
+
+
+def scopes_of(sent: Sequence[str]) -> frozenset[Scope]:
+    """Returns the scopes of a project's key."""
+    return frozenset(Scope.READ if name == READ_ONLY else Scope(name) for name in sent)
+
+
+async def changes_of(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Changes:
     """Returns what makes changes in the name of the caller."""
-    return Changes(runtime.db, runtime.pubsub, caller.key_id)
+    address = checked_address(request.client.host if request.client else None)
+    operator = Operator(caller.key_id, address, request.scope[REQUEST_ID])
+    return Changes(runtime.db, runtime.pubsub, operator)
 
 
 ChangesOf = Annotated[Changes, Depends(changes_of)]

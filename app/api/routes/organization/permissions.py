@@ -2,91 +2,62 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
-
 from app.access.tool_permissions import enabled_tools
 from app.api.admin_objects import ModelPermissions, ModelPermissionsDeleted, ToolEnabled, ToolPermissions
-from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf
-from app.api.docs.routes import body_of, error_answers
-from app.api.queries import NO_QUERY
-from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
+from app.api.routes.organization.common import AdministrationOf, organization_router
+from app.api.routes.route import Sent
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.organization import SetModelPermissions, SetToolPermissions
 from app.protocol.text import shortened
 from app.store.tenants.projects import ProjectRow
 
-router = APIRouter(prefix=f"{PROJECTS}/{{project_id}}", tags=["organization"], dependencies=[Depends(known_ids)])
+router = organization_router("projects/{project_id}")
 
 
-@router.get(
-    "/model_permissions",
-    summary="Read which models a project may use",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.get("/model_permissions", summary="Read which models a project may use")
 async def get_models(project_id: str, to: AdministrationOf) -> ModelPermissions:
     return ModelPermissions.of(await to.project(project_id))
 
 
-@router.post(
-    "/model_permissions",
-    summary="Set which models a project may use",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(SetModelPermissions)},
-    dependencies=[NO_QUERY],
-)
-async def set_models(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> ModelPermissions:
-    sent = await read_body_as(SetModelPermissions, request, runtime.settings)
+@router.post("/model_permissions", summary="Set which models a project may use")
+async def set_models(
+    project_id: str, sent: Sent[SetModelPermissions], runtime: RuntimeOf, to: AdministrationOf
+) -> ModelPermissions:
     _check_served(sent.model_ids, runtime)
     names = frozenset(sent.model_ids)
     allowed, denied = (names, frozenset[str]()) if sent.mode == "allow_list" else (None, names)
     return ModelPermissions.of(await to.permit_models(project_id, allowed, denied))
 
 
-@router.delete(
-    "/model_permissions",
-    summary="Let a project use every model",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.delete("/model_permissions", summary="Let a project use every model")
 async def delete_models(project_id: str, to: AdministrationOf) -> ModelPermissionsDeleted:
     await to.permit_models(project_id, None)
     return ModelPermissionsDeleted()
 
 
-@router.get(
-    "/hosted_tool_permissions",
-    summary="Read which hosted tools a project may use",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.get("/hosted_tool_permissions", summary="Read which hosted tools a project may use")
 async def get_tools(project_id: str, runtime: RuntimeOf, to: AdministrationOf) -> ToolPermissions:
     return _tools(await to.project(project_id), runtime)
 
 
-@router.post(
-    "/hosted_tool_permissions",
-    summary="Set which hosted tools a project may use",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(SetToolPermissions)},
-    dependencies=[NO_QUERY],
-)
-async def set_tools(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> ToolPermissions:
-    sent = await read_body_as(SetToolPermissions, request, runtime.settings)
+@router.post("/hosted_tool_permissions", summary="Set which hosted tools a project may use")
+async def set_tools(
+    project_id: str, sent: Sent[SetToolPermissions], runtime: RuntimeOf, to: AdministrationOf
+) -> ToolPermissions:
     wanted = {name: tool.enabled for name, tool in sent if tool is not None}
-    return _tools(await to.permit_tools(project_id, wanted, runtime.catalog.tools), runtime)
+    return _tools(await to.permit_tools(project_id, wanted, runtime.catalogs.whole.tools), runtime)
 
 
 def _tools(project: ProjectRow, runtime: Runtime) -> ToolPermissions:
-    enabled = enabled_tools(project, runtime.catalog.tools)
+    enabled = enabled_tools(project, runtime.catalogs.whole.tools)
     return ToolPermissions(**{name: ToolEnabled(enabled=is_enabled) for name, is_enabled in enabled.items()})
 
 
 def _check_served(names: list[str], runtime: Runtime) -> None:
     """Raises InvalidRequest for the first name of no model: a rule with a wrong name would rule nothing."""
     for index, name in enumerate(names):
-        if runtime.catalog.get(name) is None:
+        if runtime.catalogs.whole.get(name) is None:
             where = f"model_ids[{index}]"
             message = f"Invalid '{where}': there is no model '{shortened(name)}'. 'GET /v1/models' lists the models."
             raise InvalidRequest(message, where, "model_not_found")

@@ -4,58 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
 from pydantic import Field
+from starlette.responses import Response
 
 from app.access.project_limits import LIMIT_FIELDS, limit_id
 from app.api.admin_objects import List, RateLimit
-from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf
-from app.api.docs.routes import body_of, error_answers
-from app.api.queries import DIGITS, NO_QUERY, BothWaysQuery
-from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
+from app.api.errors import encoded_reply
+from app.api.queries import DIGITS, BothWaysQuery
+from app.api.routes.organization.common import AdministrationOf, organization_router
+from app.api.routes.route import Asked, Sent
 from app.protocol.errors import NotFound
 from app.protocol.limits import ALL_MODELS
 from app.protocol.requests.bodies.organization import NO_LIMIT, SetRateLimit
 from app.protocol.text import shortened
-from app.protocol.types import Json
 from app.responses.paging import MAX_LIMIT, page_of
 from app.store.tenants import limits
 
-router = APIRouter(
-    prefix=f"{PROJECTS}/{{project_id}}/rate_limits", tags=["organization"], dependencies=[Depends(known_ids)]
-)
+router = organization_router("projects/{project_id}/rate_limits")
 
 
 class LimitsQuery(BothWaysQuery):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), DIGITS] = Field(MAX_LIMIT, description="How many entries.")
 
 
-@router.get(
-    "",
-    summary="List a project's limits on a minute",
-    response_model=List[RateLimit],
-    responses=error_answers(400, 404, 503),
-    openapi_extra={"parameters": LimitsQuery.parameters()},
-)
-async def list_limits(
-    project_id: str, query: Annotated[LimitsQuery, Depends(LimitsQuery.read)], runtime: RuntimeOf, to: AdministrationOf
-) -> Json:
+@router.get("", summary="List a project's limits on a minute", response_model=List[RateLimit])
+async def list_limits(project_id: str, query: Asked[LimitsQuery], runtime: RuntimeOf, to: AdministrationOf) -> Response:
     await to.project(project_id)
-    return page_of([limit.model_dump() for limit in await _limits(project_id, runtime)], query.page)
+    return encoded_reply(page_of([limit.model_dump() for limit in await _limits(project_id, runtime)], query.page))
 
 
-@router.post(
-    "/{rate_limit_id:path}",
-    summary="Set a project's limits on a minute",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(SetRateLimit)},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{rate_limit_id:path}", summary="Set a project's limits on a minute")
 async def set_limits(
-    project_id: str, rate_limit_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf
+    project_id: str, rate_limit_id: str, sent: Sent[SetRateLimit], runtime: RuntimeOf, to: AdministrationOf
 ) -> RateLimit:
-    sent = await read_body_as(SetRateLimit, request, runtime.settings)
     await to.project(project_id)
     model = next((name for name in _models(runtime) if limit_id(name) == rate_limit_id), None)
     if model is None:
@@ -72,7 +54,7 @@ async def set_limits(
 
 
 def _models(runtime: Runtime) -> list[str]:
-    return [ALL_MODELS, *(model.name for model in runtime.catalog.served)]
+    return [ALL_MODELS, *(model.name for model in runtime.catalogs.whole.served)]
 
 
 async def _limits(project_id: str, runtime: Runtime) -> list[RateLimit]:

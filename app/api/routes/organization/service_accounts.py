@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Request
-
+from app.access.caller import PROJECT_SCOPES
 from app.api.admin_objects import DeletedObject, List, NewAccountKey, NewServiceAccount, ServiceAccount
-from app.api.body import read_body_as
 from app.api.dependencies import RuntimeOf
-from app.api.docs.routes import body_of, error_answers
-from app.api.queries import NO_QUERY, ListQuery
-from app.api.routes.organization.common import (
-    PROJECTS,
-    AccountsOf,
-    AdministrationOf,
-    known_ids,
-)
-from app.api.routes.organization.scopes import scopes_of
+from app.api.queries import ListQuery
+from app.api.routes.organization.common import AccountsOf, AdministrationOf, organization_router, scopes_of
+from app.api.routes.route import Asked, Sent
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.organization import CreateAccountKey, CreateServiceAccount, UpdateServiceAccount
 from app.store.tenants import service_accounts
 
-router = APIRouter(
-    prefix=f"{PROJECTS}/{{project_id}}/service_accounts", tags=["organization"], dependencies=[Depends(known_ids)]
-)
+router = organization_router("projects/{project_id}/service_accounts")
 
 
 @router.post(
     "",
     summary="Create a service account, with its first key",
     description="The answer is the only one that has the key.",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(CreateServiceAccount)},
-    dependencies=[NO_QUERY],
 )
-async def create_account(project_id: str, request: Request, runtime: RuntimeOf, to: AccountsOf) -> NewServiceAccount:
-    sent = await read_body_as(CreateServiceAccount, request, runtime.settings)
+async def create_account(project_id: str, sent: Sent[CreateServiceAccount], to: AccountsOf) -> NewServiceAccount:
     if sent.create_service_account_only and sent.expires_in_seconds is not None:
         message = "'expires_in_seconds' is the lifetime of a key, but 'create_service_account_only' asks for none."
         raise InvalidRequest(message, "expires_in_seconds", "invalid_value")
@@ -46,15 +30,10 @@ async def create_account(project_id: str, request: Request, runtime: RuntimeOf, 
     return NewServiceAccount(**dict(ServiceAccount.of(account)), api_key=api_key)
 
 
-@router.get(
-    "",
-    summary="List service accounts",
-    responses=error_answers(400, 404, 503),
-    openapi_extra={"parameters": ListQuery.parameters()},
-)
+@router.get("", summary="List service accounts")
 async def list_accounts(
     project_id: str,
-    query: Annotated[ListQuery, Depends(ListQuery.read)],
+    query: Asked[ListQuery],
     runtime: RuntimeOf,
     administration: AdministrationOf,
 ) -> List[ServiceAccount]:
@@ -63,36 +42,19 @@ async def list_accounts(
     return List.of(found, query.page, ServiceAccount.of)
 
 
-@router.get(
-    "/{service_account_id}",
-    summary="Read a service account",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.get("/{service_account_id}", summary="Read a service account")
 async def get_account(project_id: str, service_account_id: str, to: AccountsOf) -> ServiceAccount:
     return ServiceAccount.of(await to.get(project_id, service_account_id))
 
 
-@router.post(
-    "/{service_account_id}",
-    summary="Change a service account",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(UpdateServiceAccount)},
-    dependencies=[NO_QUERY],
-)
+@router.post("/{service_account_id}", summary="Change a service account")
 async def update_account(
-    project_id: str, service_account_id: str, request: Request, runtime: RuntimeOf, to: AccountsOf
+    project_id: str, service_account_id: str, sent: Sent[UpdateServiceAccount], to: AccountsOf
 ) -> ServiceAccount:
-    sent = await read_body_as(UpdateServiceAccount, request, runtime.settings)
     return ServiceAccount.of(await to.change(project_id, service_account_id, sent.name, sent.role))
 
 
-@router.delete(
-    "/{service_account_id}",
-    summary="Delete a service account, and end its keys",
-    responses=error_answers(400, 404, 503),
-    dependencies=[NO_QUERY],
-)
+@router.delete("/{service_account_id}", summary="Delete a service account, and end its keys")
 async def delete_account(project_id: str, service_account_id: str, to: AccountsOf) -> DeletedObject:
     await to.delete(project_id, service_account_id)
     return DeletedObject(id=service_account_id, object="organization.project.service_account.deleted")
@@ -102,15 +64,10 @@ async def delete_account(project_id: str, service_account_id: str, to: AccountsO
     "/{service_account_id}/api_keys",
     summary="Create a key of a service account",
     description="The answer is the only one that has the key.",
-    responses=error_answers(400, 404, 413, 415, 503),
-    openapi_extra={"requestBody": body_of(CreateAccountKey)},
-    dependencies=[NO_QUERY],
 )
 async def create_key(
-    project_id: str, service_account_id: str, request: Request, runtime: RuntimeOf, to: AccountsOf
+    project_id: str, service_account_id: str, sent: Sent[CreateAccountKey], to: AccountsOf
 ) -> NewAccountKey:
-    sent = await read_body_as(CreateAccountKey, request, runtime.settings)
-    made = await to.create_key(
-        project_id, service_account_id, sent.name, scopes_of(sent.scopes), sent.expires_in_seconds
-    )
+    scopes = scopes_of(sent.scopes) or PROJECT_SCOPES
+    made = await to.create_key(project_id, service_account_id, sent.name, scopes, sent.expires_in_seconds)
     return NewAccountKey.of(made)

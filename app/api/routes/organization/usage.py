@@ -9,18 +9,19 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from app.api.admin_objects import UsageBucket, UsagePage, UsageResult
 from app.api.dependencies import RuntimeOf
 from app.api.docs.routes import error_answers
 from app.api.queries import DIGITS, Flag, Names, Query, Time
+from app.api.routes.organization.common import organization_router
+from app.api.routes.route import Asked
 from app.protocol.errors import InvalidRequest
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
 
-router = APIRouter(prefix="/v1/organization/usage", tags=["organization"])
+router = organization_router("usage")
 
 MINUTE_SECONDS = 60
 MAX_RESULTS = 10_000
@@ -77,13 +78,8 @@ class UsageQuery(Query):
             raise InvalidRequest(message, "limit", "invalid_value")
 
 
-@router.get(
-    "/completions",
-    summary="What projects used, by time",
-    responses=error_answers(400, 414, 503),
-    openapi_extra={"parameters": UsageQuery.parameters()},
-)
-async def completions(query: Annotated[UsageQuery, Depends(UsageQuery.read)], runtime: RuntimeOf) -> UsagePage:
+@router.get("/completions", summary="What projects used, by time", responses=error_answers(414))
+async def completions(query: Asked[UsageQuery], runtime: RuntimeOf) -> UsagePage:
     query.check()
     end = _end(query.end_time)
     width, groups = query.width, frozenset[str](query.group_by)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
-from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
+from app.protocol.requests.base import RequestModel, TextOrList
 from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
 from app.protocol.requests.bodies.vllm_params import Extras, Seconds
 from app.protocol.requests.fields import (
@@ -36,12 +36,7 @@ from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
 
-Input = Annotated[
-    Annotated[str, Tag("<text>")]
-    | Annotated[list[InputItem], Field(max_length=MAX_ITEMS, fail_fast=True), Tag("<list>")],
-    Discriminator(text_or_list),
-    BeforeValidator(check_text_or_list),
-]
+Input = TextOrList[str, Annotated[list[InputItem], Field(max_length=MAX_ITEMS, fail_fast=True)]]
 
 
 def _refuse_unsupported(value: Any) -> Any:

@@ -12,6 +12,8 @@ from app.protocol.requests.fields import SupportedValues
 MAX_NAME_CHARS = 200
 MAX_KEY_SECONDS = 10 * 366 * 86400
 """The longest lifetime of a key that expires."""
+MAX_DAYS = 3660
+"""The longest time that conversations are kept, and before a project is erased."""
 MAX_MODEL_IDS = 1000
 MAX_SCOPES = 16
 NO_LIMIT = 2**53 - 1
@@ -23,9 +25,11 @@ READ_ONLY = "api.all.read"
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Lifetime = Annotated[int, Field(ge=1, le=MAX_KEY_SECONDS)]
 Scopes = Annotated[
-    list[Literal["responses", "batches", "files", "read", "api.all.read"]], Field(max_length=MAX_SCOPES, fail_fast=True)
+    list[Literal["responses", "batches", "files", "read", "api.all.read"]],
+    Field(min_length=1, max_length=MAX_SCOPES, fail_fast=True),
 ]
 LimitValue = Annotated[int, Field(ge=1, le=NO_LIMIT)]
+Days = Annotated[int, Field(ge=0, le=MAX_DAYS)]
 OnlyNull = Annotated[Any, SupportedValues()]
 
 
@@ -46,8 +50,18 @@ class UpdateProject(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "team blue"}]})
 
     name: Name | None = None
+    conversation_days: Days | None = None
+    """Longhaul's own: conversations that have not changed for so long are deleted; 0: none is."""
     external_key_id: OnlyNull = None
     geography: OnlyNull = None
+
+
+class EraseProject(RequestModel):
+    """The body of `POST /v1/organization/projects/{id}/erase`, which may be empty."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"after_days": 30}]})
+
+    after_days: Days = 0
 
 
 class CreateServiceAccount(RequestModel):
@@ -80,7 +94,7 @@ class CreateAccountKey(RequestModel):
     """By default that of the account."""
     expires_in_seconds: Lifetime | None = None
     scopes: Scopes = Field(default_factory=list)
-    """An empty list allows everything that a project's key may do."""
+    """Left out, the key allows everything that a project's key may do."""
 
 
 class UpdateKey(RequestModel):
@@ -91,7 +105,7 @@ class UpdateKey(RequestModel):
     expires_in_seconds: Lifetime = Field(default_factory=int)
     """From now on."""
     scopes: Scopes = Field(default_factory=list)
-    """An empty list allows everything that a project's key may do."""
+    """Left out, they stay. OpenAI's empty list would allow everything, so it is refused, as at creation."""
 
 
 class CreateAdminKey(RequestModel):

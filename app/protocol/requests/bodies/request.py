@@ -15,8 +15,7 @@ from app.protocol.requests.bodies.consistency import check_consistent
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.text_config import TextConfig
 from app.protocol.requests.fields import OPAQUE
-from app.protocol.requests.items.any_item import CompactionTrigger, stored_items
-from app.protocol.requests.strict_json import decode_object
+from app.protocol.requests.items.any_item import CompactionTrigger, count_items, stored_items
 from app.protocol.requests.tools.mcp import McpTool
 from app.protocol.requests.tools.omitted import as_sent
 from app.protocol.requests.validation import validate
@@ -52,6 +51,8 @@ class ResponseRequest:
     """As the client sent it, but for `OmittedTool`s."""
     task: str | None = None
     """`tasks.COUNT`; None: generate."""
+    size: int = 0
+    """Bytes of the JSON in which it came."""
 
     @property
     def model(self) -> str:
@@ -59,9 +60,9 @@ class ResponseRequest:
 
     @property
     def item_count(self) -> int:
-        """Items and tools that the client sent."""
-        items = self.fields.input
-        return len(self.fields.tools or ()) + (len(items) if isinstance(items, list) else 0)
+        """Items, parts of their content, and tools that the client sent."""
+        sent = self.fields.input
+        return len(self.fields.tools or ()) + (count_items(sent) if isinstance(sent, list) else 0)
 
     @property
     def background(self) -> bool:
@@ -120,11 +121,12 @@ class ResponseRequest:
             "service_tier": self.tier,
             **{name: getattr(fields, name) for name in _AS_SENT},
             **self._sampling(defaults),
-            "extra": fields.extra(),
+            "extra": {**_beside(SAMPLING_DEFAULTS, defaults), **fields.extra()},
             "previous_input_messages": fields.previous_input_messages,
             "enable_response_messages": bool(fields.enable_response_messages),
             "secrets": {},
             "compaction": self._compaction(),
+            "summary_tokens": None,
             "task": self.task or (COMPACT if fields.compacts else None),
         }
 
@@ -162,6 +164,11 @@ class ResponseRequest:
         return {name: float(fallback[name] if value is None else value) for name, value in given.items()}
 
 
+def _beside(named: Mapping[str, float], defaults: Mapping[str, float]) -> dict[str, float]:
+    """The defaults of parameters that OpenAI's API does not have."""
+    return {name: value for name, value in defaults.items() if name not in named}
+
+
 def _without_opaque(sent: Mapping[str, Any]) -> Json:
     return {key: value for key, value in sent.items() if key not in OPAQUE}
 
@@ -171,8 +178,3 @@ def checked_request(body: Mapping[str, Any], task: str | None = None) -> Respons
     fields = validate(CreateResponse, body)
     check_consistent(fields, body)
     return ResponseRequest(fields, body, task)
-
-
-def parse_request(body: bytes) -> ResponseRequest:
-    """Returns the request in `body`. Raises InvalidRequest with one sentence about the first field at fault."""
-    return checked_request(decode_object(body))

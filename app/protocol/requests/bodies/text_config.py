@@ -15,17 +15,11 @@ from app.protocol.types import Json
 class PlainFormat(RequestModel):
     type: Literal["text"]
 
-    def stored(self) -> Json:
-        return {"type": "text"}
-
 
 class JsonObjectFormat(RequestModel):
     """The text is any JSON object."""
 
     type: Literal["json_object"]
-
-    def stored(self) -> Json:
-        return {"type": "json_object"}
 
 
 class JsonSchemaFormat(RequestModel):
@@ -38,13 +32,7 @@ class JsonSchemaFormat(RequestModel):
     description: str | None = None
 
     def stored(self) -> Json:
-        return {
-            "type": self.type,
-            "name": self.name,
-            "description": self.description,
-            "schema": self.schema_,
-            "strict": bool(self.strict),
-        }
+        return {**super().stored(), "strict": bool(self.strict)}
 
 
 Format = Annotated[

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
-from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
+from app.protocol.requests.base import RequestModel, TextOrList
 from app.protocol.requests.fields import MAX_INT, MAX_SEED
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
@@ -25,12 +25,7 @@ TokenIds = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_LIST)]
 Word = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
 
-Stop = Annotated[
-    Annotated[Word, Tag("<text>")]
-    | Annotated[list[Word], Field(min_length=1, max_length=MAX_STOPS, fail_fast=True), Tag("<list>")],
-    Discriminator(text_or_list),
-    BeforeValidator(check_text_or_list),
-]
+Stop = TextOrList[Word, Annotated[list[Word], Field(min_length=1, max_length=MAX_STOPS, fail_fast=True)]]
 
 
 def _check_token_key(key: Any) -> Any:

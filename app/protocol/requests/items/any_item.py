@@ -1,4 +1,4 @@
-"""The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted_items.py.
+"""The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted.py.
 
 To add an item type: list it in `ITEM_TYPES` (app/protocol/item_types.py), write its model, and make the model a member
 of `Item`. docs/where.md lists the other steps.
@@ -86,9 +86,11 @@ class _NamedCall(_CallItem):
     name: CalledName
     namespace: CalledName | None = None
 
-    def _called(self) -> Json:
-        namespace = {} if self.namespace is None else {"namespace": self.namespace}
-        return {"type": self.type, "call_id": self.call_id, "name": self.name, **namespace}
+    def _fields(self) -> Json:
+        fields = super()._fields()
+        if self.namespace is None:
+            del fields["namespace"]
+        return fields
 
 
 class FunctionCall(_NamedCall):
@@ -99,9 +101,6 @@ class FunctionCall(_NamedCall):
     type: Literal["function_call"]
     arguments: str
 
-    def _fields(self) -> Json:
-        return {**self._called(), "arguments": self.arguments}
-
 
 class CustomToolCall(_NamedCall):
     """A call of a custom tool."""
@@ -110,9 +109,6 @@ class CustomToolCall(_NamedCall):
 
     type: Literal["custom_tool_call"]
     input: str
-
-    def _fields(self) -> Json:
-        return {**self._called(), "input": self.input}
 
 
 class FunctionCallOutput(_CallItem):
@@ -184,9 +180,6 @@ class Compaction(StatusItem):
     type: Literal["compaction"]
     encrypted_content: Token
 
-    def _fields(self) -> Json:
-        return {"type": self.type, "encrypted_content": self.encrypted_content}
-
 
 class ItemReference(InputItemModel):
     """Stands for an item of a stored response or of a conversation."""
@@ -194,7 +187,7 @@ class ItemReference(InputItemModel):
     type: Literal["item_reference"] | None = None
     id: ItemId
 
-    def stored(self, new_id: str) -> Json:
+    def stored_under(self, new_id: str) -> Json:
         """The item itself takes the reference's place before the request is stored."""
         return {"type": ITEM_REFERENCE, "id": self.id}
 
@@ -274,6 +267,12 @@ def _is_trigger(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") == COMPACTION_TRIGGER
 
 
+def count_items(items: Iterable[object]) -> int:
+    """Returns how many items and parts of their content these are."""
+    contents = (getattr(item, "content", None) for item in items)
+    return sum(1 + (len(content) if isinstance(content, list) else 0) for content in contents)
+
+
 def stored_items(items: Iterable[Item], suffix: str) -> list[Json]:
     """Returns items as the store keeps them; an item without an id gets one with `suffix`."""
-    return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]
+    return [item.stored_under(f"{suffix}_in{index}") for index, item in enumerate(items)]

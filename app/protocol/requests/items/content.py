@@ -8,11 +8,10 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import (
     RequestModel,
+    TextOrList,
     check_no_nul,
     check_object_type,
-    check_text_or_list,
     tag_of,
-    text_or_list,
 )
 from app.protocol.requests.fields import MAX_PARTS, Notes, SupportedValues
 from app.protocol.requests.items.images import check_data_url
@@ -80,9 +79,6 @@ class Refusal(RequestModel):
     type: Literal["refusal"]
     refusal: str
 
-    def stored(self) -> Json:
-        return {"type": "refusal", "refusal": self.refusal}
-
 
 class SummaryText(RequestModel):
     type: Literal["summary_text"]
@@ -106,18 +102,8 @@ OutputPart = Annotated[
     Discriminator(tag_of),
     BeforeValidator(check_object_type(("output_text", "input_text", "refusal"))),
 ]
-InputContent = Annotated[
-    Annotated[str, Tag("<text>")]
-    | Annotated[list[InputPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<list>")],
-    Discriminator(text_or_list),
-    BeforeValidator(check_text_or_list),
-]
-OutputContent = Annotated[
-    Annotated[str, Tag("<text>")]
-    | Annotated[list[OutputPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<list>")],
-    Discriminator(text_or_list),
-    BeforeValidator(check_text_or_list),
-]
+InputContent = TextOrList[str, Annotated[list[InputPart], Field(max_length=MAX_PARTS, fail_fast=True)]]
+OutputContent = TextOrList[str, Annotated[list[OutputPart], Field(max_length=MAX_PARTS, fail_fast=True)]]
 Summary = Annotated[
     list[Annotated[SummaryText, BeforeValidator(check_object_type(("summary_text",)))]],
     Field(max_length=MAX_PARTS, fail_fast=True),

@@ -45,7 +45,7 @@ class CodeInterpreterCall(StoredItem):
     status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] | None = None
 
     def _fields(self) -> Json:
-        outputs = None if self.outputs is None else [output.model_dump() for output in self.outputs]
+        outputs = None if self.outputs is None else [output.stored() for output in self.outputs]
         return {"type": self.type, "code": self.code, "container_id": self.container_id, "outputs": outputs}
 
 
@@ -114,11 +114,6 @@ class McpCall(StoredItem):
     approval_request_id: ItemId | None = None
     status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | None = None
 
-    def _fields(self) -> Json:
-        return self.model_dump(
-            include={"type", "server_label", "name", "arguments", "output", "error", "approval_request_id"}
-        )
-
 
 class ListedTool(RequestModel):
     """A tool as its MCP server describes it."""
@@ -139,10 +134,6 @@ class McpListTools(PlainItem):
     tools: Annotated[list[ListedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
     error: str | None = None
 
-    def _fields(self) -> Json:
-        tools = [tool.model_dump() for tool in self.tools]
-        return {"type": self.type, "server_label": self.server_label, "tools": tools, "error": self.error}
-
 
 class ApprovalRequest(PlainItem):
     """A call of an MCP server's tool that waits for the client's approval."""
@@ -154,9 +145,6 @@ class ApprovalRequest(PlainItem):
     name: McpToolName
     arguments: str
 
-    def _fields(self) -> Json:
-        return self.model_dump(include={"type", "server_label", "name", "arguments"})
-
 
 class ApprovalResponse(PlainItem):
     """The client's answer to an approval request."""
@@ -167,9 +155,6 @@ class ApprovalResponse(PlainItem):
     approval_request_id: ItemId
     approve: bool
     reason: str | None = None
-
-    def _fields(self) -> Json:
-        return self.model_dump(include={"type", "approval_request_id", "approve", "reason"})
 
 
 AnyHostedItem = (

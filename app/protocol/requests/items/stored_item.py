@@ -8,6 +8,9 @@ from app.protocol.requests.base import ItemId, ItemStatus, RequestModel
 from app.protocol.requests.fields import OpaqueObject, SupportedValues
 from app.protocol.types import Json
 
+_NOT_OF_ITS_TYPE = {"id", "status", "created_by", "caller", "async_", "internal_chat_message_metadata_passthrough"}
+"""Fields that items of many types have: kept apart from the others, or nowhere."""
+
 
 class InputItemModel(RequestModel):
     """What every item of `input` may have."""
@@ -25,13 +28,13 @@ class PlainItem(InputItemModel):
     id: ItemId | None = None
     created_by: Annotated[str | None, SupportedValues()] = None
 
-    def stored(self, new_id: str) -> Json:
+    def stored_under(self, new_id: str) -> Json:
         """Returns the item as the store keeps it. `new_id` follows the prefix if the client gave no id."""
         return {"id": self.id or f"{self.prefix}_{new_id}", **self._fields()}
 
     def _fields(self) -> Json:
         """The item without its id and status."""
-        raise NotImplementedError
+        return self.model_dump(exclude=_NOT_OF_ITS_TYPE)
 
 
 class StoredItem(PlainItem):
@@ -39,8 +42,8 @@ class StoredItem(PlainItem):
 
     status: Any = None
 
-    def stored(self, new_id: str) -> Json:
-        item = super().stored(new_id)
+    def stored_under(self, new_id: str) -> Json:
+        item = super().stored_under(new_id)
         return {"id": item.pop("id"), "status": self.status or "completed", **item}
 
 

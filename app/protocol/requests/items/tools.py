@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from app.protocol.item_types import ADDITIONAL_TOOLS, TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from app.protocol.requests.base import CallId
 from app.protocol.requests.items.stored_item import PlainItem, StatusItem
 from app.protocol.requests.tools.any_tool import AddedTool, ClientExecution, LoadedTool, check_names
@@ -27,14 +26,6 @@ class ToolSearchCall(StatusItem):
     execution: ClientExecution = "client"
     arguments: dict[str, Any]
 
-    def _fields(self) -> Json:
-        return {
-            "type": TOOL_SEARCH_CALL,
-            "call_id": self.call_id,
-            "execution": "client",
-            "arguments": self.arguments,
-        }
-
 
 class ToolSearchOutput(StatusItem):
     """What the client's tool search found: the model may call these tools from here on."""
@@ -47,12 +38,7 @@ class ToolSearchOutput(StatusItem):
     tools: Annotated[list[LoadedTool], Field(max_length=MAX_LOADED_TOOLS, fail_fast=True), AfterValidator(check_names)]
 
     def _fields(self) -> Json:
-        return {
-            "type": TOOL_SEARCH_OUTPUT,
-            "call_id": self.call_id,
-            "execution": "client",
-            "tools": _kept(self.tools),
-        }
+        return {"type": self.type, "call_id": self.call_id, "execution": "client", "tools": _kept(self.tools)}
 
 
 class AdditionalTools(PlainItem):
@@ -65,7 +51,7 @@ class AdditionalTools(PlainItem):
     tools: Annotated[list[AddedTool], Field(max_length=MAX_LOADED_TOOLS, fail_fast=True), AfterValidator(check_names)]
 
     def _fields(self) -> Json:
-        return {"type": ADDITIONAL_TOOLS, "role": self.role, "tools": _kept(self.tools)}
+        return {"type": self.type, "role": self.role, "tools": _kept(self.tools)}
 
 
 def _kept(tools: list[Any]) -> list[Json]:

@@ -222,14 +222,6 @@ class ToolSearchTool(RequestModel):
     def known_as(self) -> str:
         return f"the name '{self.type}'"
 
-    def stored(self) -> Json:
-        return {
-            "type": self.type,
-            "execution": self.execution,
-            "description": self.description,
-            "parameters": self.parameters,
-        }
-
 
 _NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
 

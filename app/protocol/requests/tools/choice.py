@@ -31,9 +31,6 @@ class _ChosenByName(RequestModel):
     def described(self) -> str:
         return f"{self.type} tool '{self.name}'"
 
-    def stored(self) -> Json:
-        return {"type": self.type, "name": self.name}
-
     def matches(self, tool: Any) -> bool:
         if tool.type == "namespace":
             return any(mine.type == self.type and f"{tool.name}.{mine.name}" == self.name for mine in tool.tools)

@@ -118,9 +118,6 @@ class _ChosenByType(RequestModel):
     def described(self) -> str:
         return f"{self.kind.name} tool"
 
-    def stored(self) -> Json:
-        return {"type": self.type}
-
     def matches(self, tool: Any) -> bool:
         return KIND_OF_TOOL.get(tool.type) is self.kind
 

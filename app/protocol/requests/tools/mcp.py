@@ -24,9 +24,6 @@ class ToolFilter(RequestModel):
     tool_names: Names | None = None
     read_only: bool | None = None
 
-    def stored(self) -> Json:
-        return {"tool_names": self.tool_names, "read_only": self.read_only}
-
 
 class ApprovalFilter(RequestModel):
     always: ToolFilter | None = None

@@ -14,9 +14,12 @@ from typing import Any, cast
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from app.access.charges import Charges
+from app.api.limits import hand_over
+from app.api.shutdown import Shutdown
 from app.api.websocket import streams
 from app.api.websocket.session import Session
-from app.budget import Budget
+from app.bounds import Bound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
@@ -26,16 +29,16 @@ from tests.support.waiting import until
 class GoneSocket:
     """A socket that cannot send any more. `receive` reports the disconnect once `seen` is set."""
 
-    scope: dict[str, Any]
-
     def __init__(self, *sent: dict[str, Any]) -> None:
         self._sent = [{"type": "websocket.receive", "text": json.dumps(each)} for each in sent]
         self.seen = asyncio.Event()
         self.refused = 0
-        self.state = SimpleNamespace(limits=SimpleNamespace(bodies=Budget(1 << 20)))
+        limits = SimpleNamespace(accepting=Bound("accepted requests", 1 << 20))
+        self.scope: dict[str, Any] = {"state": {"limits": limits}}
 
     async def receive(self) -> dict[str, Any]:
         if self._sent:
+            hand_over(self.scope, Bound("large requests", 1 << 20).take(None, 0))
             return self._sent.pop(0)
         await self.seen.wait()
         return {"type": "websocket.disconnect"}
@@ -73,7 +76,9 @@ SETTINGS = SimpleNamespace(max_body_bytes=10_000, omit_tools=())
 async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: pytest.MonkeyPatch, active: int) -> None:
     monkeypatch.setattr(streams, "MAX_ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
-    runtime = SimpleNamespace(responses=service, settings=SETTINGS)
+    runtime = SimpleNamespace(
+        responses=service, settings=SETTINGS, shutdown=Shutdown(60), charges=Charges(cast(Any, None), None)
+    )
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     for _ in range(10):
@@ -87,7 +92,9 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
 
 async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
     socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
-    runtime = SimpleNamespace(responses=service, settings=SETTINGS)
+    runtime = SimpleNamespace(
+        responses=service, settings=SETTINGS, shutdown=Shutdown(60), charges=Charges(cast(Any, None), None)
+    )
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     socket.seen.set()
@@ -107,7 +114,16 @@ class SlowSocket(GoneSocket):
 @pytest.mark.parametrize("kind", [GoneSocket, SlowSocket])
 async def test_a_session_that_ends_leaves_nothing_for_the_garbage_collector(kind: type[GoneSocket]) -> None:
     socket = kind(creation("one", "a"), creation("two", "b"))
-    session = Session(cast(Any, socket), cast(Any, SimpleNamespace(responses=Service(), settings=SETTINGS)), "default")
+    session = Session(
+        cast(Any, socket),
+        cast(
+            Any,
+            SimpleNamespace(
+                responses=Service(), settings=SETTINGS, shutdown=Shutdown(60), charges=Charges(cast(Any, None), None)
+            ),
+        ),
+        "default",
+    )
     gc.collect()
     gc.disable()
     try:

@@ -18,7 +18,7 @@ from workers.formats.builder import build_turn
 from workers.formats.calls.client_tools import ClientName, client_tools_of
 from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
-from workers.formats.calls.router import CallRouter
+from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tools import Tools, as_functions, tools_of
 from workers.formats.turn import TurnContext
 
@@ -54,8 +54,8 @@ def test_the_model_is_shown_flat_names_in_the_order_of_the_request() -> None:
     assert [tool.name for tool in made.all] == ["f", "agents__spawn", "agents__sh", "g", "crm__spawn"]
     assert [tool.field for tool in made.all][1:3] == ["tools[1].tools[0]", "tools[1].tools[1]"]
     assert [tool.strict for tool in made.all] == [False, False, False, False, True]
-    assert made.custom_allowed == {"agents__sh"}
-    assert made.functions == {"f", "g", "agents__spawn", "crm__spawn"}
+    assert made.callable.custom == {"agents__sh"}
+    assert made.callable.functions == {"f", "g", "agents__spawn", "crm__spawn"}
 
 
 def test_the_description_of_a_namespace_is_shown_with_its_first_tool() -> None:
@@ -117,7 +117,7 @@ def test_a_choice_names_the_namespace_before_a_dot() -> None:
 
 def test_a_call_has_its_own_name_and_its_namespace() -> None:
     made = shown(function("f"), AGENTS)
-    calls = CallRouter(made.functions, made.custom_allowed, single=False, names=made.names)
+    calls = CallRouter(made.callable)
     deltas = calls.feed(
         [
             CallStart("agents__spawn"),
@@ -179,7 +179,7 @@ def test_a_forced_call_of_a_tool_that_is_not_loaded_is_refused() -> None:
     ],
 )
 def test_a_search_is_one_delta_once_it_is_complete(pieces: list[str], cut: bool, made: list[Any]) -> None:
-    calls = CallRouter(set(), set(), single=False, searches={"tool_search"})
+    calls = CallRouter(CallableTools(search=True))
     deltas = calls.feed([CallStart("tool_search"), *map(CallArguments, pieces)])
     assert [*deltas, *calls.flush(cut=cut)] == made
 

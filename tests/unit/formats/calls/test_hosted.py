@@ -32,7 +32,7 @@ from workers.formats.calls.hosted import HostedCall, NameStyle, as_object
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.mcp import MCP as MCP_FORMAT
 from workers.formats.calls.mcp import is_offered, needs_approval
-from workers.formats.calls.router import CallRouter
+from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tools import tools_of
 from workers.formats.chat.messages import messages_of
 from workers.formats.deltas import merge_deltas
@@ -75,7 +75,7 @@ def chosen(choice: Any, *, later: bool = False, parallel: bool = True) -> tuple[
         tools=[*TOOLS, {**FUNCTION, "name": "f"}], tool_choice=choice, parallel_tool_calls=parallel
     )
     tools = tools_of(request, hosted_tools_of(request, {"my-box": LISTED}, NameStyle.CHAT), later=later)
-    return tools.choice, [tool.name for tool in tools.allowed], tools.single
+    return tools.choice, [tool.name for tool in tools.allowed], tools.callable.single
 
 
 BROWSER = [f"browser_{name}" for name in ("search", "open", "find")]
@@ -143,7 +143,7 @@ def test_approval_is_required_unless_the_request_says_otherwise() -> None:
 
 def said(name: str, *arguments: str, cut: bool = False, approve: bool = False) -> tuple[list[Delta], list[HostedCall]]:
     tools = hosted(NameStyle.CHAT, *TOOLS[:2], mcp_tool("my-box", "always" if approve else "never"))
-    calls = CallRouter({"f"}, set(), tools, single=False)
+    calls = CallRouter(CallableTools(functions={"f"}, hosted=tools))
     deltas = calls.feed([CallStart(name), *map(CallArguments, arguments)])
     return [*merge_deltas([*deltas, *calls.flush(cut=cut)])], calls.hosted
 
@@ -200,7 +200,7 @@ def test_a_cut_call_that_comes_out_complete_or_not_at_all_shows_nothing(name: st
 
 
 def test_one_call_too_many_ends_the_answer_after_the_call_before_it() -> None:
-    calls = CallRouter({"f"}, set(), hosted(), single=True)
+    calls = CallRouter(CallableTools(functions={"f"}, hosted=hosted(), single=True))
     first = [CallStart("browser_search"), CallArguments('{"query": "x"}')]
     deltas = calls.feed([*first, CallStart("f"), CallArguments("{}")])
     assert [type(delta) for delta in deltas] == [WholeCall]
@@ -224,7 +224,7 @@ def test_the_item_of_an_invented_name_can_be_sent_back_as_input(name: str) -> No
 
 
 def test_without_hosted_tools_a_call_of_an_unknown_name_is_text() -> None:
-    calls = CallRouter({"f"}, set(), single=False)
+    calls = CallRouter(CallableTools(functions={"f"}))
     deltas = calls.feed([CallStart("g"), CallArguments("{}")]) + calls.flush()
     assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": {}}'),)
 

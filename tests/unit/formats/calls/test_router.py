@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
-from workers.formats.calls.router import CallRouter
+from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.string_argument import StringArgumentReader
 from workers.formats.chat.trim import Trim
 from workers.formats.deltas import merge_deltas
@@ -54,7 +54,7 @@ def call(name: str, *arguments: str) -> list[Delta]:
 
 
 def filtered(*deltas: Delta, single: bool = False) -> tuple[Delta, ...]:
-    made = CallRouter({"f", "g"}, {"c"}, single=single)
+    made = CallRouter(CallableTools(functions={"f", "g"}, custom={"c"}, single=single))
     return merge_deltas([*made.feed(deltas), *made.flush()])
 
 
@@ -86,7 +86,7 @@ def test_a_cut_disallowed_call_becomes_cut_text() -> None:
 
 
 def test_the_answer_ends_at_a_second_call_if_one_is_the_maximum() -> None:
-    made = CallRouter({"f"}, set(), single=True)
+    made = CallRouter(CallableTools(functions={"f"}, single=True))
     said = made.feed([Reasoning("r"), *call("f", "{}"), Text("x"), CallStart("f"), CallArguments("{}"), Text("y")])
     assert merge_deltas(said) == (Reasoning("r"), *call("f", "{}"), Text("x"))
     assert made.ended

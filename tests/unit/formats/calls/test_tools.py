@@ -60,8 +60,8 @@ def test_tool_choice_limits_the_tools_that_may_be_called(said: Any, choice: Tool
     assert made.choice is choice
     assert [tool.name for tool in made.allowed] == names
     assert [tool.name for tool in made.all] == ["weather", "search", "shell", "sum"]
-    assert made.functions | made.custom_allowed == set(names)
-    assert made.custom_allowed <= {"shell", "sum"}
+    assert {*made.callable.functions, *made.callable.custom} == set(names)
+    assert {"shell", "sum"}.issuperset(made.callable.custom)
 
 
 @pytest.mark.parametrize(("said", "closed"), [("auto", False), (allowed("auto", "search"), True)])
@@ -76,9 +76,9 @@ def test_no_tools_or_choice_none_offers_no_tools(made: Tools) -> None:
 
 
 def test_a_named_tool_or_parallel_false_allows_one_call() -> None:
-    assert not tools("auto").single
-    assert tools("auto", parallel=False).single
-    assert tools({"type": "function", "name": "search"}).single
+    assert not tools("auto").callable.single
+    assert tools("auto", parallel=False).callable.single
+    assert tools({"type": "function", "name": "search"}).callable.single
 
 
 def test_a_custom_tool_is_shown_as_a_function_with_one_string() -> None:
@@ -128,3 +128,12 @@ async def test_an_input_that_shows_the_model_nothing_is_refused() -> None:
     await engine.start()
     with pytest.raises(InvalidSampling, match="'input' holds nothing"):
         await build_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())
+
+
+@pytest.mark.parametrize("field", ["enable_response_messages", "previous_input_messages"])
+async def test_a_chat_model_refuses_what_harmony_alone_can_do(field: str) -> None:
+    engine = make_engine(scripted_model())
+    await engine.start()
+    request = stored_request(**{field: [{"role": "user", "content": "x"}]})
+    with pytest.raises(InvalidSampling, match=f"^Invalid '{field}': .* does not speak harmony"):
+        await build_turn(engine, scripted_model(), request, request["input"], (), TurnContext())

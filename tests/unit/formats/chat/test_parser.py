@@ -14,12 +14,13 @@ from workers.engine.output_format import OutputSpec, ToolChoice
 from workers.engine.scripted.output_format import ScriptedOutputFormat, logprob_of
 from workers.engine.scripted.script import END, marked_tokens
 from workers.formats.answer import AnswerRules
+from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
 from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed
 
 CALLING = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.AUTO))
-RULES = AnswerRules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}))
+RULES = AnswerRules(tools=CallableTools(functions=frozenset({"f", "g"}), custom=frozenset({"c"})))
 
 WEATHER = '<tool_call>{"name": "f", "arguments": {"city": "Paris", "n": {"a": [1]}}}</tool_call>'
 SAMPLES = [
@@ -172,7 +173,7 @@ def test_a_kept_stop_string_is_part_of_the_text() -> None:
 
 
 def test_the_answer_has_one_call_if_one_is_the_maximum() -> None:
-    made = parser(replace(RULES, single_call=True))
+    made = parser(replace(RULES, tools=replace(RULES.tools, single=True)))
     text = WEATHER + WEATHER
     said = made.feed(marked_tokens(text)) + made.flush()
     assert made.ended

@@ -25,7 +25,7 @@ OTHER = Capabilities(images=False, tools=True, reasoning=True, verbosity=False)
         ({"extra": {"chat_template_kwargs": {"builtin_tools": []}}}, "chat_template_kwargs.builtin_tools"),
     ],
 )
-def test_items_and_fields_that_harmony_cannot_show_are_refused(fields: dict[str, Any], named: str) -> None:
+def test_fields_that_harmony_cannot_show_are_refused(fields: dict[str, Any], named: str) -> None:
     request = stored_request(**fields)
     check_capabilities(request, OTHER)
     with pytest.raises(InvalidRequest) as caught:

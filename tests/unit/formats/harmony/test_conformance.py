@@ -35,6 +35,7 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
+from workers.formats.calls.router import CallableTools
 from workers.formats.harmony.encoding import render
 from workers.formats.harmony.history import earlier_messages
 from workers.formats.harmony.messages import messages_of, result_message, without_old_reasoning
@@ -335,7 +336,9 @@ def test_the_packages_lenient_parser_reads_the_same_texts(name: str) -> None:
 # -- vLLM: answers to items --------------------------------------------------------------------------------------
 
 CHANNELS = ("commentary", "comment", "analysis", "final")
-DOTTED = AnswerRules(functions=frozenset({"weather", "math.sum"}), hosted={"browser.find": HOSTED["browser.open"]})
+DOTTED = AnswerRules(
+    tools=CallableTools(functions=frozenset({"weather", "math.sum"}), hosted={"browser.find": HOSTED["browser.open"]})
+)
 
 
 def written(channel: str, text: str, recipient: str | None = None) -> str:
@@ -386,7 +389,7 @@ def test_browser_search_that_is_cut_is_a_call_if_its_arguments_are_whole(argumen
 
 
 def test_browser_find_recipient_uses_responses_action_type() -> None:
-    rules = AnswerRules(hosted={"browser.find": hosted_tool("browser.find", "browser")})
+    rules = AnswerRules(tools=CallableTools(hosted={"browser.find": hosted_tool("browser.find", "browser")}))
     (found,) = deltas(written("analysis", '{"pattern":"x","cursor":4}', "browser.find"), rules)
     assert found.kind is WEB_SEARCH  # type: ignore[union-attr]
     action = found.fields["action"]  # type: ignore[union-attr]

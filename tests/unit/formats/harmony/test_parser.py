@@ -35,6 +35,7 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.hosted import HostedTool
+from workers.formats.calls.router import CallableTools
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.reader import messages_in
@@ -54,11 +55,15 @@ HOSTED = {
 }
 DOTTED = frozenset({"fs.read_file", "functions.f.g", "python.run", "browser.open"})
 """Names that clients may give to functions, although harmony's own names have dots too."""
-RULES = AnswerRules(functions=frozenset({"f", "g"}) | DOTTED, custom=frozenset({"c", "c.d"}), hosted=HOSTED)
+RULES = AnswerRules(
+    tools=CallableTools(functions=frozenset({"f", "g"}) | DOTTED, custom=frozenset({"c", "c.d"}), hosted=HOSTED)
+)
 NESTED = AnswerRules(
-    functions=frozenset({"f", "agents__f"}),
-    custom=frozenset({"agents__c"}),
-    names={"agents__f": ClientName("agents", "f"), "agents__c": ClientName("agents", "c")},
+    tools=CallableTools(
+        functions=frozenset({"f", "agents__f"}),
+        custom=frozenset({"agents__c"}),
+        names={"agents__f": ClientName("agents", "f"), "agents__c": ClientName("agents", "c")},
+    )
 )
 SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
 
@@ -269,7 +274,7 @@ def test_after_a_stop_string_no_calls_are_run() -> None:
 
 
 def test_a_second_call_ends_an_answer_that_may_have_one() -> None:
-    made = parser(replace(RULES, single_call=True))
+    made = parser(replace(RULES, tools=replace(RULES.tools, single=True)))
     said = made.feed(tokens_of(f"{call('functions.f')}{N}{call('functions.g')}<|call|>"))
     assert made.ended
     assert whole(said + made.flush()).deltas == (CallStart("f"), CallArguments("{}"))

@@ -17,6 +17,7 @@ from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import client_tools_of
+from workers.formats.calls.router import CallableTools
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import messages_of, without_old_reasoning
@@ -241,7 +242,7 @@ def test_special_tokens_in_a_user_s_text_are_text() -> None:
         output([{"type": "input_image", "image_url": "x"}]),
     ],
 )
-def test_items_and_fields_that_harmony_cannot_show_are_refused(item: Json) -> None:
+def test_items_that_harmony_cannot_show_are_refused(item: Json) -> None:
     with pytest.raises(EngineError, match=item["type"] if item["type"] == "computer_call" else "input_image"):
         said(item)
 
@@ -395,5 +396,5 @@ def test_a_search_of_the_model_is_one_delta() -> None:
         '<|channel|>commentary to=functions.tool_search <|constrain|>json<|message|>{"query": "x"}<|call|>',
         allowed_special="all",
     )
-    parser = HarmonyParser(AnswerRules(searches=frozenset({"tool_search"})))
+    parser = HarmonyParser(AnswerRules(tools=CallableTools(search=True)))
     assert [*parser.feed(tokens).deltas, *parser.flush().deltas] == [ToolSearch({"query": "x"})]

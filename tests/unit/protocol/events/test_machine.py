@@ -13,6 +13,7 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from app.protocol.events import deltas as all_deltas
 from app.protocol.events import frames
 from app.protocol.events.deltas import (
     Annotation,
@@ -33,6 +34,7 @@ from app.protocol.events.deltas import (
     Listing,
     McpArguments,
     McpStart,
+    Piece,
     Reasoning,
     Refusal,
     Text,
@@ -43,60 +45,60 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.events.fold import fold
 from app.protocol.events.machine import DamagedLog, IllegalInput, ResponseStream
-from app.protocol.events.table import TABLE, Input, State
+from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support import grammar
 from tests.support.deltas import deltas, end, endings, new_stream, play, summaries
 
 SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
-INPUTS: dict[Input, Any] = {
+INPUTS: dict[Key, Any] = {
     Input.ACCEPT: ResponseStream.accept,
     Input.BEGIN: ResponseStream.begin,
-    Input.TEXT: lambda stream: stream.feed(Text("a")),
+    Text: lambda stream: stream.feed(Text("a")),
     Input.OTHER_TEXT: lambda stream: stream.feed(Text("a", phase="commentary")),
-    Input.REASONING: lambda stream: stream._process(Input.REASONING, Reasoning("a")),
+    Reasoning: lambda stream: stream._process(Reasoning, Reasoning("a")),
     Input.SUMMARIZED: lambda stream: stream._process(Input.SUMMARIZED, Reasoning("a")),
-    Input.CALL_START: lambda stream: stream.feed(CallStart("f")),
-    Input.CALL_ARGUMENTS: lambda stream: stream.feed(CallArguments("{}")),
-    Input.REFUSAL: lambda stream: stream.feed(Refusal("a")),
-    Input.ANNOTATION: lambda stream: stream.feed(Annotation({"type": "file_path"})),
-    Input.COMPACTION_START: lambda stream: stream.feed(CompactionStart()),
-    Input.COMPACTING: lambda stream: stream.feed(Compacting()),
-    Input.COMPACTED: lambda stream: stream.feed(Compacted("lh1_x")),
-    Input.CUSTOM_START: lambda stream: stream.feed(CustomStart("f")),
-    Input.CUSTOM_INPUT: lambda stream: stream.feed(CustomInput("x")),
-    Input.CODE_START: lambda stream: stream.feed(CodeStart("python")),
-    Input.CODE_TEXT: lambda stream: stream.feed(CodeText("1")),
-    Input.MCP_START: lambda stream: stream.feed(McpStart("docs", "f")),
-    Input.MCP_ARGUMENTS: lambda stream: stream.feed(McpArguments("{}")),
-    Input.WHOLE_CALL: lambda stream: stream.feed(
+    CallStart: lambda stream: stream.feed(CallStart("f")),
+    CallArguments: lambda stream: stream.feed(CallArguments("{}")),
+    Refusal: lambda stream: stream.feed(Refusal("a")),
+    Annotation: lambda stream: stream.feed(Annotation({"type": "file_path"})),
+    CompactionStart: lambda stream: stream.feed(CompactionStart()),
+    Compacting: lambda stream: stream.feed(Compacting()),
+    Compacted: lambda stream: stream.feed(Compacted("lh1_x")),
+    CustomStart: lambda stream: stream.feed(CustomStart("f")),
+    CustomInput: lambda stream: stream.feed(CustomInput("x")),
+    CodeStart: lambda stream: stream.feed(CodeStart("python")),
+    CodeText: lambda stream: stream.feed(CodeText("1")),
+    McpStart: lambda stream: stream.feed(McpStart("docs", "f")),
+    McpArguments: lambda stream: stream.feed(McpArguments("{}")),
+    WholeCall: lambda stream: stream.feed(
         WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": {"type": "search", "query": "x"}})
     ),
-    Input.TOOL_SEARCH: lambda stream: stream.feed(ToolSearch({"query": "x"})),
-    Input.APPROVAL: lambda stream: stream.feed(Approval("docs", "f", "{}")),
-    Input.LISTING: lambda stream: stream.feed(Listing("docs")),
-    Input.LISTED: lambda stream: stream.feed(Listed(0, ())),
-    Input.TURN_END: lambda stream: stream.feed(TurnEnd()),
-    Input.TOOL_ENDED: lambda stream: stream.feed(ToolEnded(1, True, {"outputs": None})),
+    ToolSearch: lambda stream: stream.feed(ToolSearch({"query": "x"})),
+    Approval: lambda stream: stream.feed(Approval("docs", "f", "{}")),
+    Listing: lambda stream: stream.feed(Listing("docs")),
+    Listed: lambda stream: stream.feed(Listed(0, ())),
+    TurnEnd: lambda stream: stream.feed(TurnEnd()),
+    ToolEnded: lambda stream: stream.feed(ToolEnded(1, True, {"outputs": None})),
     Input.FINISH: lambda stream: stream._process(Input.FINISH, (Finish(FinishReason.STOP), 1)),
     Input.SILENT_FINISH: lambda stream: stream._process(Input.SILENT_FINISH, (Finish(FinishReason.STOP), 1)),
     Input.FAIL: lambda stream: stream.fail({"code": "server_error", "message": "x"}),
     Input.CANCEL: ResponseStream.cancel,
 }
-PATHS: dict[State, list[Input]] = {
+PATHS: dict[State, list[Key]] = {
     State.NEW: [],
     State.QUEUED: [Input.ACCEPT],
-    State.IDLE: [Input.ACCEPT, Input.BEGIN, Input.LISTING, Input.CODE_START, Input.TURN_END],
-    State.MESSAGE: [Input.ACCEPT, Input.BEGIN, Input.TEXT],
-    State.REASONING: [Input.ACCEPT, Input.BEGIN, Input.REASONING],
+    State.IDLE: [Input.ACCEPT, Input.BEGIN, Listing, CodeStart, TurnEnd],
+    State.MESSAGE: [Input.ACCEPT, Input.BEGIN, Text],
+    State.REASONING: [Input.ACCEPT, Input.BEGIN, Reasoning],
     State.SUMMARIZED: [Input.ACCEPT, Input.BEGIN, Input.SUMMARIZED],
-    State.CALL: [Input.ACCEPT, Input.BEGIN, Input.CALL_START],
-    State.REFUSAL: [Input.ACCEPT, Input.BEGIN, Input.REFUSAL],
-    State.COMPACTION: [Input.ACCEPT, Input.BEGIN, Input.COMPACTION_START],
-    State.CUSTOM: [Input.ACCEPT, Input.BEGIN, Input.CUSTOM_START],
-    State.CODE: [Input.ACCEPT, Input.BEGIN, Input.CODE_START],
-    State.MCP: [Input.ACCEPT, Input.BEGIN, Input.MCP_START],
+    State.CALL: [Input.ACCEPT, Input.BEGIN, CallStart],
+    State.REFUSAL: [Input.ACCEPT, Input.BEGIN, Refusal],
+    State.COMPACTION: [Input.ACCEPT, Input.BEGIN, CompactionStart],
+    State.CUSTOM: [Input.ACCEPT, Input.BEGIN, CustomStart],
+    State.CODE: [Input.ACCEPT, Input.BEGIN, CodeStart],
+    State.MCP: [Input.ACCEPT, Input.BEGIN, McpStart],
     State.ENDED: [Input.ACCEPT, Input.CANCEL],
 }
 
@@ -110,8 +112,8 @@ def at(state: State) -> ResponseStream:
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("given_input", Input)
-def test_every_cell_leads_to_its_state_and_a_missing_cell_changes_nothing(state: State, given_input: Input) -> None:
+@pytest.mark.parametrize("given_input", INPUTS)
+def test_every_cell_leads_to_its_state_and_a_missing_cell_changes_nothing(state: State, given_input: Key) -> None:
     stream = at(state)
     before = copy.deepcopy((stream.response, stream.next_sequence))
     if given_input in TABLE[state]:
@@ -125,8 +127,10 @@ def test_every_cell_leads_to_its_state_and_a_missing_cell_changes_nothing(state:
         assert (stream.response, stream.next_sequence) == before
 
 
-def test_the_table_knows_every_state() -> None:
+def test_the_table_knows_every_state_and_every_input() -> None:
     assert set(TABLE) == set(State)
+    kinds = {kind for kind in vars(all_deltas).values() if isinstance(kind, type) and issubclass(kind, Delta)}
+    assert {key for row in TABLE.values() for key in row} == {*Input, *kinds} - {Delta, Piece} == set(INPUTS)
 
 
 @given(deltas(), endings, summaries)
@@ -171,6 +175,27 @@ def test_folding_the_events_gives_the_response(sequence: list[Delta], ending: st
     assert snapshot.response == stream.response
     assert snapshot.next_sequence == len(events)
     assert events[-1]["response"] == stream.response
+
+
+class NotToCopy(str):
+    """Text that must not be added to other text one piece at a time: each time would copy all of it."""
+
+    def __radd__(self, text: str) -> str:
+        raise AssertionError(f"{len(text)} characters are copied")
+
+
+def test_folding_copies_a_text_once_and_not_at_each_delta() -> None:
+    stream = new_stream()
+    events = stream.accept() + stream.begin()
+    for delta in (*[all_deltas.Reasoning("Hm. ")] * 3, *[all_deltas.Text("word ")] * 3):
+        events += stream.feed(delta)
+    wire = [
+        {**event, "delta": NotToCopy(event["delta"])} if "delta" in event else event
+        for event in frames.decode(frames.encode_all(events))
+    ]
+    reasoning, message = fold(wire).response["output"]
+    assert reasoning["content"][0]["text"] == "Hm. " * 3
+    assert message["content"][0]["text"] == "word " * 3
 
 
 @given(deltas(), endings, summaries, st.data())

@@ -60,7 +60,7 @@ def test_a_summary_that_is_cut_says_so_and_keeps_its_text(ending: str, status: s
 
 def test_sealed_reasoning_holds_its_text_once() -> None:
     stream = new_stream(summary="auto")
-    stream.seal = lambda text: f"sealed {text}"
+    stream.seal_reasoning(lambda text: f"sealed {text}")
     stream.accept(), stream.begin(), stream.feed(Reasoning("a")), stream.feed(Reasoning("b")), end(stream, "stop")
     assert stream.response["output"][0]["encrypted_content"] == "sealed ab"
 

@@ -14,9 +14,9 @@ from app.protocol.requests.bodies.compaction import Compact
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.input_tokens import CountTokens
-from app.protocol.requests.bodies.request import parse_request
 from app.protocol.requests.fields import MAX_INCLUDED, MAX_ITEMS, MAX_NOTES, MAX_PARTS, MAX_TOOLS
 from app.protocol.requests.strict_json import MAX_VALUES
+from tests.support.requests import parse_request
 
 Json = dict[str, Any]
 

@@ -13,9 +13,10 @@ from openai.types.responses import ResponseCreateParams, ResponseIncludable
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.requests.bodies.create_response import CreateResponse
-from app.protocol.requests.bodies.request import ResponseRequest, parse_request
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.requests.fields import MAX_OPAQUE_BYTES
+from tests.support.requests import parse_request
 
 PLAIN = {"model": "m", "input": "Hello!"}
 
@@ -311,6 +312,7 @@ class TestStored:
             "enable_response_messages": False,
             "secrets": {},
             "compaction": None,
+            "summary_tokens": None,
             "task": None,
         }
 

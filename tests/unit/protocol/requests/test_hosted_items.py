@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.events.deltas import Delta
-from app.protocol.requests.bodies.request import parse_request
 from app.responses.create.approvals import check_approvals, has_approvals
 from tests.support.deltas import play
+from tests.support.requests import parse_request
 from tests.unit.protocol.events.test_hosted_actions import RICH
 
 Json = dict[str, Any]

@@ -10,11 +10,12 @@ from openai.types.responses import Response
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.hosted_kinds import WEB_SEARCH
-from app.protocol.requests.bodies.request import ResponseRequest, parse_request
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.response import response_object
 from app.responses.create.mcp_servers import check_servers
 from app.store.sealing import KEY_BYTES, BadSeal, SealedKind, Sealer, seal_headers, unseal_headers
 from config.tools import McpServer
+from tests.support.requests import parse_request
 
 Json = dict[str, Any]
 

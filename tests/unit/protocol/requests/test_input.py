@@ -18,11 +18,11 @@ from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, UNSUPPORTED_ITEMS
 from app.protocol.requests.bodies.consistency import outputs_without_call
 from app.protocol.requests.bodies.conversation import CreateItems
-from app.protocol.requests.bodies.request import parse_request
 from app.protocol.requests.fields import MAX_OPAQUE_BYTES
 from app.protocol.requests.items.content import UNSUPPORTED_PARTS
 from app.protocol.requests.validation import validate
 from app.protocol.tasks import COMPACT
+from tests.support.requests import parse_request
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.errors import ErrorObject, InvalidRequest
-from app.protocol.requests.bodies.request import parse_request
 from app.protocol.requests.strict_json import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
 from app.sizes import LARGE_BYTES
+from tests.support.requests import parse_request
 
 
 def error(body: bytes) -> ErrorObject:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.requests.bodies.conversation import CreateItems
-from app.protocol.requests.bodies.request import ResponseRequest, checked_request, parse_request
+from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from app.protocol.requests.items.any_item import stored_items
 from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS
@@ -21,6 +21,7 @@ from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import validate
 from app.protocol.response import response_object
 from config.settings import ConfigError, OmittableTool, load_settings
+from tests.support.requests import parse_request
 
 Json = dict[str, Any]
 

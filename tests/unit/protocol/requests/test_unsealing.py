@@ -14,9 +14,13 @@ from tests.support.requests import message
 Json = dict[str, Any]
 
 
+def seal(text: str) -> str:
+    return f"<{text}>"
+
+
 def sealing() -> ResponseStream:
     stream = new_stream()
-    stream.seal = lambda text: f"<{text}>"
+    stream.seal_reasoning(seal)
     return stream
 
 
@@ -33,7 +37,7 @@ def test_a_restored_machine_seals_the_whole_reasoning() -> None:
     stream = sealing()
     events = [*stream.accept(), *stream.begin(), *stream.feed(Reasoning("Hm"))]
     other = ResponseStream.restore(events)
-    other.seal = stream.seal
+    other.seal_reasoning(seal)
     assert other.feed(Reasoning("."))
     (done,) = (event for event in other.feed(Text("Hi")) if event["type"] == "response.output_item.done")
     assert done["item"]["encrypted_content"] == "<Hm.>"

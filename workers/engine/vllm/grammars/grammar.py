@@ -1,4 +1,6 @@
-"""Grammars that enforce the form of an answer, as xgrammar's structural tags, compiled once before anything runs.
+"""Grammars that enforce the form of an answer, as xgrammar's structural tags.
+
+What callers send is read by the probe alone (`workers.engine.grammar_probe`), before a tag is made of it.
 
 vLLM builds the tags of tool calls in the model's own format. This module adds three things:
 
@@ -11,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import xgrammar
-
+from app.heavy import in_thread
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
-from workers.engine.json_grammar import in_json_string
+from workers.engine.grammar_probe import GrammarProbe, Source, Verdict
 from workers.engine.output_format import OutputSpec, Tool
 from workers.engine.vllm import compat
 from workers.engine.vllm.errors import error_message
@@ -26,19 +29,112 @@ MAX_BLANKS = 8
 """Characters of white space between two tokens of JSON: enough for some indentation."""
 MAX_SCHEMA_CHARS = 2**18
 MAX_GRAMMAR_CHARS = 2**16
-"""What is worth parsing, in the worker's process: a second of one core, at most a few."""
+"""What is worth trying."""
 CUSTOM_TITLE = "longhaul.custom "
 """A custom tool's schema has this `title`, followed by the tool's name."""
 
+_TEXT = ""
+"""Stands for `text.format`, among the names of tools."""
+_NO_SCHEMA = "this JSON schema cannot be made a grammar: "
 _INPUT_HEAD = r'\{ ?"input" ?: ?"'
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What grammars can be made of in a request, by the names of its tools."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """The grammars (EBNF) of the inputs of custom tools, inside a JSON string."""
+    enforceable: frozenset[str] = frozenset()
+    """The tools with parameters that a grammar can hold a call to."""
+
+
+async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_tool: bool) -> Parts:
+    """Tries the schemas and definitions of a request of `size` characters. `every_tool`: calls are enforced, so those
+    of all tools.
+
+    Raises InvalidSampling, which names the field, for a text format, strict parameters or a definition that cannot be
+    enforced.
+    """
+    if not _has_sources(spec, every_tool):
+        return Parts()
+    sources = await in_thread(partial(_sources, spec, every_tool), size)
+    verdicts = dict(zip(sources, await probe.compile(list(sources.values())), strict=True))
+    strict = {tool.name for tool in spec.tools if tool.strict} | {_TEXT}
+    for name in strict & verdicts.keys():
+        _check(sources[name], verdicts[name])
+    fine = {name: verdict for name, verdict in verdicts.items() if not verdict.refusal}
+    inputs = {name: verdict.ebnf for name, verdict in fine.items() if sources[name].kind != "schema"}
+    return Parts(inputs, frozenset(fine) - {_TEXT})
+
+
+async def check_tag(tag: str, field: str, probe: GrammarProbe) -> None:
+    """Raises InvalidSampling if no grammar can be made of the tag, or one that takes too much."""
+    [verdict] = await probe.compile([Source("tag", tag, field)])
+    if verdict.refusal:
+        raise InvalidSampling(f"{field}: it cannot be made a grammar: {verdict.refusal}")
+
+
+def _has_sources(spec: OutputSpec, every_tool: bool) -> bool:
+    return _has_schema(spec) or any(tool.strict or every_tool for tool in spec.tools)
+
+
+def _has_schema(spec: OutputSpec) -> bool:
+    return spec.text_format["type"] == "json_schema" and not spec.forced
+
+
+def _sources(spec: OutputSpec, every_tool: bool) -> dict[str, Source]:
+    """By the tools' names; `_TEXT` for the text. Raises InvalidSampling."""
+    found: dict[str, Source] = {}
+    for tool in spec.tools:
+        if tool.grammar is not None:
+            found[tool.name] = _definition(tool)
+        elif tool.parameters is not None and (tool.strict or every_tool):
+            try:
+                found[tool.name] = _schema(tool.parameters, f"{tool.field}.parameters")
+            except InvalidSampling:
+                if tool.strict:
+                    raise
+    if _has_schema(spec):
+        found[_TEXT] = _schema(spec.text_format["schema"], "text.format.schema")
+    return found
+
+
+def _definition(tool: Tool) -> Source:
+    assert tool.grammar is not None
+    syntax, definition = tool.grammar
+    field = f"{tool.field}.format.definition"
+    if len(definition) > MAX_GRAMMAR_CHARS:
+        reason = f"expected at most {MAX_GRAMMAR_CHARS} characters, but got {len(definition)}"
+        raise InvalidSampling(f"{field}: {reason}")
+    return Source(syntax, definition, field)
+
+
+def _schema(schema: Mapping[str, Any], field: str) -> Source:
+    """Raises InvalidSampling if no grammar can hold an answer to all of this JSON schema."""
+    try:
+        if not compat.can_enforce(schema):
+            raise ValueError("it has a feature that cannot be enforced")
+        text = json.dumps(schema)
+        if len(text) > MAX_SCHEMA_CHARS:
+            raise ValueError(f"it may have {MAX_SCHEMA_CHARS} characters, but it has {len(text)}")
+    except Exception as error:  # also a RecursionError
+        raise InvalidSampling(f"{field}: {_NO_SCHEMA}{error_message(error)}") from None
+    return Source("schema", text, field)
+
+
+def _check(source: Source, verdict: Verdict) -> None:
+    """Raises InvalidSampling."""
+    if verdict.refusal:
+        prefix = _NO_SCHEMA if source.kind == "schema" else ""
+        raise InvalidSampling(f"{source.field}: {prefix}{_reason(verdict.refusal)}")
+
+
 def text_format(spec: Mapping[str, Any]) -> Json | None:
-    """The format for `text.format` (openai's ResponseFormatTextConfig); None for plain text. Raises InvalidSampling."""
+    """The format for `text.format` (openai's ResponseFormatTextConfig); None for plain text."""
     if spec["type"] == "json_object":
         return json_format({"type": "object"})
     if spec["type"] == "json_schema":
-        check_schema(spec["schema"], "text.format.schema")
         return json_format(spec["schema"])
     return None
 
@@ -48,72 +144,37 @@ def tag_of(format_: Json) -> str:
     return json.dumps({"type": "structural_tag", "format": format_})
 
 
-def tool_tag(tag: str, spec: OutputSpec) -> str:
+def tool_tag(tag: str, spec: OutputSpec, parts: Parts) -> str:
     """vLLM's structural tag of tool calls, completed. Raises InvalidSampling."""
     grammars = {tool.name: tool for tool in spec.tools if tool.grammar is not None}
-    completed = json.dumps(_completed(json.loads(tag), grammars))
-    try:
-        xgrammar.Grammar.from_structural_tag(completed)
-    except Exception as error:  # xgrammar's C++ errors
-        raise InvalidSampling(f"{spec.grammar_field}: it cannot be made a grammar: {error_message(error)}") from None
-    return completed
-
-
-def check_tool(tool: Tool) -> None:
-    """Raises InvalidSampling if its parameters or its grammar cannot be enforced."""
-    if tool.grammar is not None:
-        _input_grammar(tool)
-    elif tool.strict and tool.parameters is not None:
-        check_schema(tool.parameters, f"{tool.field}.parameters")
-
-
-def can_enforce(tool: Tool) -> bool:
-    """Whether a grammar can hold a call's arguments to the tool's parameters."""
-    try:
-        check_schema(tool.parameters or {}, "")
-    except InvalidSampling:
-        return False
-    return tool.parameters is not None
-
-
-def check_schema(schema: Mapping[str, Any], field: str) -> None:
-    """Raises InvalidSampling if no grammar can be made of this JSON schema."""
-    try:
-        if not compat.can_enforce(schema):
-            raise ValueError("it has a feature that cannot be enforced")
-        text = json.dumps(schema)
-        if len(text) > MAX_SCHEMA_CHARS:
-            raise ValueError(f"it may have {MAX_SCHEMA_CHARS} characters, but it has {len(text)}")
-        xgrammar.Grammar.from_json_schema(text)
-    except Exception as error:  # xgrammar's C++ errors, and a RecursionError
-        raise InvalidSampling(f"{field}: this JSON schema cannot be made a grammar: {_reason(error)}") from None
+    return json.dumps(_completed(json.loads(tag), grammars, parts))
 
 
 def json_format(schema: Mapping[str, Any]) -> Json:
     return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MAX_BLANKS}
 
 
-def arguments_format(tool: Tool) -> Json:
-    """The format for the JSON of a call's arguments. Raises InvalidSampling."""
+def arguments_format(tool: Tool, parts: Parts) -> Json:
+    """The format for the JSON of a call's arguments."""
     if tool.grammar is not None:
-        return _custom_format(tool)
+        return _custom_format(tool, parts)
     return json_format(tool.parameters or {"type": "object"})
 
 
-def _completed(node: Any, grammars: Mapping[str, Tool]) -> Any:
+def _completed(node: Any, grammars: Mapping[str, Tool], parts: Parts) -> Any:
     if isinstance(node, list):
-        return [_completed(each, grammars) for each in node]
+        return [_completed(each, grammars, parts) for each in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "json_schema":
-        return _completed_json(node, grammars)
-    made = {key: _completed(value, grammars) for key, value in node.items()}
+        return _completed_json(node, grammars, parts)
+    made = {key: _completed(value, grammars, parts) for key, value in node.items()}
     if isinstance(made.get("tags"), list):
         made["tags"] += [tight for tag in made["tags"] if (tight := _without_blanks(tag)) is not None]
     return made
 
 
-def _completed_json(node: Json, grammars: Mapping[str, Tool]) -> Json:
+def _completed_json(node: Json, grammars: Mapping[str, Tool], parts: Parts) -> Json:
     schema = node["json_schema"]
     title = schema.get("title", "") if isinstance(schema, dict) else ""
     tool = (
@@ -125,12 +186,12 @@ def _completed_json(node: Json, grammars: Mapping[str, Tool]) -> Json:
         return {**node, "max_whitespace_cnt": node.get("max_whitespace_cnt") or MAX_BLANKS}
     if node.get("style", "json") != "json":
         raise InvalidSampling(f"{tool.field}.format: this model's tool calls cannot be held to a grammar")
-    return _custom_format(tool)
+    return _custom_format(tool, parts)
 
 
-def _custom_format(tool: Tool) -> Json:
+def _custom_format(tool: Tool, parts: Parts) -> Json:
     head = {"type": "regex", "pattern": _INPUT_HEAD}
-    grammar = {"type": "grammar", "grammar": _input_grammar(tool)}
+    grammar = {"type": "grammar", "grammar": parts.inputs[tool.name]}
     return {"type": "sequence", "elements": [head, grammar, {"type": "const_string", "value": '"}'}]}
 
 
@@ -143,20 +204,6 @@ def _without_blanks(tag: Json) -> Json | None:
     return {**tag, "begin": tight} if tight != begin else None
 
 
-def _input_grammar(tool: Tool) -> str:
-    assert tool.grammar is not None
-    syntax, definition = tool.grammar
-    if len(definition) > MAX_GRAMMAR_CHARS:
-        reason = f"expected at most {MAX_GRAMMAR_CHARS} characters, but got {len(definition)}"
-        raise InvalidSampling(f"{tool.field}.format.definition: {reason}")
-    try:
-        compiled = compat.regex_grammar if syntax == "regex" else xgrammar.Grammar.from_lark
-        return in_json_string(str(compiled(definition)))
-    except Exception as error:  # xgrammar's C++ errors
-        raise InvalidSampling(f"{tool.field}.format.definition: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
+def _reason(message: str) -> str:
     """The message without xgrammar's prefix: a time and a line of its source."""
-    message = error_message(error)
     return message.split("] ", 1)[-1].split(": ", 1)[-1] if message.startswith("[") else message

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import xgrammar
-
 from app.protocol.types import Json
-from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Structured, Tool, ToolChoice
-from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.grammars import grammar
+from workers.engine.vllm.grammars.grammar import Parts
 
 _END = "<|end|>"
 _NEXT = "<|start|>assistant"
@@ -33,33 +30,22 @@ _ANALYSIS_TOOLS = ("python", "browser")
 """Tools that are called in the analysis channel, as gpt-oss was trained."""
 
 
-def structured(spec: OutputSpec) -> Structured | None:
-    """The grammar for an answer; None if nothing has to be enforced. `spec` names its tools as calls name them.
-
-    Raises InvalidSampling.
-    """
-    for tool in spec.tools:
-        grammar.check_tool(tool)
+def structured(spec: OutputSpec, parts: Parts) -> Structured | None:
+    """The grammar for an answer; None if nothing has to be enforced. `spec` names its tools as calls name them."""
     content = grammar.text_format(spec.text_format)
     if content is None and not _is_enforced(spec):
         return None
-    tag = grammar.tag_of(_answer(spec, content))
-    try:
-        xgrammar.Grammar.from_structural_tag(tag)
-    except Exception as error:  # xgrammar's C++ errors
-        raise InvalidSampling(f"{spec.grammar_field}: it cannot be made a grammar: {error_message(error)}") from None
-    return Structured(tag, spec.grammar_field)
+    return Structured(grammar.tag_of(_answer(spec, content, parts)), spec.grammar_field)
 
 
 def _is_enforced(spec: OutputSpec) -> bool:
-    if spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED):
+    if spec.forced:
         return True
     return spec.choice is ToolChoice.AUTO and (spec.closed or any(tool.strict for tool in spec.tools))
 
 
-def _answer(spec: OutputSpec, content: Json | None) -> Json:
-    calls = [call for tool in spec.tools for call in _calls(tool, strict=_is_held(spec, tool))]
-    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+def _answer(spec: OutputSpec, content: Json | None, parts: Parts) -> Json:
+    calls = [call for tool in spec.tools for call in _calls(tool, parts, strict=_is_held(spec, tool, parts))]
     between = [
         _tag("<|channel|>analysis<|message|>", _TEXT, _END),
         _tag("<|channel|>commentary<|message|>", _TEXT, _END),
@@ -67,16 +53,15 @@ def _answer(spec: OutputSpec, content: Json | None) -> Json:
     if not spec.single:
         between += [_tag(begin, text, _END) for begin, text in calls]
     last = [_tag(begin, text, _LAST) for begin, text in calls]
-    if not forced:
+    if not spec.forced:
         last += _finals(content)
     return _sequence(_star(_sequence(_either(between), _const(_NEXT))), _either(last))
 
 
-def _is_held(spec: OutputSpec, tool: Tool) -> bool:
+def _is_held(spec: OutputSpec, tool: Tool, parts: Parts) -> bool:
     """Whether the grammar holds the arguments of the tool's calls to its parameters: those of required calls too, if
     that is possible."""
-    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
-    return tool.strict or (forced and grammar.can_enforce(tool))
+    return tool.strict or (spec.forced and tool.name in parts.enforceable)
 
 
 def _finals(content: Json | None) -> list[Json]:
@@ -84,11 +69,11 @@ def _finals(content: Json | None) -> list[Json]:
     return [_tag(f"<|channel|>final{kind}<|message|>", content or _TEXT, _LAST) for kind in kinds]
 
 
-def _calls(tool: Tool, *, strict: bool) -> Iterable[tuple[str, Json]]:
+def _calls(tool: Tool, parts: Parts, *, strict: bool) -> Iterable[tuple[str, Json]]:
     """Every way to begin a call of this tool, with the content that may follow."""
-    in_analysis = tool.name.split(".")[0] in _ANALYSIS_TOOLS and not tool.name.startswith("functions.")
+    in_analysis = tool.name.split(".")[0] in _ANALYSIS_TOOLS
     channels = ("analysis", "commentary") if in_analysis else ("commentary", "analysis")
-    text = grammar.arguments_format(tool) if strict else _TEXT
+    text = grammar.arguments_format(tool, parts) if strict else _TEXT
     for kind in _CODE_KINDS if in_analysis else _JSON_KINDS:
         for channel in channels:
             yield f" to={tool.name}<|channel|>{channel}{kind}<|message|>", text

@@ -13,18 +13,10 @@ from workers.toolservers.browser.fetching.body import read_body
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 
-class ApiError(BrowserError):
-    """The search engine failed. `status` is its HTTP status, 0 if it did not answer."""
+async def call(method: str, url: str, seconds: float, **request: Any) -> dict[str, Any]:
+    """The JSON object that the search engine answers.
 
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-async def call(name: str, method: str, url: str, seconds: float, **request: Any) -> dict[str, Any]:
-    """The JSON object that the search engine answers; messages call it `name`.
-
-    `request` has the keyword arguments of httpx.request. Raises ApiError.
+    `request` has the keyword arguments of httpx.request. Raises BrowserError.
     """
     request["headers"] = {**request.get("headers", {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
     try:
@@ -33,17 +25,17 @@ async def call(name: str, method: str, url: str, seconds: float, **request: Any)
             client.stream(method, url, **request) as response,
         ):
             if response.status_code != 200:
-                raise ApiError(f"{name} answers {response.status_code}.", response.status_code)
+                raise BrowserError(f"The search engine answers {response.status_code}.")
             encoding = response.headers.get("content-encoding", "")
             answer = orjson.loads(await read_body(response.aiter_raw(), encoding, MAX_ANSWER_BYTES))
     except httpx.TimeoutException:
-        raise ApiError(f"{name} takes too long to answer.") from None
+        raise BrowserError("The search engine takes too long to answer.") from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
-        raise ApiError(f"{name} cannot be reached.") from None
+        raise BrowserError("The search engine cannot be reached.") from None
     except orjson.JSONDecodeError:
-        raise ApiError(f"{name} answers no JSON.") from None
+        raise BrowserError("The search engine answers no JSON.") from None
     if not isinstance(answer, dict):
-        raise ApiError(f"{name} answers no JSON object.")
+        raise BrowserError("The search engine answers no JSON object.")
     return answer
 
 

@@ -9,7 +9,6 @@ from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.pages import Format, Hit, Page
 
 URL = "https://api.exa.ai"
-NAME = "The search engine"
 
 
 class Exa:
@@ -37,7 +36,7 @@ class Exa:
         raise BrowserError(f"The page cannot be had{_reason(answer)}.")
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return await api.call(NAME, "POST", self._url + path, self._seconds, json=body, headers=self._headers)
+        return await api.call("POST", self._url + path, self._seconds, json=body, headers=self._headers)
 
 
 def _reason(answer: dict[str, Any]) -> str:

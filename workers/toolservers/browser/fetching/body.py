@@ -79,10 +79,11 @@ def decode(body: bytes, content_type: str) -> str:
 
 def _text_codec(name: str) -> str | None:
     try:
+        b"  ".decode(name, "replace")  # refuses codecs that do not decode text, such as bz2
         codec = codecs.lookup(name)
     except (LookupError, ValueError):
         return None
-    # Python has codecs that do not decode text, such as bz2, and codecs of text that no page uses.
-    if not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_CHARSETS:
+    # Python has codecs of text that no page uses.
+    if codec.name.replace("-", "_") in _NO_CHARSETS:
         return None
     return _ANSI.get(codec.name, codec.name)

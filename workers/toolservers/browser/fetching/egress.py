@@ -28,9 +28,8 @@ _LOW_32 = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class EgressPolicy:
-    """`everything` allows any address and port. `networks` are allowed on any port, even if they are private."""
+    """`networks` are allowed on any port, even if they are private."""
 
-    everything: bool = False
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = frozenset({80, 443})
 
@@ -44,7 +43,7 @@ class EgressPolicy:
 
     def _is_trusted(self, address: str) -> bool:
         parsed = ipaddress.ip_address(address)
-        return self.everything or any(parsed in network for network in self.networks)
+        return any(parsed in network for network in self.networks)
 
 
 def is_public(address: Address) -> bool:

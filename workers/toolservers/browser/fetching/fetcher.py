@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from dataclasses import dataclass
 
 import certifi
 import httpx
@@ -17,6 +16,7 @@ from workers.toolservers.browser.fetching.resolving import Resolve, by_dns, chec
 from workers.toolservers.browser.pages import Page
 
 AGENT = "Mozilla/5.0 (compatible; Longhaul browser tool)"
+MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {
     "User-Agent": AGENT,
@@ -25,40 +25,36 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
-    """The limits of fetching one page."""
-
-    page_bytes: int = 4 * 1024 * 1024
-    """Bytes after decompression; the rest is left out."""
-    redirects: int = 5
-    seconds: float = 20.0
-    """Deadline of each step (connect, read). The caller has a deadline for the whole."""
-
-
 class Fetcher:
     """Fetches pages, and keeps no connection and no cookie between two. It ignores proxies of the environment.
 
-    `tls` verifies certificates; None: by the authorities of the system and of certifi.
+    Reads `max_bytes` of a page, after decompression. `seconds` is the deadline of each step (connect, read); the caller
+    has a deadline for the whole. `tls` verifies certificates; None: by the authorities of the system and of certifi.
     """
 
     def __init__(
-        self, egress: EgressPolicy, limits: FetchLimits, resolve: Resolve = by_dns, tls: ssl.SSLContext | None = None
+        self,
+        egress: EgressPolicy,
+        max_bytes: int,
+        seconds: float,
+        resolve: Resolve = by_dns,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._egress = egress
-        self._limits = limits
+        self._max_bytes = max_bytes
+        self._seconds = seconds
         self._resolve = resolve
         self._tls = tls or _public_authorities()
 
     async def fetch(self, url: str) -> Page:
         """The page at `url`, after redirects. Raises BrowserError."""
         current = _parse(url)
-        for _ in range(self._limits.redirects + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             result = await self._hop(current)
             if isinstance(result, Page):
                 return result
             current = result
-        raise BrowserError(f"{current.host} redirects more than {self._limits.redirects} times.")
+        raise BrowserError(f"{current.host} redirects more than {MAX_REDIRECTS} times.")
 
     async def _hop(self, url: httpx.URL) -> Page | httpx.URL:
         """Requests one URL: the page, or the URL that it redirects to."""
@@ -67,7 +63,7 @@ class Fetcher:
         address = await checked_address(host, port, self._egress, self._resolve)
         try:
             # A new client for each request: a shared one would share a connection between the names of one address.
-            async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._limits.seconds) as client:
+            async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._seconds) as client:
                 response = await client.send(_request(client, url, address), stream=True, follow_redirects=False)
                 try:
                     return await self._outcome(url, response)
@@ -87,7 +83,7 @@ class Fetcher:
         content_type = response.headers.get("content-type", "")
         kind = format_of(content_type)
         encoding = response.headers.get("content-encoding", "")
-        body = await read_body(response.aiter_raw(), encoding, self._limits.page_bytes)
+        body = await read_body(response.aiter_raw(), encoding, self._max_bytes)
         return Page(str(url), decode(body, content_type), kind)
 
 

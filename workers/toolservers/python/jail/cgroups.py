@@ -19,7 +19,7 @@ log = logging.getLogger("longhaul.tools.python")
 _MARKS = ("user.delegate", "trusted.delegate")
 """Extended attributes that systemd sets to 1 on a cgroup that it delegates."""
 OUTSIDE_BYTES, OUTSIDE_PROCESSES = 64 * 1024**2, 8
-"""The limits are larger by this, for the jailer and bubblewrap, which are in the cgroup too."""
+"""The limits are larger by this, for the jailer, which is in the cgroup too."""
 
 
 def delegated(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Path | None:
@@ -58,7 +58,7 @@ class SandboxCgroup:
             for ended in parent.glob("sandbox-*"):  # whose last process was not quite gone when it was removed
                 _remove(ended)
             self._folder.mkdir()
-            self._set("memory.max", limits.memory_bytes + limits.disk_bytes + OUTSIDE_BYTES)
+            self._set("memory.max", limits.memory + limits.disk + OUTSIDE_BYTES)
             self._set("pids.max", limits.processes + OUTSIDE_PROCESSES)
             with contextlib.suppress(OSError):  # a kernel without swap
                 self._set("memory.swap.max", 0)

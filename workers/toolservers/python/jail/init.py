@@ -25,9 +25,7 @@ from typing import Any
 
 PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
-PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
-CAPABILITY_VERSION = 0x20080522
 CPU_GRACE = 5
 """CPU seconds between SIGXCPU and the kernel's SIGKILL."""
 
@@ -69,8 +67,8 @@ def main() -> None:
 
 
 def limit(limits: dict[str, Any], program: bytes) -> None:
-    """Limits this process and all its children, for ever: resources, rights, system calls. Raises OSError."""
-    cpu, memory, disk = limits["cpu_seconds"], limits["memory_bytes"], limits["disk_bytes"]
+    """Limits this process and all its children, for ever: resources and system calls. Raises OSError."""
+    cpu, memory, disk = limits["cpu_seconds"], limits["memory"], limits["disk"]
     for kind, soft, hard in (
         (resource.RLIMIT_AS, memory, memory),
         (resource.RLIMIT_CPU, cpu, cpu + CPU_GRACE),
@@ -85,19 +83,8 @@ def limit(limits: dict[str, Any], program: bytes) -> None:
         (resource.RLIMIT_SIGPENDING, 256, 256),
     ):
         resource.setrlimit(kind, (soft, hard))
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    drop_capabilities()
     filter_of_calls = Program(len(program) // 8, program)
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_of_calls))
-
-
-def drop_capabilities() -> None:
-    """Drops the effective, permitted and inheritable capabilities, and so the ambient ones. Raises OSError."""
-    head = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-    none = (ctypes.c_uint32 * 6)()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.capset(ctypes.byref(head), ctypes.byref(none)) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
 
 
 def handle_signals() -> int:
@@ -125,7 +112,7 @@ def become_interpreter(spec: dict[str, Any]) -> None:
             with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.set_inheritable(descriptor, descriptor in kept or descriptor < 3)
         argv = [*spec["argv"], str(descriptors["requests"]), str(descriptors["answers"])]
-        argv.append(str(spec["limits"]["output_bytes"]))
+        argv.append(str(spec["limits"]["output"]))
         os.execve(argv[0], argv, spec["environment"])
     finally:
         os._exit(127)

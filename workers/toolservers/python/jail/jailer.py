@@ -23,20 +23,18 @@ import sys
 from typing import Any
 
 from config.process import die_with_parent, set_parent_death_signal
-from workers.toolservers.python.jail import bubblewrap, namespaces
+from workers.toolservers.python.jail import namespaces
 
 WATCH_SECONDS = 0.05
 READY_SECONDS = 20.0
 NICENESS = 10
 ERROR_BYTES = 4096
-HANDLED = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main() -> None:
     """The whole life of a jailer."""
     spec = json.loads(sys.stdin.buffer.readline())
     try:
-        signal.signal(signal.SIGTERM, lambda *_: None)
         die_with_parent(spec["parent"], strict=True)
         child, control, proc = _start(spec)
     except OSError as error:
@@ -58,9 +56,8 @@ def _reason(error: OSError) -> str:
 
 def _start(spec: dict[str, Any]) -> tuple[int, socket.socket, int]:
     """Starts init: its process id, the socket to it, and its /proc. Raises OSError, whose strerror is the reason."""
-    if spec["bubblewrap"] is None:
-        namespaces.enter(spec)
-        set_parent_death_signal()  # new namespaces may have cleared the request
+    namespaces.enter(spec)
+    set_parent_death_signal()  # new namespaces may have cleared the request
     ours, theirs = socket.socketpair()
     errors, write = os.pipe()
     child = os.fork()
@@ -94,13 +91,9 @@ def _become_init(spec: dict[str, Any], control: socket.socket, errors: int) -> N
         for descriptor in (control.fileno(), *spec["descriptors"]):
             os.set_inheritable(descriptor, True)
         spec["argv"].append(str(control.fileno()))
-        if spec["bubblewrap"] is None:
-            namespaces.build(spec)
-            argv = spec["argv"]
-        else:
-            argv = bubblewrap.command(spec)
+        namespaces.build(spec)
         set_parent_death_signal()  # the change of user cleared the request
-        os.execve(argv[0], argv, {})
+        os.execve(spec["argv"][0], spec["argv"], {})
     except OSError as error:
         os.write(errors, _reason(error).encode())
     finally:
@@ -112,18 +105,19 @@ def _watch(child: int, control: socket.socket, proc: int, max_memory: int) -> tu
     wakeup, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in HANDLED:
-        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     paused = False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), False
         ready, _, _ = select.select([0, wakeup, control.fileno()], [], [], None if paused else WATCH_SECONDS)
-        commands = os.read(0, 64) if 0 in ready else b"-"
-        if not commands or (wakeup in ready and signal.SIGTERM in os.read(wakeup, 64)):
-            return _end(child), False
+        if wakeup in ready:
+            os.read(wakeup, 64)
         if 0 in ready:
+            commands = os.read(0, 64)
+            if not commands:
+                return _end(child), False
             paused = commands[-1:] == b"s"
             with contextlib.suppress(OSError):  # init is ending
                 control.send(commands)

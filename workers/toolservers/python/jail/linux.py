@@ -42,6 +42,8 @@ PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 LAST_CAPABILITY = 63
 
+_CAPABILITY_VERSION = 0x20080522  # linux/capability.h
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -96,6 +98,13 @@ def pivot_root(new: str, old: str) -> None:
 def set_hostname(name: str) -> None:
     """Sets the host name of the current namespace. Raises OSError."""
     _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
+
+
+def drop_capabilities() -> None:
+    """Drops the effective, permitted and inheritable capabilities, and so the ambient ones. Raises OSError."""
+    head = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    none = (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(ctypes.byref(head), ctypes.byref(none)), "capset")
 
 
 def drop_bounding_set() -> None:

@@ -94,3 +94,4 @@ def _drop_rights(identity: int | None) -> None:
         os.setgroups([])
         os.setresgid(identity, identity, identity)
         os.setresuid(identity, identity, identity)
+    linux.drop_capabilities()

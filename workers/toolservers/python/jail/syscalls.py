@@ -1,4 +1,4 @@
-"""The system calls that the sandbox allows or refuses, and their numbers on x86_64 and aarch64.
+"""The system calls that the sandbox allows, and their numbers on x86_64 and aarch64.
 
 The numbers are from asm/unistd_64.h and asm-generic/unistd.h of Linux 6.1, written `name:x86_64:aarch64`. An empty
 number means that the machine does not have the call.
@@ -27,19 +27,13 @@ class Syscalls:
     """Numbers on one machine."""
 
     allowed: tuple[int, ...]
-    refused: tuple[int, ...]
-    """Refused with EPERM, for a clear message. Calls in no list get ENOSYS, as on a kernel without them."""
     examined: dict[str, int]
     """Allowed with some arguments alone; see seccomp.py."""
 
 
 def syscalls_of(machine: Machine) -> Syscalls:
     """The lists for one kind of machine."""
-    return Syscalls(
-        tuple(_numbers(ALLOWED, machine).values()),
-        tuple(_numbers(REFUSED, machine).values()),
-        _numbers(EXAMINED, machine),
-    )
+    return Syscalls(tuple(_numbers(ALLOWED, machine).values()), _numbers(EXAMINED, machine))
 
 
 def _numbers(table: str, machine: Machine) -> dict[str, int]:
@@ -80,22 +74,4 @@ epoll_create1:291:20 dup3:292:24 pipe2:293:59 preadv:295:69 pwritev:296:70 recvm
 getcpu:309:168 renameat2:316:276 getrandom:318:278 execveat:322:281 membarrier:324:283 copy_file_range:326:285
 preadv2:327:286 pwritev2:328:287 statx:332:291 rseq:334:293 pidfd_send_signal:424:424 pidfd_open:434:434
 close_range:436:436 openat2:437:437 faccessat2:439:439 epoll_pwait2:441:441 futex_waitv:449:449
-"""
-
-REFUSED = """
-shmget:29:194 shmat:30:196 shmctl:31:195 semget:64:190 msgget:68:186 ptrace:101:117 syslog:103:116 setuid:105:146
-setgid:106:144 setreuid:113:145 setregid:114:143 setgroups:116:159 setresuid:117:147 setresgid:119:149
-setfsuid:122:151 setfsgid:123:152 capset:126:91 mknod:133: personality:135:92 setpriority:141:140
-sched_setparam:142:118 sched_setscheduler:144:119 vhangup:153:58 pivot_root:155:41 adjtimex:159:171 chroot:161:51
-acct:163:89 settimeofday:164:170 mount:165:40 umount2:166:39 swapon:167:224 swapoff:168:225 reboot:169:142
-sethostname:170:161 setdomainname:171:162 iopl:172: ioperm:173: init_module:175:105 delete_module:176:106
-quotactl:179:60 nfsservctl:180:42 sched_setaffinity:203:122 lookup_dcookie:212:18 clock_settime:227:112 mbind:237:235
-set_mempolicy:238:237 mq_open:240:180 kexec_load:246:104 add_key:248:217 request_key:249:218 keyctl:250:219
-ioprio_set:251:30 migrate_pages:256:238 mknodat:259:33 unshare:272:97 move_pages:279:239 perf_event_open:298:241
-fanotify_init:300:262 fanotify_mark:301:263 name_to_handle_at:303:264 open_by_handle_at:304:265 clock_adjtime:305:266
-setns:308:268 process_vm_readv:310:270 process_vm_writev:311:271 kcmp:312:272 finit_module:313:273
-sched_setattr:314:274 seccomp:317:277 kexec_file_load:320:294 bpf:321:280 userfaultfd:323:282 io_uring_setup:425:425
-io_uring_enter:426:426 io_uring_register:427:427 open_tree:428:428 move_mount:429:429 fsopen:430:430 fsconfig:431:431
-fsmount:432:432 fspick:433:433 pidfd_getfd:438:438 process_madvise:440:440 mount_setattr:442:442
-landlock_restrict_self:446:446 memfd_secret:447:
 """

@@ -1,0 +1,34 @@
+"""What requests cost of their project's limits on a minute, taken before anything else is done for them."""
+
+from __future__ import annotations
+
+from app.access.directory import Directory
+from app.protocol.errors import LimitReached
+from app.protocol.limits import ALL_MODELS, Allowance, LimitKind, Shortage
+from app.store.database import Database
+from app.store.tenants.charges import Charge, Charger
+
+
+class Charges:
+    """Charges requests to limits. Without a directory nobody is asked for a key, and no limit holds."""
+
+    def __init__(self, db: Database, directory: Directory | None) -> None:
+        self._directory = directory
+        self._charger = Charger(db)
+
+    async def close(self) -> None:
+        await self._charger.close()
+
+    async def take(self, project: str, kind: LimitKind, model: str = ALL_MODELS) -> Allowance | None:
+        """Takes one request from the project's limit on that model, and returns what is left, or None without a limit.
+
+        A project that has none costs no query. Raises LimitReached and StoreUnavailable.
+        """
+        if self._directory is None or (row := await self._directory.project(project)) is None:
+            return None
+        if f"{kind.value}:{model}" not in row.charged:
+            return None
+        result = await self._charger.take(Charge(project, model, kind))
+        if isinstance(result, Shortage):
+            raise LimitReached(result)
+        return None if result is None else Allowance(result, None)

@@ -1,0 +1,115 @@
+"""Routes whose signature says what a request has: `Asked[M]` is its query, `Sent[M]` its body. `/docs` shows both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+
+from fastapi import Depends, Request
+from fastapi.params import Depends as Dependency
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from app.api.body import read_body_as
+from app.api.dependencies import current_caller, runtime_of
+from app.api.docs.routes import body_docs, error_answers
+from app.api.queries import Query
+from app.api.rate_limits import headers_of
+from app.protocol.limits import LimitKind
+from app.protocol.requests.validation import Model
+from app.protocol.types import Json
+
+_READS = frozenset({"GET", "HEAD"})
+
+QueryModel = TypeVar("QueryModel", bound=Query)
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[Model]):
+    """A request body of the form `model`."""
+
+    model: type[Model]
+    may_be_empty: bool = False
+
+    async def read(self, request: Request) -> Model:
+        """Returns the body. Raises InvalidRequest, TooLarge and UnsupportedMedia."""
+        settings = request.state.runtime.settings
+        return await read_body_as(self.model, request, settings, may_be_empty=self.may_be_empty)
+
+
+if TYPE_CHECKING:
+    Sent = Annotated[Model, "body"]
+    Asked = Annotated[QueryModel, "query"]
+else:
+
+    class Sent:
+        """A parameter with the body of the request."""
+
+        def __class_getitem__(cls, model: type[Model]) -> Any:
+            return Annotated[model, Depends(Body(model).read)]
+
+    class Asked:
+        """A parameter with the query of the request."""
+
+        def __class_getitem__(cls, model: type[QueryModel]) -> Any:
+            return Annotated[model, Depends(model.read)]
+
+
+class Route(APIRoute):
+    """A route of the API, whose requests are charged to limits of the caller's project.
+
+    Every one may answer 400, 429 and 503; a path with an id, and a body, add what they may answer.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        dependencies: Sequence[Dependency] = (),
+        responses: dict[int | str, Json],
+        openapi_extra: Json | None = None,
+        **options: Any,
+    ) -> None:
+        owners = [getattr(call, "__self__", None) for call in _dependencies_of(endpoint, dependencies)]
+        self.body = next((owner for owner in owners if isinstance(owner, Body)), None)
+        query = next((owner for owner in owners if isinstance(owner, type) and issubclass(owner, Query)), None)
+        self._has_query = query is not None
+        extra: Json = {} if query is None else {"parameters": query.parameters()}
+        if self.body is not None:
+            extra["requestBody"] = body_docs(self.body.model, required=not self.body.may_be_empty)
+        super().__init__(
+            path,
+            endpoint,
+            dependencies=dependencies,
+            responses={**error_answers(*self._errors(path)), **responses},
+            openapi_extra={**extra, **(openapi_extra or {})},
+            **options,
+        )
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        kind = LimitKind.READS_PER_MINUTE if self.methods <= _READS else LimitKind.REQUESTS_PER_MINUTE
+
+        async def handle_charged(request: Request) -> Response:
+            caller, runtime = await current_caller(request), await runtime_of(request)
+            # Before the body is read: what is refused costs as much as what is not.
+            allowance = None if caller.project is None else await runtime.charges.take(caller.project, kind)
+            if not self._has_query:
+                await Query.read(request)  # Cheaper than a dependency.
+            response = await handle(request)
+            for name, value in headers_of(allowance).items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return handle_charged
+
+    def _errors(self, path: str) -> Iterable[int]:
+        return 400, *([404] if "{" in path else []), *([413, 415] if self.body is not None else []), 429, 503
+
+
+def _dependencies_of(endpoint: Callable[..., Any], more: Iterable[Dependency]) -> list[object]:
+    hints = get_type_hints(endpoint, include_extras=True).values()
+    marks = [mark for hint in hints for mark in getattr(hint, "__metadata__", ())]
+    return [mark.dependency for mark in (*marks, *more) if isinstance(mark, Dependency)]

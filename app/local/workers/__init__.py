@@ -1,0 +1,1 @@
+"""The workers of `longhaul up`: which there are, and their devices."""

@@ -1,0 +1,59 @@
+"""What the workers know of their models and the models file leaves open: format, parsers, sampling, context length."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from app.store.database import Database, StoreUnavailable
+from app.store.queue import workers
+from app.store.queue.workers import RegisteredModel
+from config.families import Format, Reading
+from config.models import ServedModel
+
+LOOK_SECONDS = 2.0
+"""Between two looks, however many ask. What was found before holds until a worker says otherwise."""
+WAIT_SECONDS = 1.0
+"""How long a request waits for Postgres."""
+
+
+class RegisteredModels:
+    """Completes models of the models file. A model that no worker has registered yet stays open: its worker decides."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._lock = asyncio.Lock()
+        self._found: Mapping[str, RegisteredModel] = {}
+        self._looked_at = float("-inf")
+
+    async def decided(self, model: ServedModel) -> ServedModel:
+        """The model with its format and parsers, as far as they are known."""
+        return model if model.is_decided else await self.complete(model)
+
+    async def complete(self, model: ServedModel) -> ServedModel:
+        """The model with its context length, too."""
+        if model.is_decided and model.context_length is not None:
+            return model
+        await self._look()
+        found = self._found.get(model.base or model.name)
+        if found is None:
+            return model
+        reading = Reading(
+            cast(Format, found.format), found.tool_parser, found.reasoning_parser, "", found.default_sampling
+        )
+        length = found.context_length if model.context_length is None else model.context_length
+        return replace(model.decided(reading), context_length=length)
+
+    async def _look(self) -> None:
+        """While Postgres is away, what is known stays."""
+        async with self._lock:
+            if asyncio.get_running_loop().time() < self._looked_at + LOOK_SECONDS:
+                return
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    self._found = {**self._found, **await workers.registered_models(self._db)}
+            except (TimeoutError, StoreUnavailable):
+                pass
+            self._looked_at = asyncio.get_running_loop().time()

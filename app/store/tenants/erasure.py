@@ -1,0 +1,119 @@
+"""Erasing what a project has: in batches, each committed, so that whoever comes next goes on where one was killed.
+
+What is left is the project's row, its entries in the audit log, and its usage, which is the operators' ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.database import Database
+
+SETTLE_SECONDS = 10.0
+"""Before an erasure begins: a process without Redis takes 5 s to learn that the project's keys have ended."""
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+_DUE = text(
+    """
+    SELECT id, erase_at, archived_at IS NOT NULL AS is_archived FROM projects
+    WHERE erase_at < now() - make_interval(secs => :seconds) ORDER BY erase_at
+    """
+)
+_IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {}created_at < CAST(:before AS timestamptz))"
+# No index has the project: it would make each insert, claim and end dearer. So each of the indexes of unfinished
+# responses is read, and then those of ended ones in the order of their ends, which never change, page by page.
+_UNFINISHED = text(
+    " UNION ALL ".join(
+        f"(SELECT id FROM responses WHERE project = :project AND {_IS_OLD.format('')} AND {status} LIMIT :limit)"
+        for status in (
+            "status = 'queued' AND sent_at IS NULL",
+            "status = 'queued' AND sent_at IS NOT NULL",
+            "status = 'in_progress' AND worker IS NULL",
+            "status = 'in_progress' AND worker IS NOT NULL",
+        )
+    )
+)
+_DELETE_PAGE = [
+    text(
+        f"""
+        WITH page AS MATERIALIZED (
+            SELECT id, project, created_at, finished_at FROM responses
+            WHERE {kept} AND finished_at IS NOT NULL AND finished_at >= :at AND (finished_at, id) > (:at, :id)
+            ORDER BY finished_at, id LIMIT :limit
+        ), gone AS (
+            DELETE FROM responses r USING page p WHERE r.id = p.id AND p.project = :project AND {_IS_OLD.format("p.")}
+            RETURNING r.id
+        )
+        SELECT finished_at, id, (SELECT count(*) FROM gone) AS deleted FROM page
+        ORDER BY finished_at DESC, id DESC LIMIT 1
+        """
+    )
+    for kept in ("store", "NOT store")
+]
+_DELETE_CONVERSATIONS = text(
+    f"""
+    DELETE FROM conversations WHERE id = ANY(ARRAY(
+        SELECT id FROM conversations WHERE project = :project AND {_IS_OLD.format("")} LIMIT :limit))
+    """
+)
+_DELETE_THE_REST = [
+    text(f"DELETE FROM {table} WHERE project = :project")
+    for table in ("api_keys", "service_accounts", "limits", "settlements")
+]
+_FINISH = text("UPDATE projects SET erase_at = NULL, erased_at = now() WHERE id = :project AND erase_at = :at")
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """A project that is to be erased now."""
+
+    project: str
+    at: datetime
+    """Since when."""
+    is_archived: bool
+    """Else only what was made before `at` goes."""
+
+    @property
+    def _wanted(self) -> dict[str, Any]:
+        return {"project": self.project, "before": None if self.is_archived else self.at}
+
+    async def unfinished(self, db: Database, limit: int) -> list[str]:
+        """The ids of some of its unfinished responses, which must be cancelled before the others are deleted."""
+        rows = await db.execute(_UNFINISHED, {**self._wanted, "limit": limit})
+        return [row.id for row in rows]
+
+    async def delete_responses(self, db: Database, limit: int) -> AsyncIterator[int]:
+        """Deletes its ended responses; yields how many, for each `limit` responses of all projects."""
+        for statement in _DELETE_PAGE:
+            cursor: dict[str, Any] = {"at": _START, "id": ""}
+            while rows := await db.execute(statement, {**self._wanted, **cursor, "limit": limit}):
+                cursor = {"at": rows[0].finished_at, "id": rows[0].id}
+                yield rows[0].deleted
+
+    async def delete_conversations(self, db: Database, limit: int) -> int:
+        """Deletes up to `limit` of its conversations; returns how many."""
+        async with db.autocommit() as connection:
+            return (await connection.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit})).rowcount
+
+    async def finish(self, connection: AsyncConnection) -> bool:
+        """Deletes its keys, service accounts and limits, if it is archived, and notes the end of the erasure.
+
+        Returns False if somebody else has, or if the project is to be erased at another time.
+        """
+        if not (await connection.execute(_FINISH, {"project": self.project, "at": self.at})).rowcount:
+            return False
+        for statement in _DELETE_THE_REST if self.is_archived else ():
+            await connection.execute(statement, {"project": self.project})
+        return True
+
+
+async def due(db: Database, seconds: float = SETTLE_SECONDS) -> list[Erasure]:
+    """The projects whose time came `seconds` ago."""
+    rows = await db.execute(_DUE, {"seconds": seconds})
+    return [Erasure(row.id, row.erase_at, row.is_archived) for row in rows]

@@ -1,0 +1,149 @@
+"""A model's own files, and what they say of its family: of a folder, or of a hub id's snapshot on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from config.families import ModelFiles, Reading, reading_of
+from config.models import NONE, DefaultSampling, ServedModel
+from config.settings import ConfigError
+
+_NEEDED = [
+    *("config.json", "generation_config.json", "tokenizer_config.json", "*.jinja", "chat_template.json"),
+    *("tekken.json", "tokenizer.model.v*"),
+]
+"""The files of a hub id that say its family; vLLM gets the rest."""
+_FIELDS = ("format", "tool_parser", "reasoning_parser")
+
+
+def decided(model: ServedModel) -> tuple[ServedModel, str]:
+    """The model with what its files say of its family, and a line about it. Downloads the files of a hub id.
+
+    Blocks. Raises ConfigError if they cannot be had.
+    """
+    if model.is_decided:
+        return model, _line(model, model, "")
+    reading = _reading(model, download=True)
+    chosen = model.decided(reading)
+    return chosen, _line(model, chosen, reading.reason)
+
+
+def description(model: ServedModel) -> str:
+    """A line about the model's family, as far as files on this machine say it."""
+    if model.is_decided:
+        return _line(model, model, "")
+    try:
+        reading = _reading(model, download=False)
+    except ConfigError:
+        return _line(model, model, "its worker reads its files, which are not on this machine")
+    return _line(model, model.decided(reading), reading.reason)
+
+
+def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:
+    values = ", ".join(f"{field} {getattr(chosen, field) or NONE}" for field in _FIELDS)
+    if chosen.default_sampling:
+        values += (
+            f", default_sampling {' '.join(f'{name}={value:g}' for name, value in chosen.default_sampling.items())}"
+        )
+    return f"{values} ({reason})" if reason else values
+
+
+def _reading(model: ServedModel, *, download: bool) -> Reading:
+    """Raises ConfigError if the files cannot be had."""
+    args = model.engine_args
+    tokenizer, revision = args.get("tokenizer"), args.get("tokenizer_revision")
+    try:
+        folder = _folder(model.path, model.revision, args, download)
+        written = folder if tokenizer is None else _folder(tokenizer, revision, args, download)
+    except ValueError:  # no hub id, but what else vLLM loads from
+        return reading_of(ModelFiles())
+    except (ImportError, OSError) as error:
+        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ConfigError(
+            f"model {model.name!r}: its files cannot be read ({what}). "
+            "Without them, set format, tool_parser, reasoning_parser and default_sampling in the models file"
+        ) from None
+    return reading_of(read_files(folder, written))
+
+
+def _folder(path: str, revision: str | None, args: Mapping[str, Any], download: bool) -> Path:
+    """The folder with a model's files, or those of a hub id that are needed. Raises what huggingface_hub raises."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download  # vLLM brings it; where no worker runs it may be missing
+
+    return Path(
+        snapshot_download(
+            path,
+            revision=revision,
+            cache_dir=args.get("download_dir"),
+            token=args.get("hf_token"),
+            local_files_only=not download,
+            allow_patterns=_NEEDED,
+        )
+    )
+
+
+def read_files(folder: Path, tokenizer: Path) -> ModelFiles:
+    """What the files in both folders say. A file that is missing or cannot be read says nothing."""
+    model_type = _json(folder / "config.json").get("model_type")
+    marks = _mistral_marks(tokenizer)
+    template = "\n".join(_templates(tokenizer)) if marks is None else marks
+    return ModelFiles(
+        model_type=model_type if isinstance(model_type, str) else None,
+        template=template,
+        is_mistral=marks is not None,
+        default_sampling=_sampling(_json(folder / "generation_config.json")),
+    )
+
+
+def _sampling(recommended: Mapping[str, Any]) -> Mapping[str, float]:
+    """The sampling parameters among what a model's makers recommend; none if one is out of bounds."""
+    try:
+        return DefaultSampling.model_validate(
+            {name: recommended.get(name) for name in DefaultSampling.model_fields}
+        ).model_dump(exclude_none=True)
+    except ValidationError:
+        return {}
+
+
+def _templates(folder: Path) -> Iterable[str]:
+    """The chat templates, in the places where transformers looks for them."""
+    paths = [folder / "chat_template.jinja", *sorted(folder.glob("additional_chat_templates/*.jinja"))]
+    files = [text for path in paths if (text := _text(path))]
+    if files:
+        yield from files
+        return
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        found = _json(folder / name).get("chat_template")
+        for template in found if isinstance(found, list) else [found]:
+            named = template.get("template") if isinstance(template, dict) else template
+            if isinstance(named, str):
+                yield named
+
+
+def _mistral_marks(folder: Path) -> str | None:
+    """The marks that Mistral's own tokenizer writes; None: the model has another tokenizer."""
+    if not (folder / "tekken.json").is_file():
+        return "[TOOL_CALLS]" if any(folder.glob("tokenizer.model.v*")) else None
+    return "[TOOL_CALLS] [THINK]" if '"[THINK]"' in _text(folder / "tekken.json") else "[TOOL_CALLS]"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(path) or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

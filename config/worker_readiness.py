@@ -1,0 +1,93 @@
+"""Whether a worker can take responses, for probes outside of its process: a file, and systemd's notifications.
+
+The file holds the moment until which the worker's lease lasts, or what the worker waits for before it has one. So a
+worker that hangs, is frozen or was killed stops being ready when other workers may take its responses, and no probe has
+to ask Postgres.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+log = logging.getLogger("longhaul.worker")
+
+
+class WorkerReadiness:
+    """Says that this worker is ready, while its lease lasts and until it drains. From any thread; never raises."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._shown = self._hidden = self._failed = False
+        self._lock = threading.Lock()
+
+    def show(self, seconds: float) -> None:
+        """The worker is ready for so many seconds from now."""
+        with self._lock:
+            if not self._hidden:
+                self._write(f"{time.monotonic() + seconds}\n")
+                if not self._shown:
+                    _notify("READY=1")
+                self._shown = True
+
+    def wait(self, reason: str) -> None:
+        """The worker is not ready yet, and why; one line."""
+        with self._lock:
+            if not self._hidden:
+                self._write(f"{reason}\n")
+                _notify(f"STATUS={reason}")
+
+    def hide(self) -> None:
+        """The worker stops: it is not ready any more, whatever `show` says."""
+        with self._lock:
+            if not self._hidden:
+                self._hidden = True
+                _notify("STOPPING=1")
+                if self._file is not None:
+                    with suppress(OSError):
+                        self._file.unlink(missing_ok=True)
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            return
+        try:
+            draft = self._file.with_name(f"{self._file.name}.new")
+            draft.write_text(text)
+            draft.replace(self._file)
+        except OSError as error:
+            if not self._failed:
+                log.error("LONGHAUL_READY_FILE: cannot write %s: %s", self._file, error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+
+def is_ready(file: Path) -> bool:
+    """Whether the worker that writes `file` is ready now."""
+    try:
+        return time.monotonic() < float(file.read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def waits_for(file: Path) -> str:
+    """What the worker that writes `file` waits for; "" if it does not say so."""
+    try:
+        said = file.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+    return "" if said.replace(".", "").isdecimal() else said
+
+
+def _notify(state: str) -> None:
+    """sd_notify(3), in a unit of `Type=notify`."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying:
+            notifying.setblocking(False)
+            notifying.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)

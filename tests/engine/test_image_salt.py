@@ -1,0 +1,50 @@
+"""What vLLM caches of images is salted, too: by its processor for the tiny vision model, without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from config.model_files import decided
+from config.models import load_models
+from tests.models.pictures import Picture, data_url, draw
+from tests.support.installations import VISION
+
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM's own warnings, at import
+
+
+def seeing(picture: Picture) -> list[dict[str, Any]]:
+    url = data_url(draw(picture, 80, 80), "PNG")
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"}]
+    return [{"role": "user", "content": parts}]
+
+
+async def test_projects_share_nothing_that_is_cached_of_an_image_and_each_finds_its_own(
+    tmp_path: Path,
+) -> None:
+    from vllm.renderers import renderer_from_config
+
+    from workers.engine.vllm import compat
+    from workers.engine.vllm.arguments import engine_args
+    from workers.engine.vllm.rendering import Rendering
+
+    (tmp_path / "models.toml").write_text(VISION)
+    model, _ = decided(load_models(tmp_path / "models.toml").models[0])
+    config = compat.config_of(engine_args(model))
+    llm = SimpleNamespace(renderer=renderer_from_config(config), model_config=config.model_config)
+    rendering = Rendering(cast(Any, llm), {})
+    red = seeing(Picture("red", "square"))
+
+    async def rendered(messages: list[dict[str, Any]], salt: str | None) -> Any:
+        return await rendering.render(messages, {}, (), salt)
+
+    plain, one, other = [await rendered(red, salt) for salt in (None, "one", "other")]
+    again, blue = await rendered(red, "one"), await rendered(seeing(Picture("blue", "triangle")), "one")
+    assert list(plain) == list(one) == list(other)
+    keys = [prompt.media["mm_hashes"]["image"][0] for prompt in (plain, one, other, blue)]
+    assert len(set(keys)) == 4
+    assert again.media["mm_hashes"] == one.media["mm_hashes"]
+    assert "uuid" not in str(red)

@@ -1,0 +1,161 @@
+"""Erasing a project: everything of it goes, and of the others nothing, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.access import erasure
+from app.access.administration import Administration
+from app.access.caller import Scope
+from app.access.changes import AdministrationError
+from app.access.erasure import erase_due
+from app.protocol.limits import LimitKind
+from app.protocol.status import Status
+from app.store.context import conversations
+from app.store.context.conversations import ConversationRow, NewItem
+from app.store.database import Database
+from app.store.responses import endings, lookup
+from app.store.tables import DEFAULT_PROJECT
+from app.store.tenants import limits, projects
+from app.streaming.pubsub import PubSub
+from tests.support.requests import message
+from tests.support.rows import WORKER, claim, queued
+from tests.support.stored import stored
+from tests.support.tenants import administration
+
+TABLES = ("responses", "conversations", "conversation_items", "api_keys", "service_accounts", "limits", "settlements")
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return administration(db, pubsub)
+
+
+async def sql(db: Database, statement: str, **values: Any) -> Any:
+    async with db.begin() as connection:
+        result = await connection.execute(text(statement), values)
+        return result.scalar() if result.returns_rows else None
+
+
+async def filled(db: Database, admin: Administration, project: str | None = None) -> str:
+    """A project (made here, or the one named) with everything that a project may have."""
+    if project is None:
+        project = (await admin.create_project("team")).id
+    await admin.create_key(project, "laptop", [Scope.RESPONSES])
+    await admin.set_limits(project, "*", {LimitKind.STORED_BYTES: 10**9})
+    row = ConversationRow(f"conv_{project}", project, {}, datetime.now(UTC))
+    await conversations.create(db, row, [NewItem.of({**message("Hi"), "id": "msg_1"})])
+    for number in range(6):
+        response_id = await queued(db, project, store=number % 2 == 0)
+        if number < 3:
+            await endings.cancel(db, response_id, project)
+    await claim(db, response_id, WORKER)
+    return project
+
+
+async def rows(db: Database, project: str) -> dict[str, int]:
+    counted = {name: await sql(db, f"SELECT count(*) FROM {name} WHERE project = :p", p=project) for name in TABLES}
+    return {name: count for name, count in counted.items() if count}
+
+
+async def entries(db: Database, project: str) -> list[str]:
+    return list(await sql(db, "SELECT array_agg(type ORDER BY id) FROM audit_logs WHERE project = :p", p=project))
+
+
+async def test_everything_of_a_project_goes_and_nothing_of_another(
+    db: Database, pubsub: PubSub, admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "BATCH", 2)
+    mine, other = await filled(db, admin), await filled(db, admin)
+    before = await rows(db, other)
+    row = await admin.erase_project(mine)
+    assert row.archived_at is not None and row.erase_at is not None
+    await erase_due(db, pubsub)
+    assert await rows(db, mine) != {}, "processes may not know yet that its keys have ended"
+    await erase_due(db, pubsub, 0)
+    assert await rows(db, mine) == {}
+    assert await rows(db, other) == before
+    assert await stored(db, mine) == 0
+    done = (await projects.find(db, [mine]))[mine]
+    assert done.erased_at is not None and done.erase_at is None
+    assert (await entries(db, mine))[-3:] == ["project.archived", "project.updated", "project.deleted"]
+    await erase_due(db, pubsub, 0)
+    assert (await entries(db, mine)).count("project.deleted") == 1
+
+
+async def test_running_responses_are_cancelled_before_they_are_deleted(
+    db: Database, pubsub: PubSub, admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = (await admin.create_project("team")).id
+    response_id = await queued(db, project)
+    await claim(db, response_id, WORKER)
+    await admin.erase_project(project)
+    cancelled: list[Any] = []
+
+    async def seen(chunks: list[Any]) -> None:
+        if ended := [chunk.response_id for chunk in chunks if chunk.final]:
+            row = await lookup.get(db, project, response_id)
+            assert getattr(row, "status", None) is Status.CANCELLED
+            cancelled.extend(ended)
+
+    monkeypatch.setattr(pubsub, "publish", seen)
+    await erase_due(db, pubsub, 0)
+    assert cancelled == [response_id] and await rows(db, project) == {}
+
+
+async def test_an_erasure_that_was_killed_is_finished_by_another_process(
+    db: Database, pubsub: PubSub, admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = await filled(db, admin)
+    await admin.erase_project(project)
+
+    async def killed(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("app.store.tenants.erasure.Erasure.delete_conversations", killed)
+        with pytest.raises(KeyboardInterrupt):
+            await erase_due(db, pubsub, 0)
+    halfway = await rows(db, project)
+    assert "conversations" in halfway and "responses" not in halfway
+    await erase_due(db, pubsub, 0)
+    assert await rows(db, project) == {}
+    assert (await entries(db, project)).count("project.deleted") == 1
+
+
+async def test_an_erasure_may_begin_days_later(db: Database, pubsub: PubSub, admin: Administration) -> None:
+    project = await filled(db, admin)
+    await admin.erase_project(project, 30)
+    await erase_due(db, pubsub, 0)
+    assert "responses" in await rows(db, project)
+    await sql(db, "UPDATE projects SET erase_at = erase_at - interval '30 days'")
+    await erase_due(db, pubsub, 0)
+    assert await rows(db, project) == {}
+    with pytest.raises(AdministrationError, match="0 to 3660"):
+        await admin.erase_project(project, -1)
+
+
+async def test_the_default_project_loses_what_it_had_and_stays(
+    db: Database, pubsub: PubSub, admin: Administration
+) -> None:
+    await filled(db, admin, DEFAULT_PROJECT)
+    row = await admin.erase_project(DEFAULT_PROJECT)
+    assert row.archived_at is None
+    later = await queued(db)
+    await erase_due(db, pubsub, 0)
+    assert await rows(db, DEFAULT_PROJECT) == {"responses": 1, "api_keys": 1, "limits": 1}
+    assert await lookup.get(db, DEFAULT_PROJECT, later) is not None
+    assert (await limits.find(db, DEFAULT_PROJECT)) != []
+
+
+async def test_the_ledger_keeps_what_an_erased_project_used(
+    db: Database, pubsub: PubSub, admin: Administration
+) -> None:
+    project = await filled(db, admin)
+    await admin.erase_project(project)
+    await erase_due(db, pubsub, 0)
+    assert await sql(db, "SELECT count(*) FROM usage_entries WHERE project = :p", p=project) > 0

@@ -1,0 +1,220 @@
+"""Bounds of one process: requests that come at once, and projects beside each other."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.access.caller import OPERATOR_SCOPES
+from app.bounds import Bound, BoundReached, Holding
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
+from tests.support.api import Api, serving, settings_for
+from tests.support.player import ids
+from tests.support.tenants import administration, as_caller, tenant
+from tests.support.waiting import until
+
+AT_ONCE = 50
+
+
+class Clients:
+    """Clients that all read until the last one has its answer."""
+
+    def __init__(self, api: Api, **fields: Any) -> None:
+        self._api = api
+        self._fields = fields
+        self._statuses: list[int] = []
+        self._answered = asyncio.Event()
+
+    async def read_at_once(self, count: int) -> Counter[int]:
+        await asyncio.gather(*(self._read(count) for _ in range(count)))
+        return Counter(self._statuses)
+
+    async def _read(self, count: int) -> None:
+        async with self._api.streaming(**self._fields) as reader:
+            self._statuses.append(reader.status)
+            if len(self._statuses) == count:
+                self._answered.set()
+            await self._answered.wait()
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_readers_at_once_pass_no_bound_of_one_and_the_others_store_nothing(
+    services: Any, db: Database, tmp_path: Path, background: bool
+) -> None:
+    async with serving(settings_for(services, tmp_path)) as api:
+        api.runtime.reader.readers.total = 1
+        assert await Clients(api, background=background).read_at_once(AT_ONCE) == {200: 1, 503: AT_ONCE - 1}
+        [response_id] = await ids(db)
+        await until(lambda: api.runtime.reader.readers.held == 0)
+        async with api.streaming(background=True) as reader:
+            assert reader.status == 200
+            refused = await api.get(response_id, stream="true")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_readers")
+
+
+@pytest.fixture
+async def red_and_blue(services: Any, db: Database, pubsub: PubSub, tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
+    """One API with room for eight of everything, as two projects see it."""
+    async with serving(settings_for(services, tmp_path, auth="keys")) as api, AsyncExitStack() as stack:
+        api.runtime.reader.readers.total = websockets_of(api).total = 8
+        projects = [await tenant(administration(db, pubsub), name) for name in ("red", "blue")]
+        red, blue = [await stack.enter_async_context(as_caller(api, project)) for project in projects]
+        yield red, blue
+
+
+async def test_the_readers_of_one_project_leave_room_for_another(red_and_blue: tuple[Api, Api]) -> None:
+    red, blue = red_and_blue
+    async with AsyncExitStack() as stack:
+        for _ in range(7):
+            reader = await stack.enter_async_context(red.streaming(background=True))
+            assert reader.status == 200
+        refused = await red.post(background=True, stream=True)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_readers")
+        assert refused.headers["retry-after"] == "1"
+        async with blue.streaming(background=True) as reader:
+            assert reader.status == 200
+
+
+def websocket(api: Api) -> connect:
+    headers = {name: api.client.headers[name] for name in ("authorization",) if name in api.client.headers}
+    return connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", additional_headers=headers)
+
+
+def websockets_of(api: Api) -> Bound:
+    bound: Bound = api.server.lifespan.state["limits"].websockets
+    return bound
+
+
+async def refusal_of(api: Api) -> tuple[int, str, str]:
+    with pytest.raises(InvalidStatus) as caught:
+        await websocket(api)
+    answer = caught.value.response
+    return answer.status_code, json.loads(answer.body)["error"]["code"], answer.headers["retry-after"]
+
+
+async def test_the_websockets_of_one_project_leave_room_for_another(red_and_blue: tuple[Api, Api]) -> None:
+    red, blue = red_and_blue
+    async with AsyncExitStack() as stack:
+        for _ in range(7):
+            await stack.enter_async_context(websocket(red))
+        assert await refusal_of(red) == (429, "too_many_websockets", "1")
+        await stack.enter_async_context(websocket(blue))
+        assert await refusal_of(blue) == (503, "too_many_websockets", "1")
+    await until(lambda: websockets_of(red).held == 0)
+    async with websocket(red):
+        pass
+
+
+async def test_without_keys_all_places_of_websockets_can_be_taken(services: Any, db: Database, tmp_path: Path) -> None:
+    async with serving(settings_for(services, tmp_path, max_connections=16)) as api, AsyncExitStack() as stack:
+        sockets = [await stack.enter_async_context(websocket(api)) for _ in range(2)]
+        assert await refusal_of(api) == (503, "too_many_websockets", "1")
+        await sockets[0].close()
+        await until(lambda: websockets_of(api).held == 1)
+        async with websocket(api):
+            pass
+
+
+async def kept_connection(api: Api) -> tuple[int, str | None, asyncio.StreamWriter]:
+    """The status of a request, whether its connection ends, and the connection, which stays open else."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rsplit(":", 1)[1]))
+    key = api.client.headers["authorization"]
+    writer.write(f"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nauthorization: {key}\r\n\r\n".encode())
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    return int(head[9:12]), "close" if "connection: close" in head else None, writer
+
+
+async def test_the_connections_of_one_project_leave_room_for_another_and_for_operators(
+    services: Any, db: Database, pubsub: PubSub, tmp_path: Path
+) -> None:
+    async with (
+        serving(settings_for(services, tmp_path, auth="keys", max_connections=16)) as api,
+        AsyncExitStack() as stack,
+    ):
+        admin = administration(db, pubsub)
+        callers = [await tenant(admin, name) for name in ("red", "blue")]
+        operator = await admin.create_key(None, "operator", OPERATOR_SCOPES)
+        red, blue, ours = [await stack.enter_async_context(as_caller(api, each)) for each in (*callers, operator)]
+        bound: Bound = api.server.lifespan.state["limits"].connections
+        before = bound.held  # `serving` has asked for itself.
+        opened = []
+        for _ in range(14 - before):
+            status, end, writer = await kept_connection(red)
+            assert (status, end) == (200, None)
+            opened.append(writer)
+        while (answer := await kept_connection(red))[0] == 200:
+            opened.append(answer[2])
+        assert answer[:2] == (429, "close")
+        answer[2].close()
+        assert 7 * (16 - bound.held) >= len(opened) - 7
+        assert (await blue.client.get("/v1/models")).status_code == 200
+        assert (await ours.client.get("/v1/organization/projects")).status_code == 200
+        for writer in opened:
+            writer.close()
+        await until(lambda: bound.held <= before + 2)
+
+
+def fill(bound: Bound, projects: tuple[str, ...], parts: int = 64) -> list[Holding]:
+    """The projects take one of `parts` in turns, until none may have more."""
+    held, refused = [], 0
+    for project in itertools.cycle(projects):
+        try:
+            held.append(bound.take(project, max(1, bound.total // parts)))
+            refused = 0
+        except BoundReached:
+            refused += 1
+        if refused == len(projects):
+            return held
+    raise AssertionError("no projects")
+
+
+@pytest.mark.parametrize("count", [3, 100])
+async def test_operators_and_probes_get_through_when_projects_hold_all_that_they_may(
+    red_and_blue: tuple[Api, Api], db: Database, pubsub: PubSub, count: int
+) -> None:
+    red, _ = red_and_blue
+    limits = red.server.lifespan.state["limits"]
+    held: list[Holding] = []
+    projects = tuple(f"proj_{number}" for number in range(count))
+    for bound in (limits.bodies, limits.accepting, limits.answers, limits.websockets, red.runtime.reader.readers):
+        held += fill(bound, projects)
+    held += fill(limits.connections, projects, limits.connections.total)
+    if count == 100:  # so many fill all that projects may have
+        assert (await red.client.get("/v1/models")).json()["error"]["code"] == "too_many_connections"
+    operator = await administration(db, pubsub).create_key(None, "operator", OPERATOR_SCOPES)
+    async with as_caller(red, operator) as ours:
+        assert (await ours.client.post("/v1/organization/projects", json={"name": "n"})).status_code == 200
+        assert (await ours.client.get("/v1/organization/projects")).status_code == 200
+        assert (await ours.client.get("/health/live")).status_code == 200
+        assert (await ours.client.get("/health/ready")).status_code == 200
+    for each in held:
+        each.release()
+
+
+async def test_requests_of_one_project_that_wait_for_their_turn_leave_turns_for_another(
+    red_and_blue: tuple[Api, Api], db: Database
+) -> None:
+    red, blue = red_and_blue
+    assert (await red.post(background=True)).status_code == 200
+    [(project,)] = await db.execute(text("SELECT project FROM responses"))
+    accepting: Bound = red.server.lifespan.state["limits"].accepting
+    share = accepting.take(project, accepting.total * 7 // 8)
+    waiting = [asyncio.create_task(red.post(background=True)) for _ in range(3)]
+    await until(lambda: sum(map(len, accepting._lines.values())) == 3)
+    assert (await blue.post(background=True)).status_code == 200
+    assert not any(each.done() for each in waiting)
+    share.release()
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+    await until(lambda: accepting.held == 0)

@@ -1,0 +1,78 @@
+"""The lease of a worker while its connections to a real Postgres fall silent."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from app.store import servers
+from app.store.database import Database
+from app.store.queue import workers
+from tests.faults.proxy import HOST, Mode, Proxy
+from tests.support.waiting import until
+from tests.support.worker import scripted_model
+from workers.generation import lease as module
+from workers.generation.lease import Lease
+from workers.generation.runs import ActiveRuns
+
+
+async def test_a_worker_finds_the_new_primary_before_its_lease_ends_although_the_old_one_just_falls_silent(
+    services: Any, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a failover by DNS: packets to the old address are dropped, so its connections never break."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(servers, "CONNECT_SECONDS", 0.3)
+    url = urlsplit(services.database_url)
+    socket = f"{parse_qs(url.query)['host'][0]}/.s.PGSQL.5432"
+    old, new = (Proxy(partial(asyncio.open_unix_connection, socket)) for _ in range(2))
+    for proxy in (old, new):
+        await proxy.start()
+    named = Database(f"postgresql://{url.username}:{url.password}@{HOST}:{old.port},{HOST}:{new.port}{url.path}")
+    lease = Lease(named, scripted_model(), 3.0, ActiveRuns(), 4096, lambda: 8)
+    try:
+        await lease.start()
+        worker = lease.worker
+        old.set(Mode.STALL)
+        before = await lease_until(db)
+        await until(partial(renewed, db, before), what="a heartbeat through the new server")
+        assert lease.worker == worker
+        assert await workers.is_alive(db, worker)
+    finally:
+        await lease.close()
+        await named.close()
+        for proxy in (old, new):
+            await proxy.close()
+
+
+async def test_a_pool_that_shrinks_lowers_the_slots_that_its_queues_window_goes_by(db: Database) -> None:
+    slots = 8
+    lease = Lease(db, scripted_model(), 0.3, ActiveRuns(), 4096, lambda: slots)
+    try:
+        await lease.start()
+        assert await registered_slots(db) == 8
+        slots = 2
+
+        async def follows() -> bool:
+            return await registered_slots(db) == 2
+
+        await until(follows, what="a heartbeat with the new number of slots")
+    finally:
+        await lease.close()
+
+
+async def registered_slots(db: Database) -> Any:
+    async with db.pooled_driver_connection() as connection:
+        return await connection.fetchval("SELECT slots FROM workers")
+
+
+async def lease_until(db: Database) -> Any:
+    async with db.pooled_driver_connection() as connection:
+        return await connection.fetchval("SELECT lease_until FROM workers")
+
+
+async def renewed(db: Database, before: Any) -> bool:
+    return bool(await lease_until(db) > before)

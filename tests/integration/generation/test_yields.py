@@ -1,0 +1,227 @@
+"""Foreground responses when every slot is taken: a background response yields, and continues token-exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.protocol.status import Status
+from app.queue.message import Kind, Priority
+from app.store.database import Database
+from app.store.queue import dispatch
+from app.store.responses import claims, endings
+from app.streaming.pubsub import PubSub
+from tests.support.logs import events_of, row_of, text_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued, release_all
+from tests.support.waiting import until
+from tests.support.worker import Job, Worker, worker
+from workers.generation import slots as slots_module
+from workers.generation.cancellation import Cancelled
+from workers.generation.outcome import Outcome
+
+QUEUE = "model.scripted"
+LONG = 400
+SLOTS = 4
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots_module, "STEADY_SECONDS", 0.0)
+
+
+async def change(db: Database, response_id: str, **values: object) -> None:
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    async with db.autocommit() as connection:
+        await connection.execute(text(f"UPDATE responses SET {sets} WHERE id = :id"), {**values, "id": response_id})
+
+
+async def in_foreground(db: Database, words: str, **request: Any) -> str:
+    """A foreground response that was sent to the foreground places."""
+    response_id = await queued(db, input=[message(words)], **request)
+    await change(db, response_id, priority=Priority.FOREGROUND.value, foreground_place=True)
+    return response_id
+
+
+async def full(db: Database, w: Worker, numbers: int = LONG, count: int = SLOTS) -> dict[str, Job]:
+    """Long background responses in every slot that they may take."""
+    jobs = {}
+    for _ in range(count):
+        response_id = await queued(db, input=[message(f"/count {numbers}")])
+        jobs[response_id] = w.start(response_id)
+    await until(lambda: w.engine.running == min(count, SLOTS - 1))
+    return jobs
+
+
+async def yielded_of(db: Database, ids: Sequence[str]) -> list[str]:
+    return [each for each in ids if (await row_of(db, each)).yields]
+
+
+async def counted(db: Database, response_id: str, numbers: int = LONG) -> None:
+    assert text_of(await whole(db, response_id)) == " ".join(map(str, range(1, numbers + 1)))
+
+
+async def test_background_never_takes_the_last_slot_and_foreground_takes_it_at_once(
+    db: Database, pubsub: PubSub
+) -> None:
+    async with worker(db, pubsub, max_num_seqs=SLOTS, tokens_per_second=200.0) as w:
+        jobs = await full(db, w)
+        assert await w.run(await in_foreground(db, "/say Hello")) is Outcome.COMPLETED
+        assert await yielded_of(db, list(jobs)) == []
+        for job in jobs.values():
+            job.task.cancel()
+
+
+async def test_a_response_yields_to_a_second_stream_and_continues_token_exact(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub, max_num_seqs=SLOTS, tokens_per_second=400.0) as w:
+        jobs = await full(db, w, count=SLOTS - 1)
+        streams = [w.start(await in_foreground(db, "/hang 1")) for _ in range(2)]
+        done, _ = await asyncio.wait([job.task for job in jobs.values()], return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [Outcome.YIELDED]
+        (yielded,) = await yielded_of(db, list(jobs))
+        row = await row_of(db, yielded)
+        assert (row.status, row.worker, row.crashes, row.attempt) == (Status.IN_PROGRESS, None, 0, 1)
+        assert w.redelivered == [], "it waits in line, and is not sent at once"
+        messages = await dispatch.dispatch(db, QUEUE, 8)
+        assert [each.response_id for each in messages or ()] == [yielded]
+        for stream in streams:
+            await stream.stop(Cancelled.SHUTDOWN)
+        assert await w.run(yielded) is Outcome.COMPLETED
+        await counted(db, yielded)
+        assert (await row_of(db, yielded)).started_at == row.started_at
+
+
+async def test_the_response_that_costs_least_to_read_again_yields_first(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub, max_num_seqs=SLOTS) as w:
+        ids = [await queued(db, input=[message(f"/hang 1 {'word ' * words}")]) for words in (300, 10, 200)]
+        for response_id in ids:
+            w.start(response_id)
+        await until(lambda: w.engine.running == SLOTS - 1)
+        for _ in range(2):
+            w.start(await in_foreground(db, "/hang 1"))
+        await until(lambda: w.jobs[1].done())
+        assert await yielded_of(db, ids) == [ids[1]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "yields"), [("STEADY_SECONDS", 3600.0, 0), ("MAX_YIELDS", 1, 1), ("MAX_YIELDS", 0, 0)]
+)
+async def test_neither_a_response_that_began_just_now_yields_nor_one_that_has_yielded_often(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, setting: str, value: float, yields: int
+) -> None:
+    monkeypatch.setattr(slots_module, setting, value)
+    async with worker(db, pubsub, max_num_seqs=2) as w:
+        response_id = await queued(db, input=[message("/hang 1")])
+        for begun in range(yields + 1):
+            job = w.start(response_id)
+            await until(lambda: w.engine.running == 1)
+            assert w.runner.slots.free(Kind.FOREGROUND, 1, 1) == 0
+            streams = [w.start(await in_foreground(db, "/hang 1")) for _ in range(2)]
+            if begun < yields:
+                assert await job.task is Outcome.YIELDED
+            else:
+                await until(lambda: w.engine.running == 3)
+            for stream in streams:
+                await stream.stop(Cancelled.SHUTDOWN)
+        assert (await row_of(db, response_id)).yields == yields
+
+
+async def test_while_it_waits_its_run_timeout_stands_still(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
+        response_id = await queued(db, input=[message("/say Hello")])
+        await change(db, response_id, run_seconds=3600.0)
+        await claims.claim_all(db, [(response_id, w.lease.worker)])
+        assert await claims.yield_(db, response_id, 1, w.lease.worker)
+        await change(db, response_id, started_at=(await row_of(db, response_id)).created_at)
+        async with db.autocommit() as connection:
+            found = text("SELECT run_deadline, run_seconds FROM responses WHERE id = :id")
+            row = (await connection.execute(found, {"id": response_id})).one()
+        assert row.run_deadline is None and 3590 < row.run_seconds <= 3600
+        await claims.claim_all(db, [(response_id, w.lease.worker)])
+        async with db.autocommit() as connection:
+            left = text("SELECT extract(epoch FROM run_deadline - now()) FROM responses WHERE id = :id")
+            assert 3580 < (await connection.execute(left, {"id": response_id})).scalar_one() <= 3600
+
+
+async def test_yields_use_up_no_claims(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
+        response_id = await queued(db)
+        for attempt in range(1, 4):
+            (row,) = await claims.claim_all(db, [(response_id, w.lease.worker)], max_claims=1)
+            assert row is not None
+            assert await claims.yield_(db, response_id, attempt, w.lease.worker)
+            assert await endings.find_exhausted(db, 3, max_claims=1) == []
+
+
+async def test_what_waits_after_a_yield_can_be_cancelled_and_is_then_not_sent(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
+        response_id = await queued(db)
+        await claims.claim_all(db, [(response_id, w.lease.worker)])
+        await claims.yield_(db, response_id, 1, w.lease.worker)
+        assert (await endings.cancel(db, response_id, None)) is not None
+        assert (await row_of(db, response_id)).status is Status.CANCELLED
+        assert not await dispatch.dispatch(db, QUEUE, 8)
+
+
+async def test_a_yield_of_what_another_has_changes_nothing(db: Database, pubsub: PubSub) -> None:
+    """As after a cancel, a deletion, or a lease that was lost meanwhile."""
+    async with worker(db, pubsub) as w:
+        response_id = await queued(db)
+        await claims.claim_all(db, [(response_id, w.lease.worker)])
+        assert not await claims.yield_(db, response_id, 2, w.lease.worker)
+        assert not await claims.yield_(db, response_id, 1, "another")
+        await endings.cancel(db, response_id, None)
+        assert not await claims.yield_(db, response_id, 1, w.lease.worker)
+
+
+async def test_a_cancel_in_the_middle_of_a_yield_wins(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub, max_num_seqs=2) as w:
+        job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
+        await until(lambda: w.engine.running == 1)
+        await endings.cancel(db, response_id, None)
+        for _ in range(2):
+            w.start(await in_foreground(db, "/hang 1"))
+        assert await job.task is Outcome.CANCELLED
+
+
+async def test_a_worker_that_dies_between_the_cancel_and_the_commit_of_a_yield_is_taken_over_token_exact(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, commit = 100, claims.yield_
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def late(*args: Any) -> bool:
+        begun.set()
+        await goes_on.wait()
+        return await commit(*args)
+
+    monkeypatch.setattr(claims, "yield_", late)
+    async with worker(db, pubsub, max_num_seqs=2, tokens_per_second=200.0) as w, worker(db, pubsub) as other:
+        job = w.start(response_id := await queued(db, input=[message(f"/count {numbers}")]))
+
+        async def has_text() -> bool:
+            return any(event["type"] == "response.output_text.delta" for event in await events_of(db, response_id))
+
+        await until(has_text)
+        for _ in range(2):
+            w.start(await in_foreground(db, "/hang 1"))
+        await begun.wait()
+        await release_all(db, w.lease.worker)
+        assert await other.run(response_id) is Outcome.COMPLETED
+        goes_on.set()
+        assert await job.task is Outcome.COMPLETED, "what the row says: its yield came too late"
+    await counted(db, response_id, numbers)
+    row = await row_of(db, response_id)
+    assert (row.yields, row.crashes, row.attempt) == (0, 1, 2)
+
+
+async def test_a_worker_that_stops_in_the_middle_of_a_yield_hands_over(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub, max_num_seqs=2) as w:
+        job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
+        await until(lambda: w.engine.running == 1)
+        w.runs._runs[response_id].yielding = True
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED

@@ -1,0 +1,292 @@
+"""The bytes that a project stores: counted exactly, whatever writes and deletes, and never more than its limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.protocol.errors import LimitReached
+from app.protocol.limits import Allowance, LimitKind
+from app.store import retention
+from app.store.context import conversations
+from app.store.context.conversations import ConversationRow, DuplicateItem, NewItem
+from app.store.context.size import ContextSize
+from app.store.database import Database
+from app.store.paging import Page
+from app.store.responses import endings, logs
+from app.store.responses.inserts import Inserter
+from app.store.tables import DEFAULT_PROJECT
+from app.store.tenants import limits
+from tests.support.limited import PROJECT, limited_project, put, reserving, used
+from tests.support.requests import message
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
+from tests.support.stored import stored
+from tests.support.waiting import until
+
+STORED = LimitKind.STORED_BYTES.value
+CONVERSATION = "conv_1"
+
+
+@pytest.fixture
+async def inserter(db: Database) -> AsyncIterator[Inserter]:
+    made = Inserter(db)
+    yield made
+    await made.close()
+
+
+def item(number: int, text: str = "Hi") -> dict[str, Any]:
+    return {**message(text), "id": f"msg_{number}"}
+
+
+async def conversation(db: Database, *items: dict[str, Any], project: str = DEFAULT_PROJECT, **more: bool) -> None:
+    row = ConversationRow(CONVERSATION, project, {"a": "b"}, datetime.now(UTC))
+    await conversations.create(db, row, list(map(NewItem.of, items)), **more)
+
+
+async def add(db: Database, *items: dict[str, Any], project: str = DEFAULT_PROJECT, **more: bool) -> bool:
+    def any_size(_: ContextSize) -> None: ...
+
+    new = list(map(NewItem.of, items))
+    return await conversations.add_items(db, project, CONVERSATION, new, any_size, **more)
+
+
+async def ended(db: Database, **request: Any) -> str:
+    """A response that ran to its end, with a log of several chunks."""
+    writer = Writer(await claimed(db, **request))
+    for entry in (writer.begin(), writer.say("a" * 500, 1, 2), writer.say("b" * 500, 3), writer.finish()):
+        assert await logs.append(db, [entry])
+    return writer.row.id
+
+
+async def aged(db: Database) -> datetime:
+    """A time after the end of everything."""
+    return await retention.now(db) + timedelta(hours=1)
+
+
+class TestCounting:
+    async def test_a_response_counts_with_its_log_from_its_end(self, db: Database) -> None:
+        writer = Writer(await claimed(db))
+        assert await stored(db, DEFAULT_PROJECT) == 0
+        await logs.append(db, [writer.begin()])
+        await logs.append(db, [writer.say("a" * 500, 1, 2)])
+        assert await stored(db, DEFAULT_PROJECT) == 0
+        assert await logs.append(db, [writer.finish()])
+        assert await stored(db, DEFAULT_PROJECT) > 1500  # the delta, the end of the text, the output
+
+    async def test_an_ending_with_messages_and_tool_results_counts_them(self, db: Database) -> None:
+        writer = Writer(await claimed(db))
+        await logs.append(db, [writer.begin()])
+        last = writer.finish()
+        assert last.ending is not None
+        more = replace(last.ending, messages={"input_messages": ["m" * 3000]}, tool_results={"0": {"a": "t" * 2000}})
+        await logs.append(db, [replace(last, ending=more)])
+        assert await stored(db, DEFAULT_PROJECT) > 5000
+
+    async def test_a_chunk_that_is_appended_twice_counts_once(self, db: Database) -> None:
+        writer = Writer(await claimed(db))
+        begin = writer.begin()
+        await logs.append(db, [begin])
+        await logs.append(db, [begin])
+        last = writer.finish()
+        await asyncio.gather(logs.append(db, [last]), logs.append(db, [last]))
+        assert await stored(db, DEFAULT_PROJECT) > 0
+
+    @pytest.mark.parametrize("begun", [False, True])
+    async def test_a_cancel_a_failure_and_a_deletion_count_what_is_left(self, db: Database, begun: bool) -> None:
+        ids = [await queued(db) for _ in range(3)]
+        for response_id in ids if begun else ():
+            row = await claim(db, response_id, WORKER)
+            assert row is not None
+            writer = Writer(row)
+            await logs.append(db, [writer.begin()])
+            await logs.append(db, [writer.say("a" * 100, 1)])
+        await endings.cancel(db, ids[0], None)
+        one = await stored(db, DEFAULT_PROJECT)
+        await endings.fail(db, ids[1], "server_error", "no")
+        assert await stored(db, DEFAULT_PROJECT) > one > 0
+        for response_id in ids:
+            assert await endings.delete(db, DEFAULT_PROJECT, response_id)
+        assert await stored(db, DEFAULT_PROJECT) == 0
+
+    async def test_secrets_that_an_ending_erases_are_counted_no_more(self, db: Database) -> None:
+        response_id = await queued(db, secrets={"mcp": "s" * 1000})
+        await endings.cancel(db, response_id, None)
+        assert await stored(db, DEFAULT_PROJECT) > 0
+        writer = Writer(await claimed(db, secrets={"mcp": "s" * 1000}))
+        await logs.append(db, [writer.begin()])
+        await logs.append(db, [writer.finish()])
+        assert await stored(db, DEFAULT_PROJECT) > 0
+
+    @pytest.mark.parametrize("store", [True, False])
+    async def test_merging_deleting_logs_and_deleting_responses_give_back(self, db: Database, store: bool) -> None:
+        for _ in range(3):
+            await ended(db, store=store)
+        later = await aged(db)
+        sizes = [await stored(db, DEFAULT_PROJECT)]
+        assert await retention.merge_finished(db, later) == 3
+        sizes.append(await stored(db, DEFAULT_PROJECT))
+        assert await retention.delete_events(db, later) == 3
+        sizes.append(await stored(db, DEFAULT_PROJECT))
+        assert await retention.delete_expired(db, later, later) == 3
+        sizes.append(await stored(db, DEFAULT_PROJECT))
+        assert sizes == sorted(set(sizes), reverse=True) and sizes[-1] == 0
+
+    async def test_a_log_that_cannot_be_merged_counts_as_it_is(self, db: Database) -> None:
+        response_id = await ended(db)
+        async with db.begin() as connection:
+            await connection.execute(text("UPDATE chunks SET last = last + 90 WHERE first = 0"))
+        before = await stored(db, DEFAULT_PROJECT)
+        await retention.merge_finished(db, await aged(db))
+        assert await stored(db, DEFAULT_PROJECT) == before
+        await endings.delete(db, DEFAULT_PROJECT, response_id)
+        assert await stored(db, DEFAULT_PROJECT) == 0
+
+    async def test_conversations_count_with_their_items_and_metadata(self, db: Database) -> None:
+        await conversation(db, item(1, "x" * 1000), item(2))
+        first = await stored(db, DEFAULT_PROJECT)
+        assert await add(db, item(3, "é" * 1000), item(4))
+        assert await stored(db, DEFAULT_PROJECT) > first + 2000
+        await conversations.set_metadata(db, DEFAULT_PROJECT, CONVERSATION, {"long": "m" * 500})
+        assert await conversations.remove_item(db, DEFAULT_PROJECT, CONVERSATION, "msg_3")
+        assert first + 500 < await stored(db, DEFAULT_PROJECT) < first + 1000
+        assert await conversations.remove(db, DEFAULT_PROJECT, CONVERSATION)
+        assert await stored(db, DEFAULT_PROJECT) == 0
+
+    async def test_the_items_that_a_response_adds_to_its_conversation_count_in_the_conversation(
+        self, db: Database
+    ) -> None:
+        await conversation(db)
+        response_id = await ended(db, conversation={"id": CONVERSATION}, input=[item(1, "x" * 1000)])
+        found = await conversations.list_items(db, DEFAULT_PROJECT, CONVERSATION, Page(10))
+        assert found is not None and len(found[0]) == 2
+        both = await stored(db, DEFAULT_PROJECT)
+        await endings.delete(db, DEFAULT_PROJECT, response_id)
+        assert 1000 < await stored(db, DEFAULT_PROJECT) < both - 1000
+
+    async def test_what_is_rolled_back_is_not_counted(self, db: Database) -> None:
+        await conversation(db, item(1))
+        before = await stored(db, DEFAULT_PROJECT)
+        with pytest.raises(DuplicateItem):
+            await add(db, item(2), item(1))
+        assert await stored(db, DEFAULT_PROJECT) == before
+
+    async def test_an_item_and_its_conversation_that_are_deleted_at_once_count_once(self, db: Database) -> None:
+        await conversation(db, item(1, "x" * 1000), item(2))
+        async with db.begin() as connection:
+            await connection.execute(text("DELETE FROM conversation_items WHERE id = 'msg_1'"))
+            removing = asyncio.create_task(conversations.remove(db, DEFAULT_PROJECT, CONVERSATION))
+            await _waits_for_a_lock(db)
+        assert await removing
+        assert await stored(db, DEFAULT_PROJECT) == 0
+
+    async def test_each_project_counts_its_own(self, db: Database) -> None:
+        await limited_project(db)
+        mine = await queued(db, PROJECT)
+        await endings.cancel(db, mine, PROJECT)
+        assert await stored(db, DEFAULT_PROJECT) == 0 < await stored(db, PROJECT)
+
+    async def test_maintenance_adds_up_the_notes_of_all_projects(self, db: Database) -> None:
+        await limited_project(db)
+        for project in (DEFAULT_PROJECT, PROJECT):
+            await endings.cancel(db, await queued(db, project), project)
+        await limits.settle(db)
+        async with db.autocommit() as connection:
+            left = await connection.execute(text("SELECT count(*) FROM stored_changes"))
+            counted = await connection.execute(text("SELECT stored_bytes FROM projects"))
+            assert left.scalar_one() == 0 and min(counted.scalars()) > 0
+        await stored(db, PROJECT)
+
+    async def test_everything_at_once_is_counted_once(self, db: Database) -> None:
+        await conversation(db)
+
+        async def client(number: int) -> None:
+            response_id = await ended(db, conversation={"id": CONVERSATION}, input=[item(number)])
+            if number % 2:
+                await endings.delete(db, DEFAULT_PROJECT, response_id)
+            else:
+                await conversations.remove_item(db, DEFAULT_PROJECT, CONVERSATION, f"msg_{number}")
+
+        async def maintain() -> None:
+            for _ in range(10):
+                await retention.merge_finished(db, await aged(db), 3)
+                await limits.settle(db)
+
+        await alive(db)
+        await asyncio.gather(*map(client, range(20)), maintain(), maintain())
+        assert await stored(db, DEFAULT_PROJECT) > 0
+
+
+class TestTheLimit:
+    async def test_a_limit_that_is_set_later_starts_from_what_is_stored(self, db: Database) -> None:
+        await limited_project(db)
+        await endings.cancel(db, await queued(db, PROJECT), PROJECT)
+        await put(db, LimitKind.STORED_BYTES, 10**6)
+        assert await used(db) == {STORED: await stored(db, PROJECT)}
+
+    async def test_an_unfinished_response_takes_its_request_and_an_ended_one_what_it_occupies(
+        self, db: Database, inserter: Inserter
+    ) -> None:
+        await limited_project(db, stored_bytes=10**6)
+        new = reserving()
+        assert isinstance(await inserter.create(new), Allowance)
+        assert await used(db) == {STORED: len(new.stored.json)}
+        await endings.cancel(db, new.id, None)
+        assert len(new.stored.json) < await stored(db, PROJECT) == (await used(db))[STORED]
+        await endings.delete(db, PROJECT, new.id)
+        assert await used(db) == {STORED: 0}
+
+    async def test_a_response_that_does_not_fit_is_refused_until_something_is_deleted(
+        self, db: Database, inserter: Inserter
+    ) -> None:
+        await limited_project(db, stored_bytes=12_000)
+        old = reserving(input="x" * 3000)
+        await inserter.create(old)
+        await endings.cancel(db, old.id, None)
+        new = reserving(input="x" * 6000)
+        with pytest.raises(LimitReached, match="Delete responses or conversations") as refused:
+            await inserter.create(new)
+        assert refused.value.shortage.wait_seconds is None
+        await endings.delete(db, PROJECT, old.id)
+        assert isinstance(await inserter.create(new), Allowance)
+
+    async def test_a_conversation_and_items_that_do_not_fit_are_refused(self, db: Database) -> None:
+        await limited_project(db, stored_bytes=2000)
+        with pytest.raises(LimitReached, match="Such a request never fits"):
+            await conversation(db, item(1, "x" * 2000), project=PROJECT, is_limited=True)
+        await conversation(db, item(1, "x" * 1000), project=PROJECT, is_limited=True)
+        with pytest.raises(LimitReached, match="stored_bytes"):
+            await add(db, item(2, "x" * 1000), project=PROJECT, is_limited=True)
+        assert await add(db, item(2), project=PROJECT, is_limited=True)
+        assert await stored(db, PROJECT) == (await used(db))[STORED] < 2000
+
+    async def test_many_at_once_store_not_one_byte_too_many(self, db: Database, inserter: Inserter) -> None:
+        await limited_project(db, stored_bytes=20_000)
+        await conversation(db, project=PROJECT)
+        made = [inserter.create(reserving(input="x" * 1000)) for _ in range(20)]
+        added = [add(db, item(number, "x" * 1000), project=PROJECT, is_limited=True) for number in range(8)]
+        results = await asyncio.gather(*made, *added, return_exceptions=True)
+        assert {type(result) for result in results} == {Allowance, bool, LimitReached}
+        assert 18_000 < (await used(db))[STORED] <= 20_000
+
+    async def test_the_other_limits_stay_as_they_were(self, db: Database, inserter: Inserter) -> None:
+        await limited_project(db, stored_bytes=10**6, unfinished_responses=5, tokens_per_minute=10**6)
+        await inserter.create(reserving())
+        await conversation(db, item(1), project=PROJECT, is_limited=True)
+        taken = await used(db)
+        assert taken["unfinished_responses"] == 1 and taken["tokens_per_minute"] > 0
+        assert await inserter.create(new_response()) is None
+
+
+async def _waits_for_a_lock(db: Database) -> None:
+    async def waits() -> bool:
+        async with db.autocommit() as connection:
+            blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            return bool((await connection.execute(text(blocked))).scalar_one())
+
+    await until(waits)

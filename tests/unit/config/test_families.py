@@ -1,0 +1,127 @@
+"""The table of families: for each a config and a chat template of its kind, with the marks that decide.
+
+The templates are ours, and as short as can be. The marks in them are those of the real ones.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from config.families import FAMILIES, UNKNOWN, Family, ModelFiles, reading_of
+
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+HERMES = (
+    "{% if tools %}<tools>{{ tools }}</tools> Write <tool_call>{'name': ..., 'arguments': ...}</tool_call>{% endif %}"
+)
+CODER = (
+    "{% if tools %}<tools>{{ tools }}</tools><tool_call><function=f><parameter=p>v</parameter></function>{% endif %}"
+)
+SWITCHED = "{% if enable_thinking is false %}<think>\n\n</think>{% endif %}"
+THINKS = "<|im_start|>assistant\n<think>\n"
+DEEPSEEK = "{% for m in messages %}<\uff5cUser\uff5c>{{ m.content }}<\uff5cAssistant\uff5c>{% endfor %}"
+LISTED = "{% if tools %}{{ tools | tojson }}{% endif %}"
+LLAMA = (
+    '{% if tools %}Environment: ipython\nAnswer {"name": function name, "parameters": dictionary of arguments}'
+    "{{ tools }}{% endif %}"
+)
+ROLES = "{% for m in messages %}<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}{% endfor %}"
+
+CASES: list[tuple[str, str | None, str, str | None, str | None]] = [
+    # model, model_type, chat template, tool parser, reasoning parser
+    ("DeepSeek V4.1", "deepseek_v41", "", "deepseek_v41", "deepseek_v41"),
+    ("DeepSeek V4", "deepseek_v4", "", "deepseek_v4", "deepseek_v4"),
+    ("DeepSeek V3.2", "deepseek_v32", "", "deepseek_v32", "deepseek_v3"),
+    ("Kimi K3", "kimi_k3", "", "kimi_k3", "kimi_k3"),
+    ("Inkling", "inkling", "", "inkling", "inkling"),
+    ("Mistral", "mistral", "{% if tools %}[AVAILABLE_TOOLS]{% endif %}[INST][TOOL_CALLS]", "mistral", None),
+    ("Mistral", "mistral3", "{% if tools %}{% endif %}[TOOL_CALLS][THINK][/THINK]", "mistral", "mistral"),
+    ("DeepSeek V3.1", "deepseek_v3", f"{DEEPSEEK}{{% if thinking %}}<think>{{% endif %}}", None, "deepseek_v3"),
+    ("DeepSeek V3.1", "deepseek_v3", f"{LISTED}{DEEPSEEK}{{% if thinking %}}<think>", "deepseek_v31", "deepseek_v3"),
+    ("DeepSeek V3 and R1", "deepseek_v3", f"{LISTED}{DEEPSEEK}", "deepseek_v3", None),
+    ("DeepSeek V3 and R1", "deepseek_v3", f"{DEEPSEEK}<think>\n", None, "deepseek_r1"),
+    ("DeepSeek V3 and R1", "qwen2", f"{DEEPSEEK}<think>\n", None, "deepseek_r1"),  # a distilled one
+    ("DeepSeek V3 and R1", "llama", f"{DEEPSEEK}<think>\n", None, "deepseek_r1"),
+    ("Kimi K2", "kimi_k2", f"{LISTED}<|im_user|>user<|im_middle|>", "kimi_k2", None),
+    ("Kimi K2", "kimi_k25", f"{LISTED}<|im_user|>user<|im_middle|><think></think>", "kimi_k2", "kimi_k2"),
+    ("GLM 4.5 and later", "glm4_moe", f"[gMASK]<sop>{LISTED}<tool_call>f<arg_key>k</arg_key><think>", "glm45", "glm45"),
+    ("GLM 4.5 and later", "glm_moe_dsa", f"[gMASK]<sop>{LISTED}<arg_key>k</arg_key><think>", "glm45", "glm45"),
+    ("MiniMax M2", "minimax_m2", f"{LISTED}<minimax:tool_call><invoke name='f'><think>", "minimax_m2", "minimax_m2"),
+    ("Seed-OSS", "seed_oss", f"{LISTED}<seed:tool_call><function=f><seed:think>", "seed_oss", "seed_oss"),
+    ("Gemma 4", "gemma4", f"{LISTED}<|tool_call>call:f{{}}<tool_call|><|channel>thought", "gemma4", "gemma4"),
+    ("FunctionGemma", "gemma3_text", f"{LISTED}<start_function_call>call:f", "functiongemma", None),
+    ("Apertus", "apertus", f"{LISTED}<|tools_prefix|>[]<|tools_suffix|>", "apertus", None),
+    ("LongCat", "longcat_flash", f"{LISTED}<longcat_tool_call>", "longcat", None),
+    ("Granite 4.2", "granitemoehybrid", f"{ROLES}{CODER}<think>", "qwen3_coder", "granite_thinking_parser"),
+    ("Granite 4", "granitemoehybrid", f"{ROLES}{HERMES}", "granite4", None),
+    ("Granite 3", "granite", f"{ROLES}{LISTED}<|tool_call|>", "granite", None),
+    ("Granite 3", "granite", f"{ROLES}{LISTED}Begin with 'Here is my thought process:'", "granite", "granite"),
+    ("Llama 4 in Python", "llama4", f"<|header_start|>{LISTED}[func_name1(params)]", "llama4_pythonic", None),
+    ("Llama 4", "llama4", f"<|header_start|>{LLAMA}", "llama4_json", None),
+    ("Llama 3 in Python", "llama", f"<|start_header_id|>{LISTED}[func_name1(params)]", "pythonic", None),
+    ("Llama 3", "llama", f"<|start_header_id|>{LLAMA}", "llama3_json", None),
+    ("MiniMax M3", "minimax_m3_vl", f"{LISTED}<mm:think>", "minimax_m3", "minimax_m3"),
+    ("HY V4", "hy_v4", f"{LISTED}<tool_calls><think>", "hy_v4", "hy_v4"),
+    ("HY V3", "hy_v3", f"{LISTED}<tool_calls><think>", "hy_v3", "hy_v3"),
+    ("Hunyuan A13B", "hunyuan_v1_moe", f"{LISTED}<tool_calls>[]</tool_calls><think>", "hunyuan_a13b", "hunyuan_a13b"),
+    ("Ling 3", "bailing_moe_v3", f"{LISTED}<tool_call>f<arg_key>k</arg_key><think>", "ling3", "ling3"),
+    ("Laguna", "laguna", f"{LISTED}<tool_call>f<arg_key>k</arg_key><think>", "poolside_v1", "poolside_v1"),
+    ("ERNIE 4.5", "ernie4_5_moe", f"{HERMES}<response></response><think>", "ernie45", "ernie45"),
+    ("LFM2", "lfm2", f"{LISTED}<|tool_list_start|>", "lfm2", None),
+    ("Olmo 3", "olmo3", f"{LISTED}<function_calls><think>", "olmo3", "olmo3"),
+    ("Step 3.5", "step3p5", f"{CODER}<think>", "step3p5", "step3p5"),
+    ("Step 3", "step3_vl", f"{LISTED}<steptml:invoke name='f'><think>", "step3", "step3"),
+    ("MiMo V2", "mimo_v2_flash", f"{CODER}<think>", "mimo", "mimo"),
+    ("Nemotron 3", "nemotron_h", f"{CODER}{SWITCHED}", "qwen3_coder", "nemotron_v3"),
+    ("Qwen3-Coder and later", "qwen3_moe", f"{CHATML}{CODER}", "qwen3_coder", None),
+    ("Qwen3-Coder and later", "qwen3_5_moe", f"{CHATML}{CODER}{SWITCHED}", "qwen3_coder", "qwen3"),
+    ("Qwen3-Coder's form", "anything", f"{CODER}", "qwen3_coder", None),
+    ("Qwen3-Coder's form", "anything", f"{CODER}{SWITCHED}", "qwen3_coder", "qwen3"),
+    ("Qwen 2.5, QwQ and Qwen3", "qwen2", f"{CHATML}{HERMES}", "hermes", None),  # Qwen2.5
+    ("Qwen 2.5, QwQ and Qwen3", "qwen2", f"{CHATML}{HERMES}{THINKS}", "hermes", "qwen3"),  # QwQ
+    ("Qwen 2.5, QwQ and Qwen3", "qwen3", f"{CHATML}{HERMES}{SWITCHED}", "hermes", "qwen3"),  # Qwen3
+    ("Qwen 2.5, QwQ and Qwen3", "qwen3_moe", f"{CHATML}{HERMES}", "hermes", None),  # Qwen3-Instruct-2507
+    ("Qwen 2.5, QwQ and Qwen3", "qwen3_moe", f"{CHATML}{HERMES}{THINKS}", "hermes", "qwen3"),  # Qwen3-Thinking-2507
+    ("Hermes' form", "llama", f"{CHATML}{HERMES}", "hermes", None),  # Hermes 2 Pro and 3
+    ("Hermes' form", "llama", f"{CHATML}{HERMES}{{% if thinking %}}<think>{{% endif %}}", "hermes", None),  # Hermes 4
+    ("Hermes' form", "other", f"{CHATML}{HERMES}{SWITCHED}", "hermes", "qwen3"),
+]
+
+
+@pytest.mark.parametrize(("family", "model_type", "template", "tools", "reasoning"), CASES)
+def test_a_config_and_a_template_name_the_parsers(
+    family: str, model_type: str | None, template: str, tools: str | None, reasoning: str | None
+) -> None:
+    reading = reading_of(ModelFiles(model_type, template))
+    assert (reading.format, reading.tool_parser, reading.reasoning_parser) == ("chat", tools, reasoning)
+    assert reading.reason.startswith(f"{family}: ")
+
+
+def test_gpt_oss_speaks_harmony_whatever_its_template_says() -> None:
+    reading = reading_of(ModelFiles("gpt_oss", HERMES))
+    assert (reading.format, reading.tool_parser, reading.reasoning_parser) == ("harmony", None, None)
+
+
+def test_every_family_has_a_case() -> None:
+    assert {family.name for family in FAMILIES if family.format == "chat"} == {case[0] for case in CASES}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_is_recognised_by_something(family: Family) -> None:
+    assert family.types or family.marks
+
+
+@pytest.mark.parametrize("files", [ModelFiles(), ModelFiles("mamba", CHATML), ModelFiles("phi3", LISTED)])
+def test_a_model_of_no_known_family_neither_calls_nor_reasons(files: ModelFiles) -> None:
+    reading = reading_of(files)
+    assert (reading.format, reading.tool_parser, reading.reasoning_parser) == ("chat", None, None)
+    assert reading.reason == UNKNOWN
+
+
+def test_a_model_whose_template_shows_no_tools_calls_none_and_the_reason_says_so() -> None:
+    reading = reading_of(ModelFiles("deepseek_v3", f"{DEEPSEEK}{{{{ m.tool_calls }}}}"))
+    assert reading.tool_parser is None
+    assert reading.reason.endswith("; its chat template shows no tools")
+
+
+def test_mistrals_own_tokenizer_needs_no_template_to_show_tools() -> None:
+    assert reading_of(ModelFiles(None, "[TOOL_CALLS]", is_mistral=True)).tool_parser == "mistral"

@@ -1,0 +1,227 @@
+"""The files of a model, where transformers and Mistral put them, and what is chosen by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import cli
+from config.model_files import decided, description, read_files
+from config.models import AUTO, ServedModel, load_models
+from config.settings import CHECKOUT, ConfigError
+
+QWEN = (
+    "{% if tools %}{{ tools }} <tool_call>{'name': 'f', 'arguments': {}}</tool_call>{% endif %}"
+    "{% if not enable_thinking %}<think></think>{% endif %}"
+)
+
+
+def write(folder: Path, **files: Any) -> Path:
+    """Writes files of JSON, or of text; the name's first underscores stand for dots."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+def model(tmp_path: Path, entry: str) -> ServedModel:
+    (tmp_path / "models.toml").write_text(f'[[models]]\nname = "m"\n{entry}\n')
+    return load_models(tmp_path / "models.toml").models[0]
+
+
+def qwen3(folder: Path) -> Path:
+    return write(folder, config__json={"model_type": "qwen3"}, chat_template__jinja=QWEN)
+
+
+def cached(folder: Path, name: str) -> Path:
+    """A snapshot in a cache of the hub, as huggingface_hub lays it out."""
+    entry = folder / f"models--{name.replace('/', '--')}"
+    write(entry / "refs", main="abc123")
+    return qwen3(entry / "snapshots" / "abc123")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"chat_template__jinja": QWEN},
+        {"tokenizer_config__json": {"chat_template": QWEN}},
+        {"tokenizer_config__json": {"chat_template": [{"name": "default", "template": QWEN}]}},
+        {"tokenizer_config__json": {}, "chat_template__json": {"chat_template": QWEN}},
+        {"tokenizer_config__json": {"chat_template": "an older one"}, "chat_template__jinja": QWEN},
+    ],
+)
+def test_a_chat_template_is_found_wherever_transformers_looks(tmp_path: Path, files: dict[str, Any]) -> None:
+    assert read_files(tmp_path, write(tmp_path, **files)).template == QWEN
+
+
+def test_templates_of_several_names_count_together(tmp_path: Path) -> None:
+    write(tmp_path, chat_template__jinja="plain")
+    write(tmp_path / "additional_chat_templates", tool_use__jinja=QWEN)
+    assert read_files(tmp_path, tmp_path).template == f"plain\n{QWEN}"
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", "\x00"])
+def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path, broken: str) -> None:
+    write(tmp_path, config__json=broken, tokenizer_config__json=broken, chat_template__jinja="")
+    (tmp_path / "chat_template.json").write_bytes(b"\xff")
+    files = read_files(tmp_path, tmp_path)
+    assert (files.model_type, files.template, files.is_mistral) == (None, "", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "marks"),
+    [
+        ("tekken__json", {"special_tokens": [{"token_str": "[THINK]"}]}, "[TOOL_CALLS] [THINK]"),
+        ("tekken__json", {"special_tokens": []}, "[TOOL_CALLS]"),
+        ("tokenizer__model.v3", "", "[TOOL_CALLS]"),
+    ],
+)
+def test_mistrals_own_tokenizer_says_what_it_writes(tmp_path: Path, name: str, content: Any, marks: str) -> None:
+    files = read_files(tmp_path, write(tmp_path, params__json={}, **{name: content}))
+    assert (files.template, files.is_mistral) == (marks, True)
+
+
+def test_a_name_and_a_path_are_enough(tmp_path: Path) -> None:
+    qwen3(tmp_path / "weights")
+    chosen, line = decided(model(tmp_path, 'path = "./weights"'))
+    assert (chosen.format, chosen.tool_parser, chosen.reasoning_parser) == ("chat", "hermes", "qwen3")
+    assert line == (
+        "format chat, tool_parser hermes, reasoning_parser qwen3 "
+        "(Qwen 2.5, QwQ and Qwen3: model_type qwen3, <tool_call> in its chat template)"
+    )
+
+
+def test_the_demo_model_is_read_by_its_own_files() -> None:
+    chosen, _ = decided(load_models(CHECKOUT / "config" / "models.toml").models[0])
+    assert (chosen.tool_parser, chosen.reasoning_parser) == ("hermes", "qwen3")
+
+
+@pytest.mark.parametrize(
+    ("entry", "tools", "reasoning"),
+    [
+        ('tool_parser = "pythonic"', "pythonic", "qwen3"),
+        ('tool_parser = "none"', None, "qwen3"),
+        ('reasoning_parser = "none"', "hermes", None),
+        ('tool_parser = "none"\nreasoning_parser = "none"', None, None),
+    ],
+)
+def test_the_models_file_overrules_a_models_own_files(
+    tmp_path: Path, entry: str, tools: str | None, reasoning: str | None
+) -> None:
+    qwen3(tmp_path / "weights")
+    chosen, line = decided(model(tmp_path, f'path = "./weights"\n{entry}'))
+    assert (chosen.tool_parser, chosen.reasoning_parser) == (tools, reasoning)
+    assert f"tool_parser {tools or 'none'}" in line
+
+
+@pytest.mark.parametrize(("entry", "harmony"), [("", True), ('format = "chat"', False), ('format = "harmony"', True)])
+def test_harmony_follows_from_the_type_unless_the_models_file_says_otherwise(
+    tmp_path: Path, entry: str, harmony: bool
+) -> None:
+    write(tmp_path / "weights", config__json={"model_type": "gpt_oss"})
+    chosen, _ = decided(model(tmp_path, f'path = "./weights"\n{entry}'))
+    assert (chosen.harmony, chosen.tool_parser, chosen.is_decided) == (harmony, None, True)
+
+
+def test_harmony_brings_its_own_parsers(tmp_path: Path) -> None:
+    write(tmp_path / "weights", config__json={"model_type": "gpt_oss"})
+    chosen, _ = decided(model(tmp_path, 'path = "./weights"\ntool_parser = "openai"'))
+    assert (chosen.harmony, chosen.tool_parser) == (True, None)
+
+
+def test_a_tokenizer_of_its_own_folder_brings_the_template(tmp_path: Path) -> None:
+    write(tmp_path / "weights", config__json={"model_type": "qwen3"})
+    tokenizer = write(tmp_path / "tokenizer", chat_template__jinja=QWEN)
+    entry = f'path = "./weights"\nengine_args = {{ tokenizer = "{tokenizer}" }}'
+    assert decided(model(tmp_path, entry))[0].tool_parser == "hermes"
+
+
+def test_a_hub_id_in_the_cache_is_described_without_network(tmp_path: Path) -> None:
+    cached(tmp_path / "hub", "org/m")
+    served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path / "hub"}" }}')
+    assert "tool_parser hermes" in description(served)
+
+
+def test_a_hub_id_in_the_cache_is_decided_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cached(tmp_path / "hub", "org/m")
+    served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path / "hub"}" }}')
+    assert decided(served)[0].reasoning_parser == "qwen3"
+
+
+def test_a_hub_id_that_is_not_here_is_left_to_its_worker(tmp_path: Path) -> None:
+    served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path}" }}')
+    assert (served.format, served.tool_parser, served.reasoning_parser) == (AUTO, AUTO, AUTO)
+    assert description(served) == (
+        "format auto, tool_parser auto, reasoning_parser auto "
+        "(its worker reads its files, which are not on this machine)"
+    )
+
+
+def test_files_that_cannot_be_had_are_an_error_that_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path}" }}')
+    with pytest.raises(ConfigError, match=r"^model 'm': its files .* set format, tool_parser, reasoning_parser and"):
+        decided(served)
+
+
+def test_what_is_no_hub_id_names_no_family(tmp_path: Path) -> None:
+    chosen, line = decided(model(tmp_path, 'path = "s3://bucket/m"'))
+    assert (chosen.format, chosen.tool_parser, chosen.reasoning_parser) == ("chat", None, None)
+    assert line.endswith("(its files name no family that is known)")
+
+
+def test_longhaul_models_says_what_was_chosen_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qwen3(tmp_path / "weights")
+    model(tmp_path, 'path = "./weights"\n[[models]]\nname = "n"\nengine = "scripted"')
+    monkeypatch.setenv("LONGHAUL_MODELS", str(tmp_path / "models.toml"))
+    monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path / "home"))
+    cli(["models"], standalone_mode=False)
+    first, second = capsys.readouterr().out.splitlines()
+    assert "tool_parser hermes, reasoning_parser qwen3 (Qwen 2.5, QwQ and Qwen3: model_type qwen3, " in first
+    assert second.endswith("\tformat chat, tool_parser none, reasoning_parser none")
+
+
+def test_a_model_that_is_decided_needs_no_files(tmp_path: Path) -> None:
+    entry = 'path = "org/m"\nformat = "chat"\ntool_parser = "hermes"\nreasoning_parser = "none"\ndefault_sampling = {}'
+    served = model(tmp_path, entry)
+    assert decided(served) == (served, "format chat, tool_parser hermes, reasoning_parser none")
+
+
+def test_the_scripted_engine_has_no_files(tmp_path: Path) -> None:
+    served = model(tmp_path, 'engine = "scripted"')
+    assert (served.is_decided, served.tool_parser, served.reasoning_parser) == (True, None, None)
+
+
+RECOMMENDED = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1, 2]}
+
+
+def test_sampling_follows_from_what_its_makers_recommend(tmp_path: Path) -> None:
+    write(qwen3(tmp_path / "weights"), generation_config__json=RECOMMENDED)
+    chosen, line = decided(model(tmp_path, 'path = "./weights"'))
+    assert chosen.default_sampling == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
+    assert "default_sampling temperature=0.6 top_p=0.95 top_k=20 (" in line
+
+
+@pytest.mark.parametrize(("entry", "sampling"), [("{}", {}), ("{ top_k = 5 }", {"top_k": 5})])
+def test_the_models_file_overrules_all_that_makers_recommend(
+    tmp_path: Path, entry: str, sampling: dict[str, float]
+) -> None:
+    write(qwen3(tmp_path / "weights"), generation_config__json=RECOMMENDED)
+    assert decided(model(tmp_path, f'path = "./weights"\ndefault_sampling = {entry}'))[0].default_sampling == sampling
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": "hot"}, {"top_p": 1.5, "top_k": 20}, {"temperature": None}])
+def test_a_recommendation_that_no_request_may_have_is_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    write(qwen3(tmp_path / "weights"), generation_config__json=wrong)
+    assert decided(model(tmp_path, 'path = "./weights"'))[0].default_sampling == {}

@@ -1,0 +1,75 @@
+"""The interpreters of sessions, without sandboxes: when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import until
+from workers.toolservers.python.outcome import Outcome, StopReason
+from workers.toolservers.python.sandbox import Sandbox
+from workers.toolservers.python.session import SandboxPool, Session
+
+
+class PaperSandbox:
+    """Runs a cell until `go_on` is set."""
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.running = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def run(self, code: str, stop: asyncio.Event) -> Outcome:
+        self.running.set()
+        await self.go_on.wait()
+        return Outcome(result=code)
+
+    async def close(self) -> None:
+        self.alive = False
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[PaperSandbox]:
+    """The sandboxes made so far."""
+    made: list[PaperSandbox] = []
+
+    async def start(spec: Any) -> PaperSandbox:
+        made.append(PaperSandbox())
+        return made[-1]
+
+    monkeypatch.setattr(Sandbox, "start", start)
+    return made
+
+
+async def test_an_interpreter_ends_when_idle_also_if_the_last_call_was_cancelled_while_it_waited(
+    made: list[PaperSandbox],
+) -> None:
+    session = Session(SandboxPool(spec=None, max_sandboxes=1, idle_seconds=0.05))  # type: ignore[arg-type]
+    first = asyncio.create_task(session.call("1"))
+    await until(lambda: made and made[0].running.is_set(), what="the first call runs")
+    second = asyncio.create_task(session.call("2"))
+    await asyncio.sleep(0)  # it waits for the first one
+    second.cancel()
+    made[0].go_on.set()
+    assert await first == (Outcome(result="1"), False)
+    await until(lambda: not made[0].alive, what="the idle interpreter has ended")
+
+
+async def test_a_call_that_comes_before_the_idle_time_is_over_keeps_the_interpreter(made: list[PaperSandbox]) -> None:
+    session = Session(SandboxPool(spec=None, max_sandboxes=1, idle_seconds=3600))  # type: ignore[arg-type]
+    calls = [asyncio.create_task(session.call(code)) for code in ("1", "2")]
+    await until(lambda: made and made[0].running.is_set(), what="the first call runs")
+    made[0].go_on.set()
+    assert await asyncio.gather(*calls) == [(Outcome(result="1"), False), (Outcome(result="2"), False)]
+    assert len(made) == 1 and made[0].alive
+    await session.close()
+    assert not made[0].alive
+
+
+async def test_a_call_that_was_cancelled_while_it_waited_does_not_run(made: list[PaperSandbox]) -> None:
+    session = Session(SandboxPool(spec=None, max_sandboxes=1, idle_seconds=3600))  # type: ignore[arg-type]
+    (stop := asyncio.Event()).set()
+    assert await session._call("1", stop) == (Outcome(killed=StopReason.CANCELLED), False)
+    assert made == []

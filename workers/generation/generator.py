@@ -1,0 +1,97 @@
+"""What one run generates: an answer, the summary of a compaction, or the count of a prompt's tokens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from app.protocol.events.deltas import Finish, FinishReason
+from app.protocol.include import ENCRYPTED_REASONING
+from app.protocol.tasks import COMPACT, COUNT
+from app.protocol.types import Json
+from app.protocol.usage import Usage
+from app.store.database import Database
+from config.models import ServedModel
+from workers.engine.base import Engine, PromptTooLong
+from workers.formats.builder import build_turn
+from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.flush_clock import FlushClock
+from workers.generation.journal import Journal
+from workers.generation.outcome import Outcome
+from workers.generation.run import Run
+from workers.generation.slots import Slots
+from workers.generation.turns.compaction import Compaction
+from workers.generation.turns.inputs import Context, Inputs, UnreadableRequest
+from workers.generation.turns.mcp_setup import all_listings, listings_of
+from workers.generation.turns.turn_generator import TurnGenerator
+from workers.generation.turns.turn_loop import TurnLoop
+from workers.mcp.sessions import McpSessions
+
+log = logging.getLogger("longhaul.runner")
+
+
+class Generator:
+    """Prepares runs and generates on one engine; everything goes through the journal."""
+
+    def __init__(
+        self,
+        db: Database,
+        engine: Engine,
+        slots: Slots,
+        model: ServedModel,
+        inputs: Inputs,
+        mcp_sessions: McpSessions,
+        journal: Journal,
+        clock: FlushClock,
+    ) -> None:
+        self._db = db
+        self._engine = engine
+        self._slots = slots
+        self._model = model
+        self._inputs = inputs
+        self._mcp_sessions = mcp_sessions
+        self._journal = journal
+        self._clock = clock
+
+    async def generate(self, run: Run) -> Outcome:
+        """Generates from where the log ends. Raises Fenced, EngineDead, RequestAborted, EngineError and DamagedLog."""
+        request = run.row.request
+        if not run.row.is_readable:
+            log.error("%s: its request cannot be read", run.row.id)
+            raise UnreadableRequest
+        if run.row.attempt == 1:
+            run.stream.accept()  # the API has committed this event, and nothing else is committed
+        else:
+            await run.restore(self._db)
+        context = Context(self._inputs, run.row)
+        secrets = await self._inputs.secrets(run.row.project, request)
+        run.toolbox = self._mcp_sessions.toolbox(request, secrets, images=self._model.images)
+        if ENCRYPTED_REASONING in request["include"]:
+            run.stream.seal_reasoning(await self._inputs.reasoning_seal(run.row.project))
+        writer = ChunkWriter(self._journal, run, self._clock)
+        if request.get("task") == COUNT:
+            return await self._count(run, writer, context)
+        generator = TurnGenerator(self._engine, self._slots, run, writer)
+        compaction = Compaction(self._engine, generator, self._model, run, writer, self._inputs)
+        if request.get("task") == COMPACT:
+            end, usage = await compaction.summarise(await context.use(compaction.turn))
+            return await writer.finish(end, Finish(FinishReason.STOP, usage))
+        return await TurnLoop(self._engine, generator, self._model, run, writer, context, compaction).answer()
+
+    async def _count(self, run: Run, writer: ChunkWriter, context: Context) -> Outcome:
+        """Generates nothing: the answer is the number of tokens in the prompt."""
+        request = run.row.request
+        listed = None if run.toolbox is None else await all_listings(request, context, run.toolbox)
+
+        async def build(items: Sequence[Json]) -> Turn:
+            listings = listings_of(items) if listed is None else listed
+            known = TurnContext(int(run.row.created_at.timestamp()), listings)
+            return await build_turn(self._engine, self._model, request, items, (), known)
+
+        try:
+            turn = await context.use(build)
+            tokens = len(turn.prompt)
+        except PromptTooLong as error:
+            tokens = error.tokens
+        return await writer.finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens), counted=True))

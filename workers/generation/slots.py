@@ -1,0 +1,153 @@
+"""The slots of a worker's engine: who generates, which responses the worker may take, and who yields.
+
+Some slots are kept for foreground responses: only those with a foreground place take them. All others wait here for
+their turn, first come, first served. If a foreground response comes and every slot is taken, a background response
+yields: its run is cancelled, its worker puts it back in line, and it continues under its next attempt.
+
+Between the end of a response and the next one in its slot lie a message, a claim and a prompt. The engine would lack
+work meanwhile, although more is queued. So a worker looks ahead: it takes as many more as will probably end within
+AHEAD_SECONDS. They wait here with their prompts ready. If few responses end, few are taken, so each waits about
+AHEAD_SECONDS, however long the responses are. What stays queued is free for other workers, and other flows can still
+pass it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from app.queue.message import FOREGROUND, WEIGHTS, Kind
+from app.store.queue.window import KEPT_PART, MOST_PART
+from workers.generation.run import Run
+from workers.pace import Pace
+
+AHEAD_SECONDS = 0.5
+"""About how long a response waits for its slot: several times the way from the queue to the engine (0.1 s when 256
+begin at once on two cores)."""
+MEMORY_SECONDS = 4.0
+"""How long endings are remembered. Responses of one length end together, so a shorter memory has pauses between."""
+STEADY_SECONDS = 5.0
+"""How long a response runs after its claim, at least, before it yields: more than it takes to read it again."""
+MAX_YIELDS = 8
+"""How often a response yields at most. Then it runs to its end."""
+
+
+class Slots:
+    """The slots of one engine. `limit` is the most responses that the worker runs at once; the pool sets it.
+
+    A smaller limit than the engine's slots leaves slots free on purpose: then there is no look-ahead.
+    """
+
+    def __init__(self, engine_slots: int, pace: Pace, limit: int, clock: Callable[[], float] = monotonic) -> None:
+        self._engine_slots = engine_slots
+        self._pace = pace
+        self._limit = limit
+        self._clock = clock
+        self._generating: dict[int, Run] = {}
+        """Those without a foreground place."""
+        self._in_foreground: set[int] = set()
+        """Those with one: they generate, or wait in the engine for the slot of a run that yields."""
+        self.waiting: dict[int, tuple[Run, asyncio.Future[None]]] = {}
+        """Those that wait for their turn here, their prompts ready."""
+
+    # From any thread
+
+    @property
+    def count(self) -> int:
+        """How many responses generate at once."""
+        return min(self._limit, self._engine_slots)
+
+    @property
+    def kept(self) -> int:
+        """How many slots are kept for foreground places."""
+        return 0 if self.count < 2 else max(self.count // KEPT_PART, 1)
+
+    @property
+    def most(self) -> int:
+        """The most that `places` returns."""
+        return self._limit if self._limit < self._engine_slots else 2 * self._engine_slots
+
+    @property
+    def places(self) -> int:
+        """How many responses the worker may have now."""
+        return self._limit if self._limit < self._engine_slots else self._engine_slots + self._ahead()
+
+    def free(self, kind: Kind, answers: int, in_foreground: int) -> int:
+        """How many messages of this kind may be taken, if the worker has so many jobs of either kind."""
+        if kind is Kind.ANSWERS:
+            return self.places - max(self.kept, in_foreground) - answers
+        room = max(self.kept - in_foreground, self.count - in_foreground - answers, int(bool(self._yielding())))
+        return min(room, max(self.count // MOST_PART, 1) - in_foreground)
+
+    def _ahead(self) -> int:
+        ahead = self._pace.ended_within(MEMORY_SECONDS) * AHEAD_SECONDS / MEMORY_SECONDS
+        return min(math.ceil(ahead), self._engine_slots)
+
+    def _yielding(self) -> Sequence[Run]:
+        """The background responses that may yield now."""
+        return [run for run in list(self._generating.values()) if self._may_yield(run)]
+
+    def _may_yield(self, run: Run) -> bool:
+        is_steady = self._clock() >= run.claimed_at + STEADY_SECONDS
+        return is_steady and not run.yielding and run.row.yields < MAX_YIELDS and run.row.priority not in FOREGROUND
+
+    # On the worker's loop
+
+    def resize(self, limit: int) -> None:
+        """From any thread; `admit` lets in whom a larger limit has room for. Beyond a smaller one runs go on."""
+        self._limit = limit
+
+    @asynccontextmanager
+    async def taken(self, run: Run) -> AsyncIterator[None]:
+        """Around what the engine generates for a run: waits for a slot, and frees it."""
+        try:
+            if run.row.foreground_place:
+                self._in_foreground.add(id(run))
+                self._push_out()
+            else:
+                turn = asyncio.get_running_loop().create_future()
+                self.waiting[id(run)] = run, turn
+                self.admit()
+                await turn
+            yield
+        finally:
+            self._in_foreground.discard(id(run))
+            self.waiting.pop(id(run), None)
+            self._generating.pop(id(run), None)
+            self.admit()
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether every slot that is open to all is taken."""
+        return len(self._generating) >= self.count - max(self.kept, len(self._in_foreground))
+
+    def admit(self) -> None:
+        """Gives free slots to those who wait, first come, first served."""
+        while self.waiting and not self.are_taken:
+            key = next(iter(self.waiting))
+            run, turn = self.waiting.pop(key)
+            self._generating[key] = run
+            turn.set_result(None)
+
+    def _push_out(self) -> None:
+        """Makes background responses yield for foreground ones that have no slot, as many as may.
+
+        Those of the flow that has most here, by the weight of its class; of these the one that costs least to read
+        again.
+        """
+        leaving = sum(run.yielding for run in self._generating.values())
+        lacking = len(self._in_foreground) + len(self._generating) - leaving - self.count
+        for _ in range(lacking):
+            if not (candidates := self._yielding()):
+                return
+            counts = Counter(_flow(run) for run in self._generating.values() if not run.yielding)
+            levels = {flow: count / WEIGHTS[flow[1]] for flow, count in counts.items()}
+            max(candidates, key=lambda run: (levels[_flow(run)], -run.used)).yield_()
+
+
+def _flow(run: Run) -> tuple[str, int]:
+    return run.row.project, run.row.priority
