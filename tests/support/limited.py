@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import text
+
 from app.protocol.errors import LimitReached
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.store.database import Database
@@ -45,6 +47,12 @@ async def used(db: Database, project: str = PROJECT) -> dict[str, float]:
     """What is taken of each limit on all models."""
     states = await limits.states(db, project)
     return {state.kind.value: state.used for state in states if state.model == ALL_MODELS}
+
+
+async def stop_the_clock(db: Database) -> None:
+    """Nothing is refilled for an hour."""
+    async with db.autocommit() as connection:
+        await connection.execute(text("UPDATE limits SET as_of = now() + interval '1 hour'"))
 
 
 def reserving(project: str = PROJECT, output_tokens: int | None = OUTPUT, **request: Any) -> NewResponse:

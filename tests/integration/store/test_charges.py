@@ -13,7 +13,7 @@ from app.store.by_project import LOCKED_AT_ONCE
 from app.store.database import Database
 from app.store.tenants import limits
 from app.store.tenants.charges import Charge, Charger
-from tests.support.limited import PROJECT, limited_project, put, remove, used
+from tests.support.limited import PROJECT, limited_project, put, remove, stop_the_clock, used
 from tests.support.waiting import until
 
 REQUESTS = LimitKind.REQUESTS_PER_MINUTE
@@ -33,11 +33,6 @@ def request(project: str = PROJECT, model: str = ALL_MODELS, kind: LimitKind = R
 async def sql(db: Database, statement: str) -> None:
     async with db.autocommit() as connection:
         await connection.execute(text(statement))
-
-
-async def stop_the_clock(db: Database) -> None:
-    """Nothing is refilled for an hour."""
-    await sql(db, "UPDATE limits SET as_of = now() + interval '1 hour'")
 
 
 async def test_no_process_lets_one_too_many_in(db: Database) -> None:

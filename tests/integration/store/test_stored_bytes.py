@@ -23,7 +23,7 @@ from app.store.responses import endings, logs
 from app.store.responses.inserts import Inserter
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits
-from tests.support.limited import PROJECT, limited_project, put, reserving, used
+from tests.support.limited import PROJECT, limited_project, put, reserving, stop_the_clock, used
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
 from tests.support.stored import stored
@@ -276,6 +276,7 @@ class TestTheLimit:
 
     async def test_the_other_limits_stay_as_they_were(self, db: Database, inserter: Inserter) -> None:
         await limited_project(db, stored_bytes=10**6, unfinished_responses=5, tokens_per_minute=10**6)
+        await stop_the_clock(db)
         await inserter.create(reserving())
         await conversation(db, item(1), project=PROJECT, is_limited=True)
         taken = await used(db)
