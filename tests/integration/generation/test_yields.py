@@ -200,7 +200,7 @@ async def test_a_worker_that_dies_between_the_cancel_and_the_commit_of_a_yield_i
         return await commit(*args)
 
     monkeypatch.setattr(claims, "yield_", late)
-    async with worker(db, pubsub, max_num_seqs=2, tokens_per_second=200.0) as w, worker(db, pubsub) as other:
+    async with worker(db, pubsub, max_num_seqs=2, tokens_per_second=40.0) as w, worker(db, pubsub) as other:
         job = w.start(response_id := await queued(db, input=[message(f"/count {numbers}")]))
 
         async def has_text() -> bool:
