@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,12 +115,15 @@ async def test_claims_that_come_together_share_one_dispatch(
         async def dispatch(queue: str) -> None:
             dispatched.append(queue)
 
+        over = asyncio.Event()
+        paused = SimpleNamespace(create_task=asyncio.create_task, sleep=lambda _: over.wait())
         monkeypatch.setattr(worker.dispatcher, "dispatch", dispatch)
-        monkeypatch.setattr("app.dispatcher.NUDGE_SECONDS", 0.5)
+        monkeypatch.setattr("app.dispatcher.asyncio", paused)
         for _ in range(5):
             worker.dispatcher.nudge(QUEUE)
             await asyncio.sleep(0)
         assert dispatched == [], "whoever was claimed alone has its first token first"
+        over.set()
         await until(lambda: dispatched)
         worker.dispatcher.nudge(QUEUE)
         await until(lambda: len(dispatched) > 1)

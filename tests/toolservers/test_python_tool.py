@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
@@ -210,13 +211,15 @@ async def test_calls_of_two_sessions_run_at_the_same_time(tmp_path: Path) -> Non
             slow.cancel()
 
 
-async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(client: Client) -> None:
+async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(server: PythonServer) -> None:
+    await until(lambda: not server.jailers(), what="the sandboxes of earlier tests are gone")
     start = "import threading, time\nn = 0\ndef count():\n    global n\n    while True:\n        n += 1\n"
-    await run(client, start + "threading.Thread(target=count, daemon=True).start()\ntime.sleep(0.05)")
-    ticks = "import time\nt = time.process_time()"
-    await run(client, ticks)
-    await asyncio.sleep(0.5)  # running, the loop would have used half a second of CPU time
-    assert float((await run(client, "time.process_time() - t")).result or "") < 0.4
+    async with notebook(server) as client:
+        await run(client, start + "threading.Thread(target=count, daemon=True).start()")
+        (interpreter,) = server.interpreters()
+        await until(lambda: interpreter.status() == psutil.STATUS_STOPPED, what="its threads stand still")
+        await run(client, "m = n\nwhile n == m: time.sleep(0.01)")
+        await until(lambda: interpreter.status() == psutil.STATUS_STOPPED, what="its threads stand still again")
 
 
 @pytest.mark.parametrize(
@@ -287,14 +290,20 @@ async def test_deleting_a_session_ends_its_interpreter(server: PythonServer) -> 
     await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
 
 
+def started_in(interpreter: psutil.Process) -> Path:
+    """A file that a cell makes there by the name `started`."""
+    return Path(f"/proc/{interpreter.pid}/root/tmp/home/started")
+
+
 async def test_deleting_a_session_during_a_call_ends_its_interpreter(server: PythonServer) -> None:
-    before = len(server.jailers())
+    await until(lambda: not server.jailers(), what="the sandboxes of earlier tests are gone")
     async with notebook(server) as client:
         await run(client, "import time")
-        running = asyncio.create_task(run(client, "while True: time.sleep(1)"))
-        await asyncio.sleep(0.2)
+        (interpreter,) = server.interpreters()
+        running = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: time.sleep(1)"))
+        await until(started_in(interpreter).exists, what="the call runs")
         running.cancel()
-    await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
+    await until(lambda: not server.jailers(), what="the sandbox is gone")
 
 
 async def test_a_cancelled_call_stops_and_names_stay(tmp_path: Path) -> None:
@@ -303,8 +312,7 @@ async def test_a_cancelled_call_stops_and_names_stay(tmp_path: Path) -> None:
             await run(client, "x = 1")
             calling = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: pass"))
             (interpreter,) = server.interpreters()
-            started = Path(f"/proc/{interpreter.pid}/root/tmp/home/started")
-            await until(started.exists, what="the call runs")
+            await until(started_in(interpreter).exists, what="the call runs")
             calling.cancel()
             assert (await run(client, "x")).text == "1"
 

@@ -104,8 +104,9 @@ async def test_every_cancellation_is_published_to_readers_and_workers(
     request = asyncio.create_task(api.post(stream=stream))
     left = await one(db)
     async with pubsub.subscribe(left) as subscription:
+        await until(lambda: subscription.is_complete, what="Redis to confirm the subscription")
         await leave(request)
-        await until(lambda: revoked == [left])
+        await until(lambda: revoked == [left] and subscription.has_received)
         assert [chunk.final for chunk in subscription._received] == [True]
     by_cancel, by_delete = await api.background(), await api.background()
     await api.client.post(f"/v1/responses/{by_cancel}/cancel")

@@ -49,10 +49,13 @@ async def test_a_missing_program_is_reported() -> None:
     assert await run(program, lambda _: None) == (127, "/nowhere/at/all: No such file or directory")
 
 
-async def test_the_stop_signal_reaches_the_main_process_alone() -> None:
+async def test_the_stop_signal_reaches_the_main_process_alone(tmp_path: Path) -> None:
+    """Its child ends some time after the main process got the signal."""
     lines: list[str] = []
-    child_program = "sh -c 'trap \"echo child got TERM\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended'"
-    command = f"{child_program} & trap 'wait; exit 5' TERM; wait; wait"
+    stopped = tmp_path / "stopped"
+    pauses = f"while ! [ -e {stopped} ]; do sleep 0.1; done; sleep 0.2"
+    child_program = f"sh -c 'trap \"echo child got TERM\" TERM; echo up; {pauses}; echo child ended'"
+    command = f"trap 'touch {stopped}; wait; exit 5' TERM; {child_program} & wait; wait"
     child, _ = await running(command, lines)
     assert await child.stop_and_wait() == 5
     assert lines == ["up", "child ended"]

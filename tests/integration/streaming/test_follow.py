@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import pytest
 import redis.asyncio
 
 from app.protocol.events import frames
@@ -237,10 +238,17 @@ async def test_a_read_of_the_log_that_fails_is_retried(db: Database, unreachable
 
 
 async def test_a_pubsub_that_lost_redis_reconnects_and_its_readers_look_into_postgres(
-    db: Database, pubsub: PubSub, services: Any
+    db: Database, pubsub: PubSub, services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = await claimed(db)
     writer = Writer(row)
+    connect, written = pubsub._connect_and_receive, asyncio.Event()
+
+    async def connect_once_written(ready: asyncio.Event) -> None:
+        await written.wait()
+        await connect(ready)
+
+    monkeypatch.setattr(pubsub, "_connect_and_receive", connect_once_written)
     async with pubsub.subscribe(row.id) as subscription:
         reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
         entry = writer.begin()
@@ -251,5 +259,6 @@ async def test_a_pubsub_that_lost_redis_reconnects_and_its_readers_look_into_pos
         await client.aclose()
         entry = writer.finish()
         await logs.append(db, [entry])  # while the connection is down
+        written.set()
         assert await reading == await logged(db, row)
         await until(lambda: pubsub.connected)
