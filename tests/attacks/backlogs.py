@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from tests.attacks.attack import Attack
 from tests.attacks.memory import Demand
-from tests.attacks.target import Json, Target
+from tests.attacks.target import ANSWER_SECONDS, Json, Target
 from tests.support.waiting import until
 
 FIRST_TOKEN_SECONDS = 0.5
@@ -46,7 +46,7 @@ async def _wait_until_full(target: Target, count: int) -> None:
         async def is_full() -> bool:
             return await running() >= min(count, 200)
 
-        await until(is_full, 60, "the engine is full")
+        await until(is_full, ANSWER_SECONDS, "the engine is full")
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FULL_SECONDS if count > 100 else 1.0):
             await asyncio.Event().wait()

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 SAMPLE_SECONDS = 0.05
 LOOK_SECONDS = 1.0
-LEFTOVER_SECONDS = 20.0
+LEFTOVER_SECONDS = 60.0
 KEPT_SECONDS = 60.0
 """How long memory may take to be given back, where it is given back at all."""
 OTHERS = 16

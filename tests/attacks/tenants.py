@@ -13,7 +13,7 @@ from config.settings import Settings
 from tests.attacks.attack import Attack
 from tests.attacks.memory import LARGE, Demand
 from tests.attacks.projects import MIB, UNTRUSTED, with_limits
-from tests.attacks.target import Json, Target, bearer
+from tests.attacks.target import ANSWER_SECONDS, Json, Target, bearer
 from tests.support.tenants import tenant
 from tests.support.waiting import until
 
@@ -234,7 +234,7 @@ async def _one_of_another(target: Target) -> None:
             found = await owner.send("GET", f"/v1/responses/{created['id']}")
             return found.get("status") not in ("queued", "in_progress")
 
-        await until(ended, 60, "the bystander's response")
+        await until(ended, ANSWER_SECONDS, "the bystander's response")
     async with target.projects.database() as db, db.autocommit() as connection:
         passed_by = (await connection.execute(_PASSED_BY, {"id": created["id"]})).scalar_one()
     target.seen["in turn" if passed_by <= Settings().worker_concurrency else f"after {passed_by} others"] += 1

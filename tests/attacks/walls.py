@@ -15,7 +15,7 @@ from app.store.tenants import usage
 from tests.attacks.attack import Attack
 from tests.attacks.memory import WALLED
 from tests.attacks.projects import UNTRUSTED
-from tests.attacks.target import Ended, Json, Target
+from tests.attacks.target import ANSWER_SECONDS, Ended, Json, Target
 from tests.support.tenants import tenant
 from tests.support.waiting import until
 
@@ -161,7 +161,7 @@ async def leaving_early(target: Target, count: int) -> None:
             async with caller.connection() as (reader, writer):
                 writer.write(request)
                 read = b""
-                async with asyncio.timeout(HOLD_SECONDS):
+                async with asyncio.timeout(ANSWER_SECONDS):
                     while read.count(b"event: response.output_text.delta") < 1:
                         if not (more := await reader.read(65536)):
                             raise Ended
@@ -179,7 +179,7 @@ async def _compare_with_ledger(target: Target, project: str, count: int) -> None
             async with db.autocommit() as connection:
                 return not (await connection.execute(_UNFINISHED, {"project": project})).scalar_one()
 
-        await until(have_ended, 30, "the responses whose clients left have ended")
+        await until(have_ended, ANSWER_SECONDS, "the responses whose clients left have ended")
         async with db.autocommit() as connection:
             generated = int((await connection.execute(_LOGGED, {"project": project})).scalar_one())
         now = datetime.fromtimestamp(time.time(), UTC)
