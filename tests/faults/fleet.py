@@ -50,6 +50,7 @@ MARK = "LONGHAUL_TEST_FAULTS"
 SUITE = "faults"
 """The name of the suite's own sessions in Postgres."""
 STOP_GRACE_SECONDS = 20.0
+HTTP_SECONDS = 15.0
 TAIL_LINES = 8
 """Lines of each log that a failed start shows."""
 
@@ -72,7 +73,7 @@ class Fleet:
         self.members: list[Member] = []
         self.db = Database(services.database_url, 4)
         event.listen(self.db.engine.sync_engine, "connect", _spare)
-        self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
+        self.http = httpx.AsyncClient(timeout=HTTP_SECONDS, verify=False)  # loads no certificates: there is no TLS here
         self.clocks: Path | None = None
         """The library that shifts clocks (`clocks`)."""
         self.tenants: Tenants | None = None

@@ -42,9 +42,9 @@ async def fleet() -> AsyncIterator[Fleet]:
         yield started
 
 
-async def at_work(fleet: Fleet, count: int = 4) -> list[str]:
+async def at_work(fleet: Fleet, count: int = 4, numbers: int = LONG) -> list[str]:
     """Responses that all have their first tokens."""
-    ids = [await background(fleet, f"/count {LONG}") for _ in range(count)]
+    ids = [await background(fleet, f"/count {numbers}") for _ in range(count)]
 
     async def all_stream() -> bool:
         owned = await fleet.owned()
@@ -135,7 +135,7 @@ async def is_refused(fleet: Fleet) -> bool:
 
 async def test_damaged_rows_fail_at_their_next_attempt_and_no_other_does(fleet: Fleet) -> None:
     good = await at_work(fleet)
-    bad = await at_work(fleet, len(DAMAGES))
+    bad = await at_work(fleet, len(DAMAGES), 20 * LONG)  # none ends before it is damaged
     for response_id, name in zip(bad, DAMAGES, strict=True):
         await damage(fleet, [response_id], name)
     for worker in fleet.of(Role.WORKER):
