@@ -24,7 +24,7 @@ from app.aio import run_to_completion
 from config.settings import ConfigError, load_settings
 from tests.support.cycles import count_objects as count
 from tests.support.waiting import until
-from workers.celery_host import program
+from workers.celery_host import program, sharing
 from workers.celery_host.pool import StopWorker
 from workers.celery_host.tasks import Runner
 from workers.generation.cancellation import why_cancelled
@@ -37,6 +37,8 @@ STORE = 8
 """The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
 CLEANUP_SECONDS = 0.3
 SLOT_SECONDS = 0.1
+LEAVE_SECONDS = 5.0
+"""For the last line of the log, which cannot be written without Redis."""
 SECRET = " ".join(("a", "secret", "prompt"))
 OUTCOMES = {
     "short": Outcome.INCOMPLETE,
@@ -143,7 +145,7 @@ async def pretend_lifespan(redis_url: str, stop_worker: StopWorker) -> AsyncIter
         yield PretendRunner(store, stop_worker)
     finally:
         with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(LEAVE_SECONDS):
                 await store.rpush("log", "leave lifespan")
         await store.aclose()
 
@@ -188,6 +190,8 @@ def __getattr__(name: str) -> Any:
         return pretend_lifespan(settings.broker_url, stop_worker)
 
     celery = globals()["celery"] = make_worker_app(settings, lifespan)
+    if look := os.environ.get("PRETEND_LOOK_SECONDS"):
+        sharing.LOOK_SECONDS = float(look)
     if os.environ.get("PRETEND_STOP") == "never":
         program.STOP_SECONDS = 1.0
         celery.steps["consumer"].add(Stuck)

@@ -14,12 +14,12 @@ from workers.celery_host.sharing import notes_of
 
 @pytest.fixture
 def pair(start: Any, bench: Bench) -> tuple[Worker, Worker]:
-    """Two idle workers that know of each other."""
-    first, second = start("one", concurrency=256), start("two", concurrency=256)
+    """Two idle workers that know of each other. Each leaves the other a second to take its part."""
+    first, second = (start(name, concurrency=256, PRETEND_LOOK_SECONDS="1") for name in ("one", "two"))
     first.ready(), second.ready()
-    until_sync(lambda: bench.broker.hlen(notes_of([QUEUE])) == 2, 20.0, "two notes")
+    until_sync(lambda: bench.broker.hlen(notes_of([QUEUE])) == 2, what="two notes")
     looks = number_of_looks(bench)
-    until_sync(lambda: number_of_looks(bench) > looks + 30, 20.0, "more looks than workers make that are alone")
+    until_sync(lambda: number_of_looks(bench) > looks + 30, what="more looks than workers make that are alone")
     return first, second
 
 
