@@ -13,6 +13,7 @@ import httpx
 import orjson
 import uvicorn
 
+from app.api import readiness
 from app.api.connection.http import BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
 from app.api.dependencies import Runtime
@@ -20,10 +21,12 @@ from app.main import create_app
 from app.responses.read import reader
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 MODEL = "scripted"
 POLL_SECONDS = 0.2
+KEPT_SECONDS = 3600
+"""A test may take its time between two requests on a connection."""
 
 
 def served(name: str = MODEL, **sampling: float) -> ServedModel:
@@ -137,15 +140,22 @@ class Reader:
         return b"".join(parts)
 
 
+def client_of(url: str, **headers: str) -> httpx.AsyncClient:
+    kept = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=KEPT_SECONDS)
+    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=kept, headers=headers)
+
+
 @asynccontextmanager
 async def serving(settings: Settings, catalog: ModelCatalog | None = CATALOG) -> AsyncIterator[Api]:
-    """Runs the API until the block ends, then stops it as SIGTERM would. Its readers poll often."""
+    """Runs the API until the block ends, then stops it as SIGTERM would. Its readers poll often, its checks are slow to
+    give up."""
     app = create_app(settings, catalog)
     config = uvicorn.Config(
         app,
         port=0,
         log_config=None,
         timeout_graceful_shutdown=5,
+        timeout_keep_alive=KEPT_SECONDS,
         http=BoundedHttp,
         ws=BoundedWebSocket,
         lifespan="on",
@@ -155,10 +165,13 @@ async def serving(settings: Settings, catalog: ModelCatalog | None = CATALOG) ->
     await until(lambda: server.started or running.done(), what="a started API")
     assert server.started
     port = server.servers[0].sockets[0].getsockname()[1]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    async with client_of(f"http://127.0.0.1:{port}") as client:
         api = Api(server, client)
         try:
-            with patch.object(reader, "POLL_SECONDS", POLL_SECONDS):
+            with (
+                patch.object(reader, "POLL_SECONDS", POLL_SECONDS),
+                patch.object(readiness, "CHECK_SECONDS", PATIENCE_SECONDS),
+            ):
                 yield api
         finally:
             api.runtime.shutdown.begin()

@@ -6,15 +6,13 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import httpx
-
 from app.access.administration import Administration
 from app.access.caller import PROJECT_SCOPES, Scope
 from app.access.changes import Changes
 from app.access.new_keys import CreatedKey
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.support.api import Api
+from tests.support.api import Api, client_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,5 @@ def administration(db: Database, pubsub: PubSub) -> Administration:
 async def as_caller(api: Api, key: Tenant | CreatedKey | str) -> AsyncIterator[Api]:
     """The same API with a client that sends this key."""
     secret = key if isinstance(key, str) else key.secret if isinstance(key, CreatedKey) else key.key.secret
-    headers = {"authorization": f"Bearer {secret}"}
-    async with httpx.AsyncClient(base_url=api.url, timeout=30, headers=headers) as client:
+    async with client_of(api.url, authorization=f"Bearer {secret}") as client:
         yield Api(api.server, client)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from app.dispatcher import Dispatcher
 from app.protocol.types import Json
@@ -15,8 +16,10 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
+from tests.support.waiting import PATIENCE_SECONDS
 from workers.engine.base import Engine
 from workers.engine.scripted.engine import ScriptedEngine
+from workers.generation import lease
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
@@ -33,8 +36,8 @@ from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
 
 MAX_CRASHES = 2
-LEAVE_SECONDS = 2.0
-"""How long a stopped worker waits for its runs."""
+STALLED_LEASES = 10_000
+"""A loop that is slow must not end the process of the tests, however short a test's lease is."""
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:
@@ -159,12 +162,17 @@ async def worker(
     model = scripted_model(context_length=context_length, **engine_args)
     made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes, dispatcher)
     await made.engine.start()
-    await made.lease.start()
-    try:
-        yield made
-    finally:
-        await made.lease.close()
-        await made.journal.close()
-        await made.engine.stop()
-        if made.jobs:  # those that the engine's end ends release their responses, and need their connections
-            await asyncio.wait(made.jobs, timeout=LEAVE_SECONDS)
+    with patch.object(lease, "STALLED_LEASES", STALLED_LEASES):
+        await made.lease.start()
+        try:
+            yield made
+        finally:
+            await _stop(made)
+
+
+async def _stop(made: Worker) -> None:
+    await made.lease.close()
+    await made.journal.close()
+    await made.engine.stop()
+    if made.jobs:  # those that the engine's end ends release their responses, and need their connections
+        await asyncio.wait(made.jobs, timeout=PATIENCE_SECONDS)

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mcp import Client
+
 from tests.support.python_server import CellResult, PythonServer, notebook, run
+from tests.support.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OPTIONS = ("--cpu-seconds", "60", "--memory", "256MiB", "--disk", "16MiB", "--output", "16KiB")
@@ -316,9 +319,13 @@ async def attempts(server: PythonServer, escapes: Sequence[Escape], folder: Path
     secret.chmod(0o644)
     values = {"CHECKOUT": str(CHECKOUT), "SECRET": str(secret), "SERVER": server.process.pid}
 
+    async def prepared(client: Client) -> bool:
+        named = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+        return not (await run(client, PRELUDE + named)).failed
+
     async def tried(some: Sequence[Escape]) -> list[tuple[Escape, CellResult]]:
         async with gate, notebook(server) as client:
-            await run(client, PRELUDE + "".join(f"{name} = {value!r}\n" for name, value in values.items()))
+            await until(lambda: prepared(client), what="the prelude")  # its imports may take as long as a call may
             return [(escape, await run(client, escape.code)) for escape in some]
 
     with socket.socket(socket.AF_UNIX) as there, socket.create_server(("127.0.0.1", 0)) as listener:

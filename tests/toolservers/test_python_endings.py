@@ -26,7 +26,7 @@ FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"
     ],
 )
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PythonServer]:
-    with python_server(tmp_path / "log", "--seconds", "20", as_nobody=request.param) as running:
+    with python_server(tmp_path / "log", "--seconds", "100", as_nobody=request.param) as running:
         yield running
 
 

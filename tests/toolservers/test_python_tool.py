@@ -18,12 +18,10 @@ from tests.support.python_server import PROGRAM, PythonServer, notebook, python_
 from tests.support.tool_process import CHECKOUT
 from tests.support.waiting import until
 
-IDLE_OPTIONS = ("--idle-seconds", "0.5", "--sessions", "2", "--lost-seconds", "0.5")
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonServer]:
-    options = ("--seconds", "5", "--output", "4KiB", "--log-level", "DEBUG", "--sessions", "8")
+    options = ("--seconds", "100", "--output", "4KiB", "--log-level", "DEBUG", "--sessions", "8")
     with python_server(tmp_path_factory.mktemp("python") / "log", *options) as running:
         yield running
 
@@ -272,7 +270,7 @@ async def test_a_call_beyond_the_limit_of_interpreters_is_refused_and_later_serv
 
 
 async def test_an_interpreter_without_calls_ends_and_the_next_call_says_so(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", *IDLE_OPTIONS) as server:
+    with python_server(tmp_path / "log", "--idle-seconds", "2") as server:
         async with notebook(server) as client:
             await run(client, "x = 1")
             await until(lambda: not server.jailers(), what="the idle interpreter has ended")

@@ -218,17 +218,16 @@ async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
 
 
 async def test_a_statement_that_takes_too_long_is_a_503_that_names_it_and_changes_nothing(
-    services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made = (await api.client.post("/v1/conversations", json={})).json()["id"]
+    path = f"/v1/conversations/{made}/items"
+    sent = {"items": [{"role": "user", "content": text} for text in ("a", "b")]}
     monkeypatch.setattr(main, "CALLER_SECONDS", 1.0)
-    async with serving(settings_for(services, tmp_path)) as api:
-        made = (await api.client.post("/v1/conversations", json={})).json()["id"]
-        path = f"/v1/conversations/{made}/items"
-        sent = {"items": [{"role": "user", "content": text} for text in ("a", "b")]}
-        async with db.begin() as connection:
-            await connection.execute(text("SELECT 1 FROM conversations FOR UPDATE"))
-            answer = await api.client.post(path, json=sent)
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert answer.json()["error"]["code"] == "statement_timeout"
-        assert (await api.client.get(path)).json()["data"] == []
-        assert (await api.client.post(path, json=sent)).status_code == 200
+    async with serving(settings_for(services, tmp_path)) as impatient, db.begin() as connection:
+        await connection.execute(text("SELECT 1 FROM conversations FOR UPDATE"))
+        answer = await impatient.client.post(path, json=sent)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["error"]["code"] == "statement_timeout"
+    assert (await api.client.get(path)).json()["data"] == []
+    assert (await api.client.post(path, json=sent)).status_code == 200

@@ -360,6 +360,10 @@ async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_
 # Lost messages, released and claimed responses
 
 
+LOST = 1000.0
+"""After so many seconds a message counts as lost: more than any test takes, and less than `_age` adds."""
+
+
 async def _age(db: Database, *ids: str) -> None:
     async with db.autocommit() as connection:
         statement = "UPDATE responses SET sent_at = sent_at - interval '1 hour' WHERE id = ANY(:ids)"
@@ -373,11 +377,11 @@ async def test_lost_messages_wait_again_and_are_sent_in_their_order_and_charged_
     tag = "SELECT CAST(tag AS int) FROM flows"
     charged = await scalar(db, tag)
     await _age(db, *lost)
-    lists = await redelivery.lists_to_check(db, 2.0)
+    lists = await redelivery.lists_to_check(db, LOST)
     assert lists == [redelivery.BrokerList(QUEUE, QUEUE)]
-    assert sorted(await redelivery.put_back(db, {lists[0]: None}, 2.0)) == sorted(lost)
-    assert await redelivery.put_back(db, {lists[0]: None}, 2.0) == []
-    assert await redelivery.take_undelivered(db, {lists[0]: None}, 2.0) == []
+    assert sorted(await redelivery.put_back(db, {lists[0]: None}, LOST)) == sorted(lost)
+    assert await redelivery.put_back(db, {lists[0]: None}, LOST) == []
+    assert await redelivery.take_undelivered(db, {lists[0]: None}, LOST) == []
     assert await sent(db, window=16) == lost == ids[:16]
     assert await scalar(db, tag) == charged
 
@@ -386,9 +390,9 @@ async def test_what_waits_is_not_taken_for_lost(db: Database) -> None:
     ids = await waiting(db, "a", 20)
     async with db.autocommit() as connection:
         await connection.execute(text("UPDATE responses SET created_at = created_at - interval '1 day'"))
-    assert await redelivery.lists_to_check(db, 2.0) == []
+    assert await redelivery.lists_to_check(db, LOST) == []
     assert (await sent(db)) == ids[:RESERVE]
-    assert await redelivery.lists_to_check(db, 2.0) == []
+    assert await redelivery.lists_to_check(db, LOST) == []
 
 
 async def test_a_response_can_be_claimed_cancelled_and_failed_while_it_waits(db: Database) -> None:

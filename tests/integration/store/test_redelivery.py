@@ -20,6 +20,8 @@ async def status_of(db: Database, response_id: str) -> Status:
 
 
 LIST = messages.BrokerList("model.scripted", "model.scripted")
+LOST = 1000.0
+"""After so many seconds a message counts as lost: more than any test takes."""
 
 
 async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
@@ -33,13 +35,13 @@ async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
 
 
 async def undelivered(db: Database, head: str | None) -> list[str]:
-    assert await messages.take_undelivered(db, {LIST: head}, 2.0) == [], "none of them is released, or a count"
-    return list(await messages.put_back(db, {LIST: head}, 2.0))
+    assert await messages.take_undelivered(db, {LIST: head}, LOST) == [], "none of them is released, or a count"
+    return list(await messages.put_back(db, {LIST: head}, LOST))
 
 
 async def test_with_an_empty_list_every_old_message_is_taken_once(db: Database) -> None:
-    fresh, old = await sent(db, 0.0), await sent(db, 3.0)
-    assert await messages.lists_to_check(db, 2.0) == [LIST]
+    fresh, old = await sent(db, 0.0), await sent(db, 1.5 * LOST)
+    assert await messages.lists_to_check(db, LOST) == [LIST]
     assert await undelivered(db, None) == [old]
     assert await undelivered(db, None) == []
     assert await status_of(db, fresh) is Status.QUEUED
@@ -48,28 +50,28 @@ async def test_with_an_empty_list_every_old_message_is_taken_once(db: Database) 
 async def test_a_lost_message_is_noticed_although_the_clock_of_postgres_went_back(db: Database) -> None:
     """It was sent at a time that is still to come."""
     sent_before_the_jump, sent_after = await sent(db, -3600.0), await sent(db, 0.0)
-    assert await messages.lists_to_check(db, 2.0) == [LIST]
+    assert await messages.lists_to_check(db, LOST) == [LIST]
     assert await undelivered(db, None) == [sent_before_the_jump]
     assert await undelivered(db, None) == []
     assert await status_of(db, sent_after) is Status.QUEUED
 
 
 async def test_in_a_long_queue_only_messages_sent_before_its_head_are_taken(db: Database) -> None:
-    gone = await sent(db, 3600.0)
-    backlog = [await sent(db, 1800.0 - number) for number in range(50)]
+    gone = await sent(db, 20 * LOST)
+    backlog = [await sent(db, 10 * LOST - number) for number in range(50)]
     assert await undelivered(db, backlog[0]) == [gone]
     assert await undelivered(db, backlog[0]) == []
 
 
 async def test_an_unknown_head_proves_no_message_undelivered(db: Database) -> None:
-    await sent(db, 3600.0)
+    await sent(db, 20 * LOST)
     assert await undelivered(db, "resp_deleted") == []
 
 
 async def test_the_wait_before_a_redelivery_doubles_each_time(db: Database) -> None:
-    await sent(db, 7.0, sends=3)
+    await sent(db, 3.5 * LOST, sends=3)
     assert await undelivered(db, None) == []
-    patient = await sent(db, 9.0, sends=3)
+    patient = await sent(db, 4.5 * LOST, sends=3)
     assert await undelivered(db, None) == [patient]
 
 
@@ -77,20 +79,21 @@ async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) 
     response_id = await queued(db)
     assert await undelivered(db, None) == []
     async with db.begin() as connection:
-        await connection.execute(text("UPDATE responses SET sent_at = now() - interval '3 s'"))
+        age = text("UPDATE responses SET sent_at = now() - make_interval(secs => :ago)")
+        await connection.execute(age, {"ago": 1.5 * LOST})
     assert await undelivered(db, None) == [response_id]
 
 
 async def test_a_count_whose_message_was_lost_is_sent_again_at_once(db: Database) -> None:
-    response_id = await sent(db, 3.0)
+    response_id = await sent(db, 1.5 * LOST)
     async with db.begin() as connection:
         await connection.execute(text("UPDATE responses SET priority = 0"))
-    (counts,) = await messages.lists_to_check(db, 2.0)
+    (counts,) = await messages.lists_to_check(db, LOST)
     assert counts.list == list_of("model.scripted", Priority.COUNT)
-    assert await messages.put_back(db, {counts: None}, 2.0) == []
-    (message,) = await messages.take_undelivered(db, {counts: None}, 2.0)
+    assert await messages.put_back(db, {counts: None}, LOST) == []
+    (message,) = await messages.take_undelivered(db, {counts: None}, LOST)
     assert (message.response_id, message.list) == (response_id, counts.list)
-    assert await messages.take_undelivered(db, {counts: None}, 2.0) == []
+    assert await messages.take_undelivered(db, {counts: None}, LOST) == []
 
 
 async def test_a_released_response_is_sent_at_once_and_only_once(db: Database) -> None:

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from openai_harmony import ToolNamespaceConfig
 
 from tests.support.browser_server import COMMAND, BrowserServer, browser_server, call, refusal
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 MOUNTAINS = """<!doctype html><title>Tallest mountains</title><h1>Tallest mountains</h1>
 <p>Mount Everest is <b>8849</b> metres high, says <a href="https://survey.example/e#top">the survey</a>.</p>
@@ -320,13 +320,20 @@ async def test_no_view_is_larger_than_its_limit(server: BrowserServer, web: Path
     assert f"**viewing lines [0 - {opened.facts['lines'][1]}] of 10002**" in opened.text
 
 
-async def test_sessions_are_limited_and_end_when_idle(web: Path, tmp_path: Path) -> None:
-    options = ("--backend", "folder", "--folder", str(web), "--max-sessions", "1", "--idle-seconds", "0.2")
+async def test_sessions_are_limited(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--max-sessions", "1")
     with browser_server(tmp_path / "log", *options) as server:
-        async with httpx.AsyncClient(headers=ACCEPT, timeout=30) as http:
+        async with httpx.AsyncClient(headers=ACCEPT, timeout=PATIENCE_SECONDS) as http:
             first = await http.post(server.url, json=INITIALIZE)
             second = await http.post(server.url, json=INITIALIZE)
             assert (first.status_code, second.status_code) == (200, 503)
+
+
+async def test_a_session_ends_when_idle_and_makes_room(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--max-sessions", "1", "--idle-seconds", "0.2")
+    with browser_server(tmp_path / "log", *options) as server:
+        async with httpx.AsyncClient(headers=ACCEPT, timeout=PATIENCE_SECONDS) as http:
+            first = await http.post(server.url, json=INITIALIZE)
 
             async def opened() -> httpx.Response | None:
                 answer = await http.post(server.url, json=INITIALIZE)
@@ -362,7 +369,7 @@ async def test_a_token_is_required_if_one_is_set(web: Path, tmp_path: Path) -> N
     options = ("--backend", "folder", "--folder", str(web), "--host", "0.0.0.0")
     with browser_server(tmp_path / "log", *options, LONGHAUL_TOOLS_TOKEN="sesame") as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")
-        async with httpx.AsyncClient(headers=ACCEPT) as http:
+        async with httpx.AsyncClient(headers=ACCEPT, timeout=PATIENCE_SECONDS) as http:
             for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "Basic sesame"}):
                 refused = await http.post(url, json=INITIALIZE, headers=headers)
                 assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
@@ -375,7 +382,7 @@ async def test_a_token_is_required_if_one_is_set(web: Path, tmp_path: Path) -> N
 
 
 async def test_a_web_page_cannot_reach_the_tools_through_its_visitor(server: BrowserServer) -> None:
-    async with httpx.AsyncClient(headers=ACCEPT) as http:
+    async with httpx.AsyncClient(headers=ACCEPT, timeout=PATIENCE_SECONDS) as http:
         rebound = await http.post(server.url, json=INITIALIZE, headers={"Host": "evil.example"})
         foreign = await http.post(server.url, json=INITIALIZE, headers={"Origin": "https://evil.example"})
     assert (rebound.status_code, foreign.status_code) == (421, 403)
@@ -386,7 +393,7 @@ async def test_neither_queries_nor_urls_nor_sessions_are_logged(server: BrowserS
         await call(client, "search", query="Everest quarrelsome")
         await call(client, "open", id="https://folder.test/quarrelsome.html")
         await call(client, "find", pattern="quarrelsome")
-    async with httpx.AsyncClient(headers=ACCEPT) as http:
+    async with httpx.AsyncClient(headers=ACCEPT, timeout=PATIENCE_SECONDS) as http:
         began = await http.post(server.url, json=INITIALIZE)
         await http.delete(server.url, headers={"Mcp-Session-Id": began.headers["mcp-session-id"]})
         await http.post(server.url, json=INITIALIZE, headers={"Mcp-Session-Id": began.headers["mcp-session-id"]})

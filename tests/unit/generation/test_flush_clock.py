@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 from workers.generation import flush_clock as module
 from workers.generation.flush_clock import FlushClock
 
@@ -25,20 +25,20 @@ async def waiting(clock: FlushClock, number: int) -> list[asyncio.Task[None]]:
 
 
 async def test_a_single_response_that_has_not_flushed_lately_does_not_wait() -> None:
-    await asyncio.wait_for(FlushClock(NEVER).wait(), 5)
+    await asyncio.wait_for(FlushClock(NEVER).wait(), PATIENCE_SECONDS)
 
 
 async def test_without_a_bound_no_response_waits() -> None:
     clock = FlushClock()
     for _ in range(3):
-        await asyncio.wait_for(clock.wait(), 5)
+        await asyncio.wait_for(clock.wait(), PATIENCE_SECONDS)
 
 
 async def test_a_response_that_is_alone_waits_for_the_longest_interval_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
     clock = FlushClock(NEVER)
     for _ in range(3):
-        await asyncio.wait_for(clock.wait(), 5)
+        await asyncio.wait_for(clock.wait(), PATIENCE_SECONDS)
 
 
 async def test_a_response_that_has_just_flushed_waits() -> None:
@@ -49,27 +49,28 @@ async def test_a_response_that_has_just_flushed_waits() -> None:
     task.cancel()
 
 
-async def test_all_waiting_responses_go_at_the_same_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_waiting_responses_go_at_the_same_tick() -> None:
     clock = FlushClock(NEVER)
-    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
-    clock._due = asyncio.get_running_loop().time() + 0.01
+    await clock.wait()
     first, *others = await waiting(clock, 5)
     assert not first.done()
     first.add_done_callback(lambda _: seen.append(clock._waiting))
     seen: list[list[object]] = []
+    clock._tick()
     await asyncio.gather(first, *others)
     assert seen == [[]]  # no waiter was left behind when the first one went
 
 
 async def test_a_cancelled_response_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FlushClock(NEVER)
-    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
-    clock._due = asyncio.get_running_loop().time() + 0.01
+    await clock.wait()
     gone, stays = await waiting(clock, 2)
     gone.cancel()
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
+    clock._tick()
     await stays
     assert gone.cancelled()
-    await asyncio.wait_for(asyncio.gather(*await waiting(clock, 3)), 5)
+    await asyncio.wait_for(asyncio.gather(*await waiting(clock, 3)), PATIENCE_SECONDS)
 
 
 async def test_the_interval_grows_with_the_number_of_waiting_responses_up_to_a_bound(
@@ -84,4 +85,4 @@ async def test_the_interval_grows_with_the_number_of_waiting_responses_up_to_a_b
         assert clock._due >= before + seconds
         assert clock._due <= asyncio.get_running_loop().time() + seconds
     await until(lambda: asyncio.get_running_loop().time() >= clock._due)
-    await asyncio.wait_for(clock.wait(), 5)
+    await asyncio.wait_for(clock.wait(), PATIENCE_SECONDS)
