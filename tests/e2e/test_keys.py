@@ -18,7 +18,7 @@ from openai import OpenAI
 from tests.support.installations import running
 from tests.support.longhaul import COMMAND, Longhaul
 from tests.support.services import open_folder
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 MODEL = "scripted"
 CHECKOUT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:
         client.models.list()
         with pytest.raises(openai.PermissionDeniedError, match="belongs to no project"):
             client.responses.create(model=MODEL, input="Hello!")
-    assert httpx.get(f"{guarded.url}/v1/models").status_code == 401
+    assert httpx.get(f"{guarded.url}/v1/models", timeout=PATIENCE_SECONDS).status_code == 401
 
 
 def test_the_trial_of_two_tenants_finds_nothing(guarded: Longhaul) -> None:
@@ -86,7 +86,7 @@ def test_the_trial_of_two_tenants_finds_nothing(guarded: Longhaul) -> None:
     key = (guarded.home / "admin-key").read_text().strip()
     env = {**os.environ, "OPENAI_BASE_URL": f"{guarded.url}/v1", "OPENAI_ADMIN_KEY": key}
     trial = [sys.executable, "-m", "tests.tenants", "--model", MODEL]
-    done = subprocess.run(trial, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(trial, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "8 checks, 0 failed"
     assert "active" not in [

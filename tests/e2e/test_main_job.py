@@ -210,4 +210,4 @@ def test_flower_shows_success_and_failure(longhaul: Longhaul, client: OpenAI) ->
         for response, state in ((done, "SUCCESS"), (failed, "FAILURE")):
             poll(client, response.id)
             until_sync(partial(shows, flower, response.id, state))
-        assert httpx.get(f"http://127.0.0.1:{longhaul.flower_port}/api/tasks").status_code == 401
+        assert flower.get("/api/tasks", auth=httpx.Auth()).status_code == 401

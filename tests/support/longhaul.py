@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from app.local.ports import free_port
 from tests.support.clusters import add_cluster
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
@@ -56,7 +56,9 @@ class Longhaul:
     def flower(self) -> httpx.Client:
         """Flower's HTTP API, signed in."""
         user, password = (self.home / "flower-auth").read_text().strip().split(":", 1)
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.flower_port}", auth=(user, password), timeout=30)
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.flower_port}", auth=(user, password), timeout=PATIENCE_SECONDS
+        )
 
     def client(self) -> OpenAI:
         return OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0)
@@ -65,7 +67,7 @@ class Longhaul:
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0)
 
     def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60)
+        return httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS)
 
     def start(self) -> None:
         """Returns once the API says that everything is there."""

@@ -12,7 +12,7 @@ from typing import Any
 from celery.exceptions import Ignore
 
 from app.queue.message import Priority, list_of
-from tests.support.waiting import until, until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until, until_sync
 from workers.celery_host.pool import TaskPool
 from workers.generation.cancellation import Cancelled, why_cancelled
 
@@ -64,7 +64,7 @@ class Request:
         return self
 
     def wait(self) -> Any:
-        assert self.ended.wait(10)
+        assert self.ended.wait(PATIENCE_SECONDS)
         return self.result
 
     @property

@@ -9,6 +9,7 @@ import pytest
 
 from app.aio import run_to_completion, run_until
 from tests.support.cycles import no_collector
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class WentWrong(Exception):
@@ -56,5 +57,5 @@ async def test_work_that_swallows_a_cancellation_is_cancelled_again() -> None:
             swallowed += 1
         await asyncio.Event().wait()
 
-    assert await asyncio.wait_for(run_until(work(), asyncio.sleep(0)), 30) is False
+    assert await asyncio.wait_for(run_until(work(), asyncio.sleep(0)), PATIENCE_SECONDS) is False
     assert swallowed == 1

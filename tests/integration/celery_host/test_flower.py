@@ -16,7 +16,7 @@ from app.queue.publisher import TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE, Flower, Worker, own_database
 from tests.support.queue_app import SECRET, STORE
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 AUTH = ("admin", "secret")
 NOBODY = httpx.Auth()
@@ -28,7 +28,7 @@ class Desk:
     def __init__(self, url: str, flower: Flower) -> None:
         self.settings = load_settings(REDIS_URL=url)
         self.rows = redis.Redis.from_url(url.removesuffix("/7") + f"/{STORE}", decode_responses=True)
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{flower.port}", auth=AUTH)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{flower.port}", auth=AUTH, timeout=PATIENCE_SECONDS)
 
     def send(self, *ids: str) -> None:
         async def all_of_them() -> None:

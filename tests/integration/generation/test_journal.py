@@ -13,6 +13,7 @@ from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.services import AS_OWNER
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome, ResponseFailed
 
@@ -42,7 +43,11 @@ async def refusing(db: Database, response_id: str, code: str) -> AsyncIterator[N
 
 async def test_an_error_that_postgres_raises_for_one_response_fails_it_alone(db: Database, pubsub: PubSub) -> None:
     good, bad = [await queued(db, input=[message("/count 200")], stream=True) for _ in range(2)]
-    async with refusing(db, bad, "P0001"), worker(db, pubsub, tokens_per_second=400.0) as w, asyncio.timeout(30):
+    async with (
+        refusing(db, bad, "P0001"),
+        worker(db, pubsub, tokens_per_second=400.0) as w,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
         results = await asyncio.gather(w.run(good), w.run(bad), return_exceptions=True)
     assert results[0] is Outcome.COMPLETED
     assert isinstance(results[1], ResponseFailed)

@@ -16,7 +16,7 @@ import pytest
 from app.local.ports import free_port
 from tests.support.clusters import add_cluster
 from tests.support.services import Services, open_folder
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from tests.support.wheels import install
 
 pytestmark = pytest.mark.long
@@ -97,17 +97,17 @@ def test_the_package_brings_what_the_api_and_maintenance_need(command: Path, mig
     base = f"http://127.0.0.1:{migrated['LONGHAUL_PORT']}"
     env = {**migrated, "LONGHAUL_QUEUE_TIMEOUT_SECONDS": "0.1"}
     with running(command, "api", env=env, until=answers(f"{base}/health/live", 200)):
-        assert httpx.get(f"{base}/docs").status_code == 200
-        model = httpx.get(f"{base}/v1/models").json()["data"][0]["id"]
+        assert httpx.get(f"{base}/docs", timeout=PATIENCE_SECONDS).status_code == 200
+        model = httpx.get(f"{base}/v1/models", timeout=PATIENCE_SECONDS).json()["data"][0]["id"]
         body = {"model": model, "input": "hello", "background": True}
-        queued = httpx.post(f"{base}/v1/responses", json=body).json()
+        queued = httpx.post(f"{base}/v1/responses", json=body, timeout=PATIENCE_SECONDS).json()
         url = f"{base}/v1/responses/{queued['id']}"
 
         def was_looked_after(_: str) -> bool:
-            return httpx.get(url).json()["status"] == "failed"
+            return httpx.get(url, timeout=PATIENCE_SECONDS).json()["status"] == "failed"
 
         with running(command, "maintenance", env=env, until=was_looked_after):
-            assert httpx.get(url).json()["error"]["code"] == "queue_timeout"
+            assert httpx.get(url, timeout=PATIENCE_SECONDS).json()["error"]["code"] == "queue_timeout"
 
 
 def test_the_package_brings_what_flower_needs(command: Path, environment: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from config.worker_readiness import is_ready
 from tests.integration.local.test_up import one_line
 from tests.support.services import Services
 from tests.support.upping import LONGHAUL, longhaul
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from tests.unit.config.test_service_links import links_of
 
 
@@ -32,7 +32,7 @@ def started(*args: str, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_migrate_twice_is_as_good_as_once(services: Services) -> None:
@@ -76,7 +76,8 @@ def test_migrate_reports_an_error_in_one_line(url: str, complaint: str) -> None:
 def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path) -> None:
     port = free_port()
     env = {"REDIS_URL": services.redis_url, "LONGHAUL_HOME": str(tmp_path), "LONGHAUL_FLOWER_PORT": str(port)}
-    with started("flower", env=env) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    url = f"http://127.0.0.1:{port}"
+    with started("flower", env=env) as process, httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
 
         def status(auth: tuple[str, str] | None) -> int:
             try:
@@ -148,6 +149,6 @@ def test_the_readiness_of_the_api_is_what_its_route_says(services: Services, tmp
 
         until_sync(is_ready, what="a ready API")
         services.postgres.stop()
-        until_sync(lambda: not is_ready(), what="the API to notice")
-        assert one_line(longhaul("ready", "--api", env=env)) == "longhaul: the API is not ready (status 503)"
+        told = "longhaul: the API is not ready (status 503)\n"
+        until_sync(lambda: longhaul("ready", "--api", env=env).stderr == told, what="the API to notice")
         services.postgres.start()

@@ -25,7 +25,7 @@ from tests.support.celery_processes import Process
 from tests.support.certificates import Authority
 from tests.support.services import LoopThread, Services
 from tests.support.upping import LONGHAUL, MODELS, longhaul
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 PAGE = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
 DATABASE = "longhaul_rights"
@@ -149,7 +149,8 @@ class Deployment:
             self.processes[name] = process
         self.api = stack.enter_context(OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0))
         self.health = f"http://127.0.0.1:{port}/health/ready"
-        self.flower = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{flower_port}", auth=AUTH))
+        flower = httpx.Client(base_url=f"http://127.0.0.1:{flower_port}", auth=AUTH, timeout=PATIENCE_SECONDS)
+        self.flower = stack.enter_context(flower)
 
     def wait_until_ready(self) -> None:
         until_sync(lambda: answers(self.health), what=lambda: f"ready: {self.logs()}")
@@ -254,7 +255,7 @@ def test_every_process_works_with_the_rights_that_the_page_asks_for(services: Se
         deployment.flower.post(f"/api/task/revoke/{terminated}", params={"terminate": "true"}).raise_for_status()
         until_sync(lambda: responses.retrieve(terminated).status == "cancelled", what=deployment.logs)
         # a worker that dies
-        taken_over = responses.create(model="scripted", input="/count 200", background=True).id
+        taken_over = responses.create(model="scripted", input=count, background=True).id
         until_sync(lambda: responses.retrieve(taken_over).output_text, what=deployment.logs)
         deployment.processes["worker"].send_signal(signal.SIGTERM)
         until_sync(lambda: "released" in deployment.processes["worker"].text, what=deployment.logs)

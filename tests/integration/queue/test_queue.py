@@ -26,7 +26,7 @@ from app.queue.publisher import QueueUnavailable, TaskQueue
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 QUEUE = "model.test"
 
@@ -47,7 +47,7 @@ def answer(response_id: str) -> Message:
     return Message(response_id, "demo", QUEUE, Priority.FOREGROUND)
 
 
-def queue_at(url: str, seconds: float = 5.0) -> TaskQueue:
+def queue_at(url: str, seconds: float = PATIENCE_SECONDS) -> TaskQueue:
     return TaskQueue(load_settings(REDIS_URL=url), seconds)
 
 
@@ -95,7 +95,7 @@ def published(listener: Any) -> dict[str, Any]:
     """The next message on a pub/sub connection."""
     message: dict[str, Any] | None = None
     while message is None or message["type"] != "pmessage":
-        message = listener.get_message(timeout=5)
+        message = listener.get_message(timeout=PATIENCE_SECONDS)
         assert message is not None
     return message
 
@@ -122,7 +122,7 @@ async def test_a_message_from_a_template_is_what_celery_sends(
     found = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*")
-        assert listener.get_message(timeout=5)
+        assert listener.get_message(timeout=PATIENCE_SECONDS)
         await queue.enqueue(message)
         found.append((keys.rpop(name), published(listener)))
         queue._celery.send_task(
@@ -143,7 +143,7 @@ async def test_a_message_from_a_template_is_what_celery_sends(
 async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any, url: str) -> None:
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
-        assert listener.get_message(timeout=5)
+        assert listener.get_message(timeout=PATIENCE_SECONDS)
         await asyncio.gather(*(queue.enqueue(answer(f"resp_{n}")) for n in range(20)))
         events = [json.loads(published(listener)["data"]) for _ in range(20)]
     messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
@@ -212,9 +212,9 @@ async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQu
 async def test_sending_a_message_publishes_an_event_for_operators(queue: TaskQueue, url: str) -> None:
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
-        assert listener.get_message(timeout=5)
+        assert listener.get_message(timeout=PATIENCE_SECONDS)
         await queue.enqueue(answer("resp_1"))
-        message = listener.get_message(timeout=5)
+        message = listener.get_message(timeout=PATIENCE_SECONDS)
     assert message is not None
     assert b"resp_1" in base64.b64decode(json.loads(message["data"])["body"])
 
@@ -286,16 +286,18 @@ async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) ->
 
 
 async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(unresponsive: str) -> None:
-    queue = queue_at(unresponsive, 0.3)
+    patient, queue = queue_at(unresponsive, 1000.0), queue_at(unresponsive, 0.3)
+    waiting = [asyncio.create_task(patient.enqueue(answer(f"resp_{n}"))) for n in range(20)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting), "the loop turns meanwhile"
     sending = [asyncio.create_task(queue.enqueue(answer(f"resp_{n}"))) for n in range(20)]
-    turns = 0
-    while not all(task.done() for task in sending):
-        turns += 1
-        await asyncio.sleep(0.01)
-    assert turns > 2
+    await asyncio.wait(sending)
     assert {type(task.exception()) for task in sending} == {QueueUnavailable}
     assert "within 0.3 s" in str(sending[0].exception())
     await queue.close()
+    await patient.close()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_revoke_that_cannot_be_sent_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -313,7 +315,7 @@ async def test_many_revokes_at_once_become_few_broadcasts_that_name_each_id(url:
     broadcasts: list[list[str]] = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celery.pidbox*")
-        assert listener.get_message(timeout=5) is not None
+        assert listener.get_message(timeout=PATIENCE_SECONDS) is not None
         await asyncio.gather(*(queue.revoke(response_id) for response_id in wanted))
 
         def all_broadcast() -> bool:

@@ -24,7 +24,7 @@ from app.store.rows import ResponseRow, parsed_row
 from tests.support.cycles import no_collector
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
@@ -172,10 +172,10 @@ async def test_an_ending_waits_for_threads_before_it_locks_its_rows(db: Database
     try:
         ending = asyncio.create_task(ways[how]())
         await until(lambda: ending.done() or db.large_reads._lines)
-        assert await asyncio.wait_for(logs.append(db, [writer.say("goes on")]), 30) == {row.id}
+        assert await asyncio.wait_for(logs.append(db, [writer.say("goes on")]), PATIENCE_SECONDS) == {row.id}
         for each in reads:
             each.release()
-        assert await asyncio.wait_for(ending, 30) is not None
+        assert await asyncio.wait_for(ending, PATIENCE_SECONDS) is not None
     finally:
         go.set()
         await asyncio.gather(*busy)

@@ -13,7 +13,7 @@ from app.store.queue import workers
 from app.store.responses import endings
 from tests.support.logs import row_of
 from tests.support.rows import SLOTS, WORKER, alive, claim, claimed, queued
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 async def test_removing_dead_workers_does_not_wait_for_rows_that_another_copy_has_locked(db: Database) -> None:
@@ -23,7 +23,7 @@ async def test_removing_dead_workers_does_not_wait_for_rows_that_another_copy_ha
         await claim(db, row, name)
     async with db.begin() as copy:
         await copy.execute(text("SELECT id FROM workers WHERE id = 'w1' FOR UPDATE"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await workers.release_dead_workers(db, lease_seconds=0.0) == ["w2"]
     assert await workers.release_dead_workers(db, lease_seconds=0.0) == ["w1"]
 
@@ -136,14 +136,14 @@ async def test_a_lease_that_ran_out_while_nobody_could_renew_it_is_not_the_end(d
 async def test_a_worker_without_a_heartbeat_for_its_lease_is_dead_although_it_holds_its_lock(db: Database) -> None:
     """The half of the lease that must pass between two looks begins before the lease ends."""
     async with workers.presence(db, WORKER):
-        await alive(db, lease_seconds=20.0)
+        await alive(db, lease_seconds=2000.0)
         await claimed(db)
-        assert await workers.release_dead_workers(db, lease_seconds=60.0) == []
+        assert await workers.release_dead_workers(db, lease_seconds=6000.0) == []
         assert await absent_since(db) is not None
-        await passed(db, 29)
-        assert await workers.release_dead_workers(db, lease_seconds=60.0) == []
-        await passed(db, 2)
-        assert await workers.release_dead_workers(db, lease_seconds=60.0) == [WORKER]
+        await passed(db, 2900)
+        assert await workers.release_dead_workers(db, lease_seconds=6000.0) == []
+        await passed(db, 200)
+        assert await workers.release_dead_workers(db, lease_seconds=6000.0) == [WORKER]
 
 
 async def passed(db: Database, seconds: int) -> None:

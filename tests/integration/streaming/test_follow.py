@@ -19,7 +19,7 @@ from app.streaming.follow import LogFollower
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import BACKLOG, Subscription
 from tests.support.rows import Writer, claimed
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 NEVER = 3600.0
 
@@ -167,7 +167,7 @@ async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Datab
     async with unreachable.subscribe(row.id) as subscription:
         reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
         await endings.delete(db, "default", row.id)
-        await asyncio.wait_for(reading, 10)
+        await asyncio.wait_for(reading, PATIENCE_SECONDS)
 
 
 async def test_a_log_has_news_beyond_an_event_and_at_its_end_and_when_it_is_gone(db: Database) -> None:

@@ -15,7 +15,7 @@ from anyio import CapacityLimiter
 from app.queue.message import Kind, Priority
 from tests.support.cycles import no_collector
 from tests.support.pool import Expected, Request, SlowCleanup, forever, start_pool
-from tests.support.waiting import until, until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until, until_sync
 from workers.celery_host.pool import COUNT_MESSAGES, TaskPool
 from workers.generation.cancellation import Cancelled
 
@@ -44,7 +44,7 @@ def test_the_consumer_is_woken_when_a_job_ends(task_pool: TaskPool) -> None:
 
     task_pool.register_with_event_loop(Hub())
     Request(task_pool, lambda: asyncio.sleep(0))
-    assert Hub.woken.wait(10)
+    assert Hub.woken.wait(PATIENCE_SECONDS)
 
 
 def test_64_jobs_run_at_once_and_each_has_its_own_pid() -> None:
@@ -103,7 +103,7 @@ def test_the_pool_alone_keeps_a_waiting_job_alive() -> None:
     ended = Request(pool, lambda: asyncio.sleep(0)).ended
     gc.collect()
     first.terminate()
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE_SECONDS)
     pool.stop()
 
 
@@ -130,7 +130,7 @@ def test_a_terminated_job_is_gone_only_after_its_clean_up(task_pool: TaskPool) -
     body = SlowCleanup()
     request = Request(task_pool, body)
     request.terminate()
-    assert body.cleaning.wait(10)
+    assert body.cleaning.wait(PATIENCE_SECONDS)
     assert not request.ended.is_set()
     assert task_pool.info["active"] == 1
     body.may_end.set()
@@ -169,13 +169,13 @@ def test_a_second_reason_neither_replaces_the_first_nor_interrupts_the_clean_up(
     body = SlowCleanup()
     request = Request(pool, body)
     request.terminate()
-    assert body.cleaning.wait(10)
+    assert body.cleaning.wait(PATIENCE_SECONDS)
     request.terminate()
     stopping = threading.Thread(target=pool.stop)
     stopping.start()
     until_sync(lambda: pool._jobs.is_draining)
     body.may_end.set()
-    stopping.join(10)
+    stopping.join(PATIENCE_SECONDS)
     assert body.clean
     assert body.reason is Cancelled.REVOKED
 
@@ -304,7 +304,7 @@ async def test_a_slot_that_is_handed_to_a_job_as_it_is_cancelled_is_not_lost() -
     slots.total_tokens = 2  # hands the second task its slot ...
     second.cancel()  # ... and in the same turn of the loop it is cancelled
     await asyncio.wait([second])
-    async with asyncio.timeout(10), slots:
+    async with asyncio.timeout(PATIENCE_SECONDS), slots:
         pass
     first.cancel()
     await asyncio.wait([first])

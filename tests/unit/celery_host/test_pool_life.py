@@ -16,7 +16,7 @@ from celery.worker import state as worker_state
 
 from config.settings import ConfigError
 from tests.support.pool import Request, SlowCleanup, forever, start_pool
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
 from workers.celery_host.tasks import current_runner
@@ -174,7 +174,7 @@ def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
     assert requests[0].value == "True"
     assert not requests[1].ended.is_set()
     pool.end_grace()
-    drain.result(10)
+    drain.result(PATIENCE_SECONDS)
     assert requests[1].ignored
     assert long.reason is Cancelled.SHUTDOWN
     pool.stop()
@@ -188,7 +188,7 @@ def test_a_draining_pool_does_not_report_jobs_that_never_started() -> None:
     drain = asyncio.run_coroutine_threadsafe(pool.drain(0.0), pool._loop)
     until_sync(lambda: pool._jobs.is_draining)
     late = Request(pool, forever)
-    drain.result(10)
+    drain.result(PATIENCE_SECONDS)
     assert running.ignored
     pool.stop()
     assert not waiting.ended.is_set() and waiting.pid is None

@@ -11,7 +11,7 @@ from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.streaming.follow import LogFollower
 from app.streaming.subscription import BACKLOG_BYTES, Subscription
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 NEVER = 1e6
 
@@ -70,7 +70,7 @@ async def test_keepalives_never_put_off_the_next_look_into_the_log() -> None:
         return log.pop(0)
 
     pulses = LogFollower(read, subscription(), poll=0.5, idle=0.001).follow()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         found = [pulse async for pulse in pulses]
     assert found[-1] == chunk(0, final=True)
     assert None in found
@@ -114,7 +114,7 @@ async def test_readers_that_have_sent_much_and_need_much_do_not_wait_for_each_ot
     async def rest(reader: AsyncGenerator[Chunk | None]) -> list[int]:
         return [found.first async for found in reader if found is not None]
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await asyncio.gather(*map(rest, readers)) == [[1, 2], [1, 2]]
     assert bound.held == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from app.streaming.wakeup import Wakeup
+from tests.support.waiting import PATIENCE_SECONDS
 
 HOUR = 3600.0
 
@@ -13,18 +14,18 @@ async def test_a_wake_before_the_wait_is_kept_and_counts_once() -> None:
     wakeup = Wakeup()
     wakeup.wake()
     wakeup.wake()
-    await asyncio.wait_for(wakeup.wait(HOUR), 5)
+    await asyncio.wait_for(wakeup.wait(HOUR), PATIENCE_SECONDS)
     task = asyncio.create_task(wakeup.wait(HOUR))
     await asyncio.sleep(0)
     assert not task.done()
     wakeup.wake()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_SECONDS)
 
 
 async def test_a_wait_ends_by_itself() -> None:
     wakeup = Wakeup()
     for _ in range(3):
-        await asyncio.wait_for(wakeup.wait(0.001), 5)
+        await asyncio.wait_for(wakeup.wait(0.001), PATIENCE_SECONDS)
 
 
 async def test_a_shorter_wait_after_a_longer_one_ends_in_its_own_time() -> None:
@@ -35,7 +36,7 @@ async def test_a_shorter_wait_after_a_longer_one_ends_in_its_own_time() -> None:
     await asyncio.sleep(0)
     wakeup.wake()
     await task
-    await asyncio.wait_for(wakeup.wait(0.001), 5)
+    await asyncio.wait_for(wakeup.wait(0.001), PATIENCE_SECONDS)
 
 
 async def test_a_timer_set_for_an_earlier_wait_does_not_end_this_one() -> None:
@@ -58,4 +59,4 @@ async def test_a_cancelled_wait_leaves_the_wakeup_as_it_was() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     wakeup.wake()
-    await asyncio.wait_for(wakeup.wait(HOUR), 5)
+    await asyncio.wait_for(wakeup.wait(HOUR), PATIENCE_SECONDS)
