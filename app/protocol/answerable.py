@@ -18,17 +18,28 @@ _APPROVALS = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, COMPACTION, MCP_CAL
 _FIELDS = ("id", "type", "server_label", "approval_request_id")
 
 
-def call_ids(items: Iterable[Json]) -> list[str]:
-    """Returns the ids of the calls among `items` whose outputs the client may send."""
-    calls = (item.get("call_id") or "" for item in items if item["type"] in CLIENT_CALLS)
+def call_id_of(item: Json) -> str | None:
+    """Returns the id of the item if it is a call whose output the client may send."""
+    call_id = item.get("call_id") or "" if item["type"] in CLIENT_CALLS else ""
     # A model may write any id, and an output can name no other than these.
-    return [call_id for call_id in calls if 0 < len(call_id) <= MAX_CALL_ID_CHARS and "\0" not in call_id]
+    return call_id if 0 < len(call_id) <= MAX_CALL_ID_CHARS and "\0" not in call_id else None
+
+
+def approval_of(item: Json) -> str | None:
+    """Returns the item as JSON if it is an approval, the request of one, a call that may need one, or a compaction.
+
+    It has only the keys that say what belongs to what.
+    """
+    if item["type"] not in _APPROVALS:
+        return None
+    return orjson.dumps({name: item.get(name) for name in _FIELDS}).decode()
+
+
+def call_ids(items: Iterable[Json]) -> list[str]:
+    """Returns `call_id_of` the items that have one."""
+    return [call_id for item in items if (call_id := call_id_of(item)) is not None]
 
 
 def approvals(items: Iterable[Json]) -> list[str]:
-    """Returns the approvals, their requests, calls and compactions among `items`, each as JSON.
-
-    Each has only the keys that say what belongs to what.
-    """
-    found = (item for item in items if item["type"] in _APPROVALS)
-    return [orjson.dumps({name: item.get(name) for name in _FIELDS}).decode() for item in found]
+    """Returns `approval_of` the items that have one."""
+    return [approval for item in items if (approval := approval_of(item)) is not None]

@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import ColumnElement, Row, Text, cast, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.answerable import approvals, call_ids
+from app.protocol.answerable import approval_of, call_id_of
 from app.protocol.types import Json
 from app.sizes import is_large
 from app.store.columns import Column, Columns, named_arrays
@@ -60,8 +60,7 @@ class NewItem:
 
     @classmethod
     def of(cls, item: Json) -> NewItem:
-        answerable = (next(iter(found([item])), None) for found in (call_ids, approvals))
-        return cls(item["id"], orjson.dumps(item), *answerable)
+        return cls(item["id"], orjson.dumps(item), call_id_of(item), approval_of(item))
 
 
 _ITEM: Columns[NewItem] = Columns(

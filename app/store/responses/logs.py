@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Row, text
 
 from app.heavy import beside_loop
-from app.protocol.answerable import approvals, call_ids
+from app.protocol.answerable import approval_of, approvals, call_id_of, call_ids
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -124,11 +124,11 @@ class _Item:
 
     @property
     def call_id(self) -> str | None:
-        return next(iter(call_ids([self.item])), None)
+        return call_id_of(self.item)
 
     @property
     def approval(self) -> str | None:
-        return next(iter(approvals([self.item])), None)
+        return approval_of(self.item)
 
 
 _ITEM: Columns[_Item] = Columns(
