@@ -47,8 +47,12 @@ Compile = Callable[[str], Mapping[str, Any]]
 """Makes an answer of a source's text."""
 
 
+def frame(data: bytes) -> bytes:
+    return LENGTH.pack(len(data)) + data
+
+
 def write_frame(stream: IO[bytes], data: bytes) -> None:
-    stream.write(LENGTH.pack(len(data)) + data)
+    stream.write(frame(data))
     stream.flush()
 
 

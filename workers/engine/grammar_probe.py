@@ -28,7 +28,7 @@ from app.heavy import PROJECT
 from config.process import CHECKOUT, deaf_children
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
-from workers.engine.grammar_compiler import CPU_SECONDS, DIED, LENGTH, MEMORY_BYTES, STATUS, write_frame
+from workers.engine.grammar_compiler import CPU_SECONDS, DIED, LENGTH, MEMORY_BYTES, STATUS, frame, write_frame
 
 log = logging.getLogger("longhaul.engine")
 
@@ -170,7 +170,7 @@ class GrammarProbe:
         try:
             with theirs:
                 socket.send_fds(control, [b"\0"], [theirs.fileno()], socket.MSG_DONTWAIT)
-            writer.write(_frame([(source.kind, source.text) for source in sources]))
+            writer.write(frame(json.dumps([(source.kind, source.text) for source in sources]).encode()))
             for _ in sources:
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 if length == DIED:
@@ -228,11 +228,6 @@ class GrammarProbe:
             process.wait()
         if control is not None:
             control.close()
-
-
-def _frame(job: Sequence[tuple[str, str]]) -> bytes:
-    data = json.dumps(job).encode()
-    return LENGTH.pack(len(data)) + data
 
 
 def _status(data: bytes) -> int | None:
