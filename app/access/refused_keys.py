@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from operator import itemgetter
 
 from app.access.caller import checked_address
 from app.access.secret import hash_of, is_well_formed
@@ -32,17 +33,16 @@ class RefusedKeys:
     """Counts refused requests, and logs them a minute after the first one."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str, int]] = Counter()
+        self._counts: dict[tuple[str, str], Counter[int]] = {}
+        """By the key and the address."""
         self._others: Counter[int] = Counter()
-        self._pairs: set[tuple[str, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def count(self, name: str, address: str | None, status: int) -> None:
         """Counts a refusal of the key that the log calls `name`."""
         pair = name, checked_address(address) or "an unknown address"
-        if pair in self._pairs or len(self._pairs) < MAX_PAIRS:
-            self._pairs.add(pair)
-            self._counts[*pair, status] += 1
+        if pair in self._counts or len(self._counts) < MAX_PAIRS:
+            self._counts.setdefault(pair, Counter())[status] += 1
         else:
             self._others[status] += 1
         if self._timer is None:
@@ -50,22 +50,16 @@ class RefusedKeys:
 
     def write(self) -> None:
         """Logs what was counted, and counts anew."""
-        for name, address in sorted(self._pairs):
-            counts = {status: self._counts[name, address, status] for status in (401, 403)}
+        for (name, address), counts in sorted(self._counts.items(), key=itemgetter(0)):
             log.warning("refused within a minute: %s from %s, %s", name, address, _shown(counts))
         if self._others:
             log.warning("refused within a minute: other keys and addresses, %s", _shown(self._others))
-        self.close()
-
-    def close(self) -> None:
-        """Forgets what was counted."""
         self._counts.clear()
         self._others.clear()
-        self._pairs.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def _shown(counts: dict[int, int]) -> str:
-    return ", ".join(f"{count} x {status}" for status, count in sorted(counts.items()) if count)
+    return ", ".join(f"{count} x {status}" for status, count in sorted(counts.items()))
