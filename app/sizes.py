@@ -32,9 +32,10 @@ def weight(size: int) -> int:
     return 1 + size // WEIGHT_BYTES
 
 
-def item_count(items: Iterable[Mapping[str, Any]]) -> int:
-    """How many items and parts of their content these are."""
-    return sum(1 + (len(content) if isinstance(content := item.get("content"), list) else 0) for item in items)
+def item_count(items: Iterable[object]) -> int:
+    """How many items, as JSON or as models, and parts of their content these are."""
+    contents = (item.get("content") if isinstance(item, dict) else getattr(item, "content", None) for item in items)
+    return sum(1 + (len(content) if isinstance(content, list) else 0) for content in contents)
 
 
 def grouped(sizes: Mapping[str, int], most: int) -> list[list[str]]:

@@ -10,7 +10,7 @@ from functools import partial
 from app.heavy import beside_loop
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
-from app.protocol.requests.items.any_item import Item, count_items, stored_items
+from app.protocol.requests.items.any_item import Item, stored_items
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.create.continuation import ContextLimits, no_such_conversation
@@ -18,6 +18,7 @@ from app.responses.create.references import ReferenceResolver
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
+from app.sizes import item_count
 from app.store.context import conversations as store
 from app.store.context.conversations import ConversationRow, DuplicateItem, NewItem, bytes_of
 from app.store.context.size import ContextSize
@@ -120,7 +121,7 @@ class ConversationService:
 
     async def _encoded(self, project: str, items: list[Item], size: int, held: ExitStack) -> list[NewItem]:
         """`size`: the bytes of the request that brought the items."""
-        count = count_items(items)
+        count = item_count(items)
         stored = await beside_loop(partial(stored_items, items, random_suffix()), size, count)
         resolved = await self._references.resolve(project, stored, held, size=size, count=count, param="items")
         return await beside_loop(

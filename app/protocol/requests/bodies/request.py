@@ -15,12 +15,13 @@ from app.protocol.requests.bodies.consistency import check_consistent
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.text_config import TextConfig
 from app.protocol.requests.fields import OPAQUE
-from app.protocol.requests.items.any_item import CompactionTrigger, count_items, stored_items
+from app.protocol.requests.items.any_item import CompactionTrigger, stored_items
 from app.protocol.requests.tools.mcp import McpTool
 from app.protocol.requests.tools.omitted import as_sent
 from app.protocol.requests.validation import validate
 from app.protocol.tasks import COMPACT
 from app.protocol.types import Json
+from app.sizes import item_count
 
 SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
     {"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -62,7 +63,7 @@ class ResponseRequest:
     def item_count(self) -> int:
         """Items, parts of their content, and tools that the client sent."""
         sent = self.fields.input
-        return len(self.fields.tools or ()) + (count_items(sent) if isinstance(sent, list) else 0)
+        return len(self.fields.tools or ()) + (item_count(sent) if isinstance(sent, list) else 0)
 
     @property
     def background(self) -> bool:

@@ -267,12 +267,6 @@ def _is_trigger(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") == COMPACTION_TRIGGER
 
 
-def count_items(items: Iterable[object]) -> int:
-    """Returns how many items and parts of their content these are."""
-    contents = (getattr(item, "content", None) for item in items)
-    return sum(1 + (len(content) if isinstance(content, list) else 0) for content in contents)
-
-
 def stored_items(items: Iterable[Item], suffix: str) -> list[Json]:
     """Returns items as the store keeps them; an item without an id gets one with `suffix`."""
     return [item.stored_under(f"{suffix}_in{index}") for index, item in enumerate(items)]
