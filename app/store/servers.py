@@ -61,11 +61,23 @@ class Servers:
                 target_session_attrs="read-write",
                 statement_cache_size=0 if self.keeps_nothing else STATEMENTS,
             )
-            if self._statement_seconds is not None:  # PgBouncer refuses it among the parameters of the connection.
-                await connection.execute(f"SET statement_timeout = '{1000 * self._statement_seconds:.0f}ms'")
+            await self._limit_statements(connection)
         except TimeoutError as error:
             raise ConnectionError("Postgres does not answer") from error
         return connection
+
+    async def _limit_statements(self, connection: asyncpg.Connection) -> None:
+        """Sets `statement_timeout`, which PgBouncer refuses among the parameters of a connection.
+
+        Closes the connection if that fails, or if its caller leaves meanwhile: nobody else knows it yet.
+        """
+        if self._statement_seconds is None:
+            return
+        try:
+            await connection.execute(f"SET statement_timeout = '{1000 * self._statement_seconds:.0f}ms'")
+        except BaseException:
+            connection.terminate()
+            raise
 
 
 async def version(url: str) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from app.store.database import Database, PoolInUse, StatementTimeout, StoreBusy,
 from app.store.responses import logs
 from app.store.trouble import Trouble, trouble_of
 from tests.support.rows import WORKER, Writer, alive, claim, queued
+from tests.support.waiting import until
 
 PID = text("SELECT pg_backend_pid()")
 PROVOKED: list[tuple[str, type[Exception]]] = [
@@ -194,6 +195,24 @@ async def test_what_is_large_may_take_longer_and_nothing_else(services: Any) -> 
     limited = Database(services.database_url, 1, 5.0)
     assert [row[0] for row in await limited.execute(TIMEOUT, large=True)] == ["1min"]
     await limited.close()
+
+
+async def test_a_connection_whose_caller_leaves_while_it_is_made_is_closed(
+    services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[asyncpg.Connection] = []
+
+    async def never(connection: asyncpg.Connection, statement: str) -> None:
+        begun.append(connection)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", never)
+    connecting = asyncio.create_task(servers.Servers(services.database_url, 5.0).connect())
+    await until(lambda: begun)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert begun[0].is_closed()
 
 
 async def test_a_session_that_keeps_nothing_has_the_time_out_of_the_driver(services: Any) -> None:
