@@ -60,6 +60,11 @@ def test_the_api_pings_websockets_and_receives_oversized_frames_to_answer_them(s
     assert float(option(launch, "--ws-ping-timeout")) > 0
 
 
+def test_the_api_leaves_it_to_proxies_and_clients_to_close_idle_connections(settings: Settings) -> None:
+    of_nginx = 60
+    assert int(option(programs.api(settings), "--timeout-keep-alive")) > of_nginx
+
+
 def test_the_api_may_open_as_many_files_as_it_may_have_connections(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
