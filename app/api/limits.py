@@ -128,12 +128,14 @@ def release_body(scope: Mapping[str, Any]) -> None:
 async def wait_for_answer(scope: Scope, size: int) -> None:
     """Returns once the app may read a large answer to this request, which needs its body no longer.
 
-    The answer counts until `release_answer`, or with its connection if its client does not take it at once.
+    The answer counts until `release_answer`, or with its connection if its client does not take it at once. It takes
+    the place of one that was waited for before.
     """
     release_body(scope)
-    answer = scope["state"]["limits"].answers.take(project_of(scope), 0)
-    scope["state"][_ANSWER] = answer
-    await answer.wait(size)
+    release_answer(scope)
+    answers: Bound = scope["state"]["limits"].answers
+    # Noted once there is room: a connection that ends meanwhile takes over and releases what is noted.
+    scope["state"][_ANSWER] = await answers.wait(project_of(scope), size)
 
 
 def take_over_answer(scope: Mapping[str, Any]) -> Holding | None:

@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 
 from app.api import body
 from app.api.limits import ANSWER_BYTES, BODY_BYTES, Limits
+from app.bounds import Bound
 from app.heavy import HEAVY
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
@@ -22,9 +23,10 @@ from app.responses.read import reader
 from app.sizes import LARGE_BYTES
 from app.store.context import items
 from app.store.database import Database
-from app.store.responses import new_rows
+from app.store.responses import logs, new_rows
 from app.store.responses.new_rows import NewResponse
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.player import Player
 from tests.support.waiting import until
 
 LARGE = "x" * 600_000
@@ -195,6 +197,45 @@ async def test_a_large_answer_is_read_once_there_is_room_for_it(
     assert (await asking).status_code == 200
     await until(lambda: answers.held == 0)
     assert reading
+
+
+async def test_a_response_that_ends_while_it_is_read_counts_once(
+    api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.background(input=LARGE)
+    play = await player.begin()
+    read_page, waits = logs.read_page, []
+    wait_for = Bound.wait_for
+
+    async def ended(*arguments: Any) -> Any:
+        await (await play.said("Hi")).finished()
+        return await read_page(*arguments)
+
+    async def watched(bound: Bound, *arguments: Any) -> Any:
+        waits.append(bound)
+        return await wait_for(bound, *arguments)
+
+    monkeypatch.setattr(logs, "read_page", ended)
+    monkeypatch.setattr(Bound, "wait_for", watched)
+    assert (await api.get(play.id)).json()["status"] == "completed"
+    answers = limits_of(api).answers
+    assert waits.count(answers) == 2
+    await until(lambda: answers.held == 0)
+
+
+async def test_an_answer_whose_client_left_while_it_waited_for_room_counts_no_longer(api: Api) -> None:
+    response_id = await api.background(input=LARGE)
+    answers, others = limits_of(api).answers, set(api.server.server_state.connections)
+    full = answers.take(None, answers.total + ANSWER_BYTES)
+    _, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rsplit(":", 1)[1]))
+    writer.write(f"GET /v1/responses/{response_id} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    await until(lambda: len(answers._lines) == 1)
+    writer.write_eof()
+    await until(lambda: api.server.server_state.connections <= others)
+    full.release()
+    await until(lambda: not api.server.server_state.tasks)
+    assert answers.held == 0
+    writer.close()
 
 
 async def test_an_answer_counts_until_its_client_has_taken_it(api: Api) -> None:
