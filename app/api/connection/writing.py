@@ -13,7 +13,8 @@ from app.bounds import BoundReached, Holding
 class WriteDeadline:
     """Ends a connection whose client has taken nothing for too long; what it did not take is dropped.
 
-    What waits for slow clients counts in one bound, too: beyond it a connection ends at once.
+    What waits for slow clients counts in one bound, too: beyond it a connection ends at once. For a client that takes a
+    little each time there is no other limit: it holds what its project may hold of `answers`, for as long as it takes.
     """
 
     def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
@@ -22,6 +23,8 @@ class WriteDeadline:
         self._limits = limits
         self._waiting = limits.answers.take(None, 0)
         self._timer: asyncio.TimerHandle | None = None
+        self._left = 0
+        """The bytes that waited at the last look."""
         self._is_last = False
 
     def start(self, scope: Mapping[str, Any] | None = None, *, last: bool = False) -> None:
@@ -32,7 +35,21 @@ class WriteDeadline:
         self._is_last |= last
         if self._timer is None:
             self._waiting = take_over_answer(scope or {}) or self._limits.answers.take(project_of(scope or {}), 0)
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
+            self._watch()
+        self._count()
+
+    def _watch(self) -> None:
+        self._left = self._transport.get_write_buffer_size()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+
+    def _look(self) -> None:
+        if self._transport.get_write_buffer_size() < self._left:
+            self._watch()
+            self._count()
+        else:
+            self._transport.abort()
+
+    def _count(self) -> None:
         try:
             self._waiting.resize(self._transport.get_write_buffer_size())
         except BoundReached:

@@ -19,6 +19,7 @@ from app.access.caller import Caller
 from app.api.connection import http
 from app.api.connection.http import LINGER_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_URL_BYTES, BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
+from app.api.connection.writing import WriteDeadline
 from app.api.limits import ANSWER_BYTES, BODY_BYTES, CALLER, Limits
 from app.bounds import Bound
 from tests.support.waiting import until
@@ -122,21 +123,25 @@ class Server:
         await send({"type": "http.response.body", "body": answer})
 
 
+def limits_of(total: int = 1 << 30, **limits: Any) -> Limits:
+    ample: dict[str, Any] = {
+        "head_seconds": 60,
+        "body_seconds": 60,
+        "write_seconds": 60,
+        "connections": Bound("connections", 100),
+        "accepting": Bound("accepted requests", total),
+        "websockets": Bound("WebSockets", 0),
+        "bodies": Bound("large requests", total, BODY_BYTES),
+        "answers": Bound("answers", total, ANSWER_BYTES),
+    }
+    return Limits(**{**ample, **limits})
+
+
 @asynccontextmanager
 async def serving(
     total: int = 1 << 30, connections: int = 100, *, shares: bool = False, **limits: Any
 ) -> AsyncIterator[Server]:
-    ample = {"head_seconds": 60, "body_seconds": 60, "write_seconds": 60}
-    server = Server(
-        Limits(
-            **{**ample, **limits},
-            connections=Bound("connections", connections, shares=shares),
-            accepting=Bound("accepted requests", total),
-            websockets=Bound("WebSockets", 0),
-            bodies=Bound("large requests", total, BODY_BYTES),
-            answers=Bound("answers", total, ANSWER_BYTES),
-        )
-    )
+    server = Server(limits_of(total, connections=Bound("connections", connections, shares=shares), **limits))
     config = uvicorn.Config(
         server.app,
         interface="asgi3",
@@ -305,6 +310,47 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         await client.send(b"GET /endless HTTP/1.1\r\n\r\n")
         await until(lambda: server.seen == ["/endless", "gone"])
         await until(lambda: not server.state.connections)
+
+
+class SlowTransport:
+    """Its client takes a byte between two looks at the buffer, until `left` bytes wait."""
+
+    def __init__(self, waiting: int, left: int) -> None:
+        self.waiting = waiting
+        self.left = left
+        self.is_aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        self.waiting = max(self.left, self.waiting - 1)
+        return self.waiting
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_a_client_that_takes_something_each_time_is_cut_off_once_it_takes_nothing(last: bool) -> None:
+    answers = Bound("answers", 1000)
+    transport: Any = SlowTransport(100, left=50)
+    deadline = WriteDeadline(transport, limits_of(answers=answers, write_seconds=0.001))
+    deadline.start(last=last)
+    assert answers.held > 50
+    await until(lambda: transport.is_aborted)
+    assert transport.waiting == answers.held == 50
+    deadline.end()
+    assert answers.held == 0
+
+
+async def test_a_slow_client_gets_all_of_its_answer() -> None:
+    async with serving(write_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(b"GET /large HTTP/1.1\r\n\r\n")
+        await client.reader.readuntil(b"\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        begun, piece = loop.time(), LARGE // 24
+        for _ in range(LARGE // piece):
+            assert len(await client.reader.readexactly(piece)) == piece
+            await asyncio.sleep(SLOW / 4)
+        assert loop.time() - begun > 3 * SLOW
 
 
 async def test_answers_that_nobody_takes_share_a_bound() -> None:
