@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 from app.batching import Batcher
-from app.store.database import Database, StoreUnavailable
+from app.store.database import StoreUnavailable
 
 LOCKED_AT_ONCE = 4
 """Projects whose lock is waited for at once. Each has one of the pool's connections meanwhile."""
@@ -37,17 +37,16 @@ def batches(perform: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], ma
 class ByProject(Generic[Item, Result]):
     """Batches of single projects, each one after the other, and of all of them `at_once` at the same time.
 
-    Projects take turns, however much one has waiting.
+    Projects take turns, however much one has waiting. What `perform` does `waits` for locks, or is large
+    (`Database.begin`).
     """
 
     def __init__(
         self,
-        db: Database,
         perform: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
         max_items: int,
         at_once: int,
     ) -> None:
-        self._db = db
         self._perform = perform
         self._max_items = max_items
         self._turns = asyncio.Semaphore(at_once)
@@ -73,5 +72,4 @@ class ByProject(Generic[Item, Result]):
 
     async def _perform_in_turn(self, batch: Sequence[Item]) -> Sequence[Result]:
         async with self._turns:
-            with await self._db.long_work.wait(batch[0].project):
-                return await self._perform(batch)
+            return await self._perform(batch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.bounds import Bound
-from app.heavy import Threads
+from app.heavy import PROJECT, Threads
 from app.store.servers import CONNECT_SECONDS, STATEMENT_SECONDS, Servers
 from app.store.trouble import Trouble, trouble_of
 
@@ -183,7 +183,7 @@ class Database:
         self._large_threads = Threads("large reads", LARGE_READS)
         """As many as there are large reads, so each of them finds one free."""
         self.long_work = Bound("long transactions", max(1, pool_size - 1), shares=False)
-        """Whatever may take long holds one: a connection of the pool is left for the rest."""
+        """Every statement that may take long holds one: a connection of the pool is left for the rest."""
 
     def sibling(self, pool_size: int) -> Database:
         """The same database with a pool of its own, for another event loop."""
@@ -194,35 +194,49 @@ class Database:
         return self._engine
 
     @asynccontextmanager
-    async def begin(self, *, large: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def begin(self, *, large: bool = False, waits: bool = False) -> AsyncIterator[AsyncConnection]:
         """One transaction, committed at the end. Raises StoreUnavailable.
 
-        The statements of a `large` one may take STATEMENT_SECONDS each, whatever holds for the others.
+        The statements of a `large` one may take STATEMENT_SECONDS each, whatever holds for the others. A transaction
+        that is large, or that `waits` for locks of others, holds one of `long_work`, and projects take turns. Nobody
+        begins one within another, of either kind: it could wait for itself.
         """
-        with _named_troubles():
+        with await self._turn(large or waits), _named_troubles():
             async with self._engine.begin() as connection:
                 if large and self._statement_seconds is not None:
                     await connection.execute(_TIME_FOR_LARGE)
                 yield connection
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
-        """A connection for single statements: each commits by itself, without BEGIN. Raises StoreUnavailable."""
-        with _named_troubles():
+    async def autocommit(self, *, waits: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A connection for single statements: each commits by itself, without BEGIN. Raises StoreUnavailable.
+
+        `waits`: see `begin`.
+        """
+        with await self._turn(waits), _named_troubles():
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
 
     async def execute(
-        self, statement: Executable, values: Mapping[str, Any] | None = None, *, large: bool = False
+        self,
+        statement: Executable,
+        values: Mapping[str, Any] | None = None,
+        *,
+        large: bool = False,
+        waits: bool = False,
     ) -> Sequence[Row[Any]]:
         """Runs one statement, which commits by itself, and returns its rows. Raises StoreUnavailable.
 
-        A `large` one may take STATEMENT_SECONDS.
+        `large` and `waits`: see `begin`.
         """
-        takes_long = large and self._statement_seconds is not None
-        async with self.begin(large=True) if takes_long else self.autocommit() as connection:
+        needs_time = large and self._statement_seconds is not None
+        connecting = self.begin(large=True) if needs_time else self.autocommit(waits=large or waits)
+        async with connecting as connection:
             result = await connection.execute(statement, values)
             return result.all() if result.returns_rows else ()
+
+    async def _turn(self, takes_long: bool) -> AbstractContextManager[object]:
+        return await self.long_work.wait(PROJECT.get()) if takes_long else nullcontext()
 
     @asynccontextmanager
     async def driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
@@ -269,8 +283,11 @@ class Database:
 
     @asynccontextmanager
     async def large_read(self, project: str | None) -> AsyncIterator[Threads]:
-        """A turn to read something large, and a thread to work on it, for which nobody waits within a transaction."""
-        with await self.large_reads.wait(project), await self.long_work.wait(project):
+        """A turn to read something large, and a thread to work on it, for which nobody waits within a transaction.
+
+        The statement that reads it is `large`, too.
+        """
+        with await self.large_reads.wait(project):
             yield self._large_threads
 
     async def ping(self) -> None:

@@ -94,7 +94,7 @@ class ReferenceResolver:
         sizes = await measure_items(self._db, project, ids, searched)
         total = self._check_sizes(references, sizes.items, param)
         held.enter_context(await self._brought.wait(project, max(total, sizes.read)))
-        found = await find_items(self._db, project, ids, sizes.read)
+        found = await find_items(self._db, project, ids, sizes)
         if unknown := found.keys() - sizes.items.keys():
             read = {item_id: len(orjson.dumps(found[item_id])) for item_id in unknown}
             total = self._check_sizes(references, {**sizes.items, **read}, param)

@@ -97,9 +97,10 @@ def bytes_of(new: Iterable[NewItem]) -> int:
 
 async def create(db: Database, new: ConversationRow, first: Sequence[NewItem], *, is_limited: bool = False) -> None:
     """Inserts a conversation and its first items. Raises DuplicateItem, and LimitReached for what `is_limited`."""
-    async with db.begin() as connection:
+    added = bytes_of(first)
+    async with db.begin(large=is_large(added), waits=is_limited) as connection:
         if is_limited:
-            await check_stored(connection, new.project, len(orjson.dumps(new.metadata)) + bytes_of(first))
+            await check_stored(connection, new.project, len(orjson.dumps(new.metadata)) + added)
         await connection.execute(insert(conversations).values(asdict(new)))
         await _add(connection, new.project, new.id, first)
 
@@ -152,9 +153,10 @@ async def add_items(
     DuplicateItem, too, and LimitReached if the project `is_limited`; then it adds none. Responses that end meanwhile
     add theirs, and wait for nothing.
     """
-    async with db.begin() as connection:
+    added = bytes_of(new)
+    async with db.begin(large=is_large(added), waits=True) as connection:
         if is_limited:
-            await check_stored(connection, project, bytes_of(new))
+            await check_stored(connection, project, added)
         await connection.execute(
             select(conversations.c.id)
             .where(conversations.c.id == conversation_id, conversations.c.project == project)
@@ -233,4 +235,4 @@ async def _read(
     if hold is not None:
         await hold(size)
     async with db.large_read(project):
-        return await db.execute(statement)
+        return await db.execute(statement, large=True)

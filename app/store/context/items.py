@@ -84,6 +84,8 @@ class FoundSizes:
     """By the id of the item. An item of a request with U+0000 is not here: the whole request would be read."""
     read: int
     """Altogether."""
+    searched: int
+    """By Postgres, to find them."""
 
 
 async def searched_bytes(db: Database, project: str, ids: Collection[str]) -> int:
@@ -96,17 +98,17 @@ async def measure_items(db: Database, project: str, ids: Collection[str], search
     """Returns how much `find_items` would read; reads none of it into this process. `searched`: of `searched_bytes`."""
     rows = await db.execute(_MEASURE, _values(project, ids), large=is_large(searched))
     sizes = {row.id: row.bytes for row in rows if row.id is not None}
-    return FoundSizes(sizes, sum(row.bytes for row in rows))
+    return FoundSizes(sizes, sum(row.bytes for row in rows), searched)
 
 
-async def find_items(db: Database, project: str, ids: Collection[str], size: int) -> dict[str, Json]:
+async def find_items(db: Database, project: str, ids: Collection[str], sizes: FoundSizes) -> dict[str, Json]:
     """The stored items with these ids in the project's stored responses and conversations, by id.
 
-    `size` is what `measure_items` said of the bytes to read.
+    `sizes` is what `measure_items` returned for them.
     """
     if not ids:
         return {}
-    rows = await db.execute(_FIND, _values(project, ids), large=is_large(size))
+    rows = await db.execute(_FIND, _values(project, ids), large=is_large(max(sizes.read, sizes.searched)))
 
     def by_id() -> dict[str, Json]:
         found = (loads(row.item) for row in rows)
@@ -114,7 +116,7 @@ async def find_items(db: Database, project: str, ids: Collection[str], size: int
         items = (item for each in found for item in ([each] if "id" in each else each["input"]))
         return {item["id"]: item for item in items if item["id"] in ids}
 
-    return await beside_loop(by_id, size)
+    return await beside_loop(by_id, sizes.read)
 
 
 def _values(project: str, ids: Collection[str]) -> dict[str, object]:

@@ -61,11 +61,9 @@ class Inserter:
         self._send = send
         self._plain = batches(self._insert, MAX_BATCH)
         self._limited = batches(self._insert, MAX_BATCH)
-        self._large: ByProject[NewResponse, _Result] = ByProject(db, self._insert, 1, LARGE_AT_ONCE)
-        self._locked: ByProject[NewResponse, _Result] = ByProject(
-            db, self._insert_after_lock, MAX_BATCH, LOCKED_AT_ONCE
-        )
-        self._large_locked: ByProject[NewResponse, _Result] = ByProject(db, self._insert_after_lock, 1, LARGE_AT_ONCE)
+        self._large: ByProject[NewResponse, _Result] = ByProject(self._insert, 1, LARGE_AT_ONCE)
+        self._locked: ByProject[NewResponse, _Result] = ByProject(self._insert_after_lock, MAX_BATCH, LOCKED_AT_ONCE)
+        self._large_locked: ByProject[NewResponse, _Result] = ByProject(self._insert_after_lock, 1, LARGE_AT_ONCE)
 
     async def create(self, new: NewResponse) -> ResponseRow | Allowance | None:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
@@ -113,7 +111,7 @@ class Inserter:
 
     async def _insert_after_lock(self, batch: Sequence[NewResponse]) -> list[_Result]:
         """Inserts the responses that fit into the limits of their project, once nobody else has it locked."""
-        async with self._db.begin(large=is_large(batch[0].size)) as connection:
+        async with self._db.begin(large=is_large(batch[0].size), waits=True) as connection:
             held = await limits.hold(connection, {new.project for new in batch})
             return list((await _reserve(connection, held, batch)).values())
 

@@ -88,7 +88,7 @@ class Charger:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._together = batches(self._charge_free, MAX_BATCH)
-        self._locked: ByProject[Charge, _Result] = ByProject(db, self._charge, MAX_BATCH, LOCKED_AT_ONCE)
+        self._locked: ByProject[Charge, _Result] = ByProject(self._charge, MAX_BATCH, LOCKED_AT_ONCE)
 
     async def take(self, charge: Charge) -> LimitState | Shortage | None:
         """Returns the limit after the request, why there is no room, or None without such a limit.
@@ -110,12 +110,12 @@ class Charger:
         return await self._run(_CHARGE_FREE, batch)
 
     async def _charge(self, batch: Sequence[Charge]) -> list[_Result]:
-        return await self._run(_CHARGE, batch)
+        return await self._run(_CHARGE, batch, waits=True)
 
-    async def _run(self, statement: TextClause, batch: Sequence[Charge]) -> list[_Result]:
+    async def _run(self, statement: TextClause, batch: Sequence[Charge], *, waits: bool = False) -> list[_Result]:
         counts = Counter(batch)
         asked = [_Asked(each.project, each.model, each.kind.value, count) for each, count in counts.items()]
-        rows = await self._db.execute(statement, _ASKED.named_parameters(asked))
+        rows = await self._db.execute(statement, _ASKED.named_parameters(asked), waits=waits)
         results = {
             Charge(row.project, row.model, kind := LimitKind(row.kind)): iter(
                 charged(LimitState(row.project, row.model, kind, row.value, row.used), row.requests)

@@ -218,7 +218,7 @@ async def find(db: Database, project: str | None = None) -> list[LimitRow]:
 
 async def states(db: Database, project: str) -> list[LimitState]:
     """The limits of a project with what is taken of them now."""
-    async with db.begin() as connection:
+    async with db.begin(waits=True) as connection:
         held = await hold(connection, [project])
         await held.write(connection, held.states)
     return held.states

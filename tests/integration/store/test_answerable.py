@@ -14,7 +14,7 @@ from app.store.columns import to_json
 from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
 from app.store.context.calls import _CONVERSATION, without_call_in_chain, without_call_in_conversation
 from app.store.context.conversations import ConversationRow, NewItem, create
-from app.store.context.items import find_items
+from app.store.context.items import FoundSizes, find_items
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.tables import DEFAULT_PROJECT
@@ -145,4 +145,4 @@ async def test_a_reference_is_looked_for_in_the_input_or_in_the_output(db: Datab
     item = {**message("found"), "id": f"msg_{ended.removeprefix('resp_')}_{part}0"}
     other, column = ("request", f'{{"input": [{to_json(item)}]}}') if part else ("output", f"[{to_json(item)}]")
     await sql(db, f"UPDATE responses SET {other} = '{column}', {damaged}".replace(":", r"\:"))
-    assert await find_items(db, "default", [item["id"]], 0) == {item["id"]: item}
+    assert await find_items(db, "default", [item["id"]], FoundSizes({}, 0, 0)) == {item["id"]: item}

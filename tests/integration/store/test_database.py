@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -11,12 +12,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from app.api.errors import api_error_of
+from app.sizes import LARGE_BYTES
 from app.store import database, servers
+from app.store.context import conversations
+from app.store.context.conversations import ConversationRow, NewItem
+from app.store.context.items import FoundSizes, find_items, measure_items
 from app.store.database import Database, PoolInUse, StatementTimeout, StoreBusy, StoreUnavailable
 from app.store.responses import logs
 from app.store.trouble import Trouble, trouble_of
-from tests.support.rows import WORKER, Writer, alive, claim, queued
-from tests.support.waiting import until
+from tests.support.requests import message
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, queued
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 PID = text("SELECT pg_backend_pid()")
 PROVOKED: list[tuple[str, type[Exception]]] = [
@@ -159,18 +165,53 @@ async def test_a_pool_in_use_is_no_outage_and_long_work_leaves_a_connection(
     monkeypatch.setattr(database, "POOL_SECONDS", 0.2)
     small = Database(services.database_url, 2)
     try:
-        async with small.large_read("a"):
-            other = asyncio.ensure_future(small.long_work.wait("a"))
-            await asyncio.sleep(0)
-            assert not other.done()
+        async with small.begin(waits=True):
+            other = asyncio.ensure_future(small.execute(PID, large=True))
+            await until(lambda: small.long_work._lines)
+            await small.ping()
             async with small.autocommit():
-                await small.ping()
-                async with small.autocommit():
-                    with pytest.raises(PoolInUse) as raised:
-                        await small.ping()
-        (await other).release()
+                with pytest.raises(PoolInUse) as raised:
+                    await small.ping()
+        assert await other
         error = api_error_of(raised.value)
         assert error is not None and "in use" in error.error.message
+    finally:
+        await small.close()
+
+
+SEARCHES = ["measured references", "found references", "a log", "a conversation"]
+"""What one small request has Postgres read that is large."""
+
+
+@pytest.mark.parametrize("what", SEARCHES)
+async def test_large_reads_leave_a_connection_and_the_small_ones_beside_them_do_not_wait(
+    services: Any, db: Database, what: str
+) -> None:
+    small = Database(services.database_url, 2, 5.0)
+    items = [{**message("x" * size), "id": f"msg_{size}"} for size in (10, 2 * LARGE_BYTES)]
+    row = ConversationRow("conv_1", "default", {}, datetime.now(UTC))
+    await conversations.create(db, row, [NewItem.of(item) for item in items])
+    running = (await claimed(db)).id
+
+    async def read(size: int) -> object:
+        match what:
+            case "measured references":
+                return await measure_items(small, "default", [f"msg_{size}"], size)
+            case "found references":
+                return await find_items(small, "default", [f"msg_{size}"], FoundSizes({}, 10, size))
+            case "a log":
+                return await (logs.read_page if size == 10 else logs.read)(small, running)
+            case _:
+                return await conversations.get_item(small, "default", "conv_1", f"msg_{size}")
+
+    try:
+        with small.long_work.take("another"):
+            large = [asyncio.create_task(read(2 * LARGE_BYTES)) for _ in range(10)]
+            await until(lambda: small.long_work._lines)
+            assert await asyncio.wait_for(read(10), PATIENCE_SECONDS)
+            assert not any(task.done() for task in large)
+        assert all(await asyncio.wait_for(asyncio.gather(*large), PATIENCE_SECONDS))
+        assert small.long_work.held == 0
     finally:
         await small.close()
 
