@@ -48,7 +48,7 @@ class Slots:
         self._limit = limit
         self._clock = clock
         self._generating: dict[int, Run] = {}
-        """Those without a foreground place."""
+        """The runs that hold a slot open to all."""
         self._in_foreground: set[int] = set()
         """Those with one: they generate, or wait in the engine for the slot of a run that yields."""
         self.waiting: dict[int, tuple[Run, asyncio.Future[None]]] = {}
@@ -80,8 +80,14 @@ class Slots:
         """How many messages of this kind may be taken, if the worker has so many jobs of either kind."""
         if kind is Kind.ANSWERS:
             return self.places - max(self.kept, in_foreground) - answers
-        room = max(self.kept - in_foreground, self.count - in_foreground - answers, int(bool(self._yielding())))
+        may_push_out = len(self._yielding()) > self._lacking(in_foreground)
+        room = max(self.kept - in_foreground, self.count - in_foreground - answers, int(may_push_out))
         return min(room, max(self.count // MOST_PART, 1) - in_foreground)
+
+    def _lacking(self, in_foreground: int) -> int:
+        """How many of so many foreground responses have no slot until others yield."""
+        leaving = sum(run.yielding for run in list(self._generating.values()))
+        return in_foreground + len(self._generating) - leaving - self.count
 
     def _ahead(self) -> int:
         ahead = self._pace.ended_within(MEMORY_SECONDS) * AHEAD_SECONDS / MEMORY_SECONDS
@@ -95,11 +101,11 @@ class Slots:
         is_steady = self._clock() >= run.claimed_at + STEADY_SECONDS
         return is_steady and not run.yielding and run.row.yields < MAX_YIELDS and run.row.priority not in FOREGROUND
 
-    # On the worker's loop
-
     def resize(self, limit: int) -> None:
-        """From any thread; `admit` lets in whom a larger limit has room for. Beyond a smaller one runs go on."""
+        """After a larger limit, call `admit`. After a smaller one, surplus runs go on to their end."""
         self._limit = limit
+
+    # On the worker's loop
 
     @asynccontextmanager
     async def taken(self, run: Run) -> AsyncIterator[None]:
@@ -130,8 +136,9 @@ class Slots:
         while self.waiting and not self.are_taken:
             key = next(iter(self.waiting))
             run, turn = self.waiting.pop(key)
-            self._generating[key] = run
-            turn.set_result(None)
+            if not turn.done():  # it was cancelled, and has not noticed yet
+                self._generating[key] = run
+                turn.set_result(None)
 
     def _push_out(self) -> None:
         """Makes background responses yield for foreground ones that have no slot, as many as may.
@@ -139,9 +146,7 @@ class Slots:
         Those of the flow that has most here, by the weight of its class; of these the one that costs least to read
         again.
         """
-        leaving = sum(run.yielding for run in self._generating.values())
-        lacking = len(self._in_foreground) + len(self._generating) - leaving - self.count
-        for _ in range(lacking):
+        for _ in range(self._lacking(len(self._in_foreground))):
             if not (candidates := self._yielding()):
                 return
             counts = Counter(_flow(run) for run in self._generating.values() if not run.yielding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,6 +106,18 @@ async def test_the_response_that_costs_least_to_read_again_yields_first(db: Data
             w.start(await in_foreground(db, "/hang 1"))
         await until(lambda: w.jobs[1].done())
         assert await yielded_of(db, ids) == [ids[1]]
+
+
+async def test_a_worker_takes_no_more_streams_than_responses_may_yield_to_them(db: Database, pubsub: PubSub) -> None:
+    """Beyond the kept slot: a second one would wait in the engine, whoever else could take it."""
+    async with worker(db, pubsub, max_num_seqs=8) as w:
+        for _ in range(7):
+            w.start(await queued(db, input=[message("/hang 1")]))
+        await until(lambda: w.engine.running == 7)
+        for run in list(w.runner.slots._generating.values())[1:]:
+            run.row = replace(run.row, yields=slots_module.MAX_YIELDS)
+        on_their_way = [w.runner.slots.free(Kind.FOREGROUND, 7, count) for count in range(3)]
+        assert on_their_way == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
