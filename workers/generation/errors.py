@@ -132,6 +132,7 @@ class ErrorHandler:
 
     async def _release(self, run: Run, *, crashed: bool = False) -> Outcome | None:
         """None: the response belongs to this run no longer."""
+        await self._last_commit(run)
         row = await retry_until_available(
             lambda: claims.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
         )
@@ -143,9 +144,19 @@ class ErrorHandler:
 
     async def _yield(self, run: Run) -> Outcome | None:
         """None: the response belongs to this run no longer."""
+        await self._last_commit(run)
         owner = (run.row.id, run.row.attempt, run.worker)
         yielded = await retry_until_available(lambda: claims.yield_(self.db, *owner))
         return Outcome.YIELDED if yielded else None
+
+    async def _last_commit(self, run: Run) -> None:
+        """Waits for the run's last chunk: what ends the run here must not meet it in the journal.
+
+        An error would take the chunk's sequence number. And if this worker claims the response again, its next attempt
+        appends while that chunk is still open.
+        """
+        if run.last_commit is not None:
+            await asyncio.wait([run.last_commit])
 
     async def _fail(self, run: Run, code: str, message: str) -> None:
         """Ends the response as failed, unless it is fenced. An output that cannot be restored or stored is lost."""
@@ -161,8 +172,7 @@ class ErrorHandler:
                 self.journal.publish(chunk)
 
     async def _fail_after_log(self, run: Run, code: str, message: str) -> None:
-        if run.last_commit is not None:
-            await asyncio.wait([run.last_commit])  # else the error could take the sequence number of that chunk
+        await self._last_commit(run)
         try:
             await run.restore(self.db)  # events of this run that were not committed do not count
         except Fenced:

@@ -249,6 +249,32 @@ async def test_a_response_released_in_the_middle_continues_exactly(db: Database,
         assert row.usage["output_tokens"] == len(words.encode()) + 1
 
 
+async def test_a_response_is_released_only_when_its_last_chunk_is_committed(db: Database, pubsub: PubSub) -> None:
+    """Else this worker may claim it again, and append to the journal while that chunk is still open there."""
+    async with worker(db, pubsub, tokens_per_second=200.0) as w:
+        first, second = [await queued(db, input=[message(f"/count {count}")]) for count in (2000, 20)]
+
+        def is_open(response_id: str) -> bool:
+            commit = w.journal._open.get(response_id)
+            return commit is not None and not commit.done()
+
+        holder = w.start(first)
+        await until(lambda: w.engine.running == 1)
+        async with db.begin() as connection:
+            await connection.execute(text("SELECT FROM responses WHERE id = :id FOR UPDATE"), {"id": first})
+            await until(lambda: is_open(first))  # its commit waits for the lock, and those behind it in line
+            job = w.start(second)
+            await until(lambda: is_open(second))
+            stopping = asyncio.create_task(job.stop(Cancelled.SHUTDOWN))
+            for _ in range(20):
+                await db.ping()
+            assert not stopping.done()
+        assert await stopping is Outcome.RELEASED
+        assert await w.run(second) is Outcome.COMPLETED
+        await holder.stop(Cancelled.SHUTDOWN)
+    assert text_of(await whole(db, second)) == " ".join(map(str, range(1, 21)))
+
+
 @pytest.mark.parametrize("events", [6, 9, 14])
 async def test_a_response_released_in_its_reasoning_goes_on_with_its_summary(
     db: Database, pubsub: PubSub, events: int
