@@ -161,6 +161,27 @@ def plain(row: ResponseRow) -> tuple[Any, Any]:
     return shown, row.usage
 
 
+async def test_a_call_of_a_turn_that_was_cut_is_made_though_its_server_repeats_none(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
+    """The first call is complete, and nobody has made it: calls are made once their turn has ended."""
+    script = (call("tests__echo", text="cut-1") + call("tests__echo", text="cut-2"), DONE)
+    response_id = await asked(db, *script)
+    server = tools.server(after_crash="fail")
+    async with worker(db, pubsub, tokens_per_second=20.0, mcp_sessions=McpSessions((server,))) as first:
+        job = first.start(response_id)
+
+        async def second_call_begins() -> bool:
+            kinds = [event["type"] for event in await events_of(db, response_id)]
+            return job.task.done() or "response.mcp_call_arguments.done" in kinds
+
+        await until(second_call_begins)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    assert tools.count("begun echo cut-1") == 0
+    row = await finish(db, pubsub, response_id, server)
+    assert [item["output"] for item in row.output or () if item["type"] == "mcp_call"] == ["echo cut-1", "echo cut-2"]
+
+
 async def test_a_stop_at_every_single_event_changes_nothing(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     script = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
     uninterrupted = await asked(db, *script)

@@ -57,10 +57,10 @@ class TurnLoop:
         self._run = run
         self._writer = writer
         self._context = context
-        self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
+        self._history = run.history
+        self._calls = ToolCallRunner(run, writer, interrupted=self._begun_calls())
         self._compaction = compaction
         self._generator = generator
-        self._history = run.history
         self._request: Mapping[str, Any] = run.row.request
 
     async def answer(self) -> Outcome:
@@ -87,6 +87,14 @@ class TurnLoop:
     def _output(self) -> list[Json]:
         output: list[Json] = self._run.stream.response["output"]
         return output
+
+    def _begun_calls(self) -> frozenset[int]:
+        """The item indexes of calls that an earlier attempt may have made: those of ended turns, and the setup's.
+
+        What is pending behind them is of a turn that the model has not finished, and was never made.
+        """
+        setup = count_setup_items(self._output)
+        return frozenset(self._history.unanswered) | {index for index in self._run.stream.pending if index < setup}
 
     async def _compact(self) -> Turn | None:
         """Puts a summary in place of all but the newest items, if the request asks for it and the prompt is too long.
