@@ -187,7 +187,9 @@ async def test_what_took_too_much_behind_others_is_not_refused_for_ever(probe: G
     """The limits are those of a whole job."""
     source = schema(repeated(2500))
     for field in ("tools[0].parameters", "tools[1].parameters"):
-        others = [schema(repeated(3000 + count), "tools[9].parameters") for count in range(8)]
+        others = [
+            schema(repeated(3000 + count), "tools[9].parameters") for count in range(40)
+        ]  # seconds on any machine
         with pytest.raises(InvalidSampling):
             await tried(probe, [*others, Source("schema", source.text, field)])
     [verdict] = await tried(probe, [source])
@@ -264,6 +266,16 @@ async def test_a_grammar_that_takes_too_much_memory_is_refused(monkeypatch: pyte
     probe.close()
 
 
+async def test_a_job_that_got_too_little_time_on_a_busy_machine_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=60, WALL_SECONDS=1))
+    probe = GrammarProbe(vocabulary, KEPT)
+    for _ in range(2):
+        with pytest.raises(EngineError, match="^text.format.schema: the machine is too busy") as raised:
+            await tried(probe, [schema(ENDLESS)])
+        assert not isinstance(raised.value, InvalidSampling)
+    probe.close()
+
+
 async def test_no_job_outlives_its_worker() -> None:
     code = (
         "import asyncio, sys; sys.path.append(sys.argv[1]); from tests.engine.test_grammar_probe import *\n"
@@ -288,10 +300,12 @@ async def test_no_job_outlives_its_worker() -> None:
 
 async def test_closing_ends_the_program_and_its_jobs(endless: GrammarProbe) -> None:
     job, child = await endless_job(endless)
+    behind = asyncio.create_task(tried(endless, [schema({**NAMED, "title": "behind"})]))
     process = endless._process
     await asyncio.to_thread(endless.close)
     assert process is not None
     assert process.returncode == -signal.SIGKILL
-    with pytest.raises(EngineDead):
-        await job
+    for each in (job, behind):
+        with pytest.raises(EngineDead):
+            await each
     await until(lambda: not lives(child))

@@ -28,7 +28,16 @@ from app.heavy import PROJECT
 from config.process import CHECKOUT, deaf_children
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
-from workers.engine.grammar_compiler import CPU_SECONDS, DIED, LENGTH, MEMORY_BYTES, STATUS, frame, write_frame
+from workers.engine.grammar_compiler import (
+    CPU_SECONDS,
+    DIED,
+    LENGTH,
+    MEMORY_BYTES,
+    STATUS,
+    WALL_SECONDS,
+    frame,
+    write_frame,
+)
 
 log = logging.getLogger("longhaul.engine")
 
@@ -44,8 +53,10 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 _OVERHEAD_BYTES = 512
 """What a verdict holds besides its texts."""
 
-_AT_A_LIMIT = frozenset({-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGABRT, -signal.SIGSEGV})
-"""How a child ends at a limit of its own: CPU time, the clock, memory, the stack."""
+_AT_A_LIMIT = frozenset({-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV})
+"""How a child ends at a limit of its own: CPU time, memory, the stack."""
+_TOO_LATE = -signal.SIGALRM
+"""How a child ends that got too little CPU time within WALL_SECONDS: that says nothing about its sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +161,9 @@ class GrammarProbe:
                 if not verdicts:  # it took too much alone
                     self._keep(left[0], Verdict(too_costly=True, size=_OVERHEAD_BYTES))
                 raise self._too_costly(left[0])
+            if status == _TOO_LATE:
+                reason = f"the machine is too busy to compile its grammar within {WALL_SECONDS} seconds"
+                raise EngineError(f"{left[0].field}: {reason}; send the request again")
             log.warning("the process that tries grammars was ended from outside (status %s)", status)
             sources = left
         raise EngineError("the process that tries grammars was ended from outside; send the request again")
@@ -163,6 +177,8 @@ class GrammarProbe:
 
     async def _ask(self, sources: Sequence[Source]) -> tuple[list[Verdict], int | None]:
         """The verdicts on the first of the sources, and, if not on all, how the child ended; None: it is not known."""
+        if self._closed:  # the thread takes nothing more
+            raise EngineDead("the engine is not running")
         control = await asyncio.wrap_future(self._thread.submit(self._running))
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_unix_connection(sock=ours)

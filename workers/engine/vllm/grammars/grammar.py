@@ -54,7 +54,7 @@ async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_to
     of all tools.
 
     Raises InvalidSampling, which names the field, for a text format, strict parameters or a definition that cannot be
-    enforced.
+    enforced, and for whatever takes too much to compile.
     """
     if not _has_sources(spec, every_tool):
         return Parts()
