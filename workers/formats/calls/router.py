@@ -177,6 +177,6 @@ class DisallowedCall(CollectedCall):
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -229,6 +229,12 @@ def test_without_hosted_tools_a_call_of_an_unknown_name_is_text() -> None:
     assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": {}}'),)
 
 
+def test_a_call_of_an_unknown_name_with_deep_brackets_is_text_too() -> None:
+    calls = CallRouter(CallableTools(functions={"f"}))
+    deltas = calls.feed([CallStart("g"), CallArguments("[" * 100_000)]) + calls.flush()
+    assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": ' + "[" * 100_000),)
+
+
 # -- calls in later prompts ------------------------------------------------------------------------------------
 
 
