@@ -256,8 +256,8 @@ class Lease:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 result = await store.heartbeat(self._db, self.worker, self._seconds, running, self._slots())
-            self._tell(self._runs.fence, result.fenced)
-            await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
+                self._tell(self._runs.fence, result.fenced)
+                await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         except LeaseLost:
             log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._tell(self._runs.fence, running)
@@ -275,7 +275,7 @@ class Lease:
             self._readiness.show(self._seconds)
 
     async def _release_orphaned(self, orphaned: Mapping[str, int]) -> None:
-        """Releases what was orphaned at the last heartbeat, too: a claim may end, and its run begin, within this one.
+        """Releases only what the last heartbeat found orphaned as well: a claim may end, and its run begin, in this one.
 
         While the worker's loop is blocked, any number of heartbeats may fall between the two.
         """
