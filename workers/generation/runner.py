@@ -101,7 +101,8 @@ class Runner:
                 except (Exception, asyncio.CancelledError) as error:
                     outcome = await run_to_completion(self._errors.handle(run, error))
         finally:
-            if run.row.request.get("task") != COUNT:  # which had no slot of the engine
+            # A count has no slot, and the slot of one that yields is a stream's: no other may be taken ahead for it.
+            if run.row.request.get("task") != COUNT and not run.yielding:
                 self._pace.note_end()
             if run.toolbox is not None:
                 await run_to_completion(run.toolbox.close())
