@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -20,14 +21,15 @@ from sqlalchemy import text
 from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import ENGINE_ARGS, Served, scripted
 from tests.bench.contenders.models import NAME as MODEL
+from tests.bench.processes import Role, freeze, thaw
 from tests.bench.results import Results
 
 NAME = "foreground"
 PATIENCE_SECONDS = 600.0
-SETTLE_SECONDS = 15.0
-"""From the first POST of a backlog to the first stream: every slot is taken, and what runs may yield."""
-MEASURED_SECONDS = 20.0
-"""How long the tokens of a backlog are counted."""
+SETTLE_SECONDS = 3.0
+"""From the worker's start on a backlog to the count of its tokens: every slot is taken."""
+MEASURED_SECONDS = 10.0
+"""How long the tokens of a backlog are counted. Then what runs may yield, and the streams begin."""
 POSTS_AT_ONCE = 64
 _TOKENS = """
     SELECT coalesce((SELECT sum(CAST(usage ->> 'output_tokens' AS int)) FROM responses), 0) + coalesce((
@@ -85,20 +87,31 @@ async def _behind(longhaul: Longhaul, count: int, tokens: int, sizes: Sizes) -> 
     limits = httpx.Limits(max_connections=POSTS_AT_ONCE)
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS, limits=limits) as client:
         await _first_token(client)  # warms it up
-        begun, rate = time.monotonic(), ""
+        rate = ""
         if count:
-            await asyncio.gather(*(_posts(client, numbers, tokens) for numbers in _parts(count)))
-            await asyncio.sleep(max(0.0, begun + SETTLE_SECONDS - time.monotonic()))
+            with _held(longhaul):  # or short responses would end as fast as they come
+                await asyncio.gather(*(_posts(client, numbers, tokens) for numbers in _parts(count)))
+            await asyncio.sleep(SETTLE_SECONDS)
+            rate = f"{await _rate(longhaul):,.0f}"
         seconds = [await _first_token(client) for _ in range(sizes.streams)]
         together = await asyncio.gather(*(_first_token(client) for _ in range(sizes.together)))
-        if count:
-            rate = f"{await _rate(longhaul):,.0f}"
     return {
         "first token s (median)": _shown(median(seconds)),
         "slowest": _shown(max(seconds)),
         f"slowest of {sizes.together} at once": _shown(max(together)),
         "tokens/s behind": rate,
     }
+
+
+@contextmanager
+def _held(longhaul: Longhaul) -> Iterator[None]:
+    """Holds the worker and its engine still."""
+    pids = [pid for role in (Role.WORKER, Role.ENGINE) for pid in longhaul.processes().get(role, ())]
+    freeze(pids)
+    try:
+        yield
+    finally:
+        thaw(pids)
 
 
 def _parts(count: int) -> list[range]:
