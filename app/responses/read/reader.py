@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -49,8 +48,6 @@ POLL_SECONDS = 2.0
 """Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
 MAX_LOOKS = 1024
 """Readers without news that look into Postgres together: each of 2,000 by itself kept all other requests waiting."""
-MAX_LARGE_FOLDS = 2
-"""Large logs that one process folds at once, in threads; the others wait, and projects take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,6 @@ class ResponseReader:
         self._news: Batcher[tuple[str, int], bool] = Batcher(
             partial(logs.have_news, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
-        self._large_folds = Bound("large logs", MAX_LARGE_FOLDS, shares=False)
 
     async def close(self) -> None:
         """Ends what readers still ask."""
@@ -136,10 +132,10 @@ class ResponseReader:
         if not log.ended and not log.has_more and not is_large(size_of(log.chunks)):
             return await beside_loop(partial(shown, found, log), large)
         if not log.ended:
-            with await self._large_folds.wait(project):
+            async with self._db.large_read(project) as threads:
                 log = await logs.read(self._db, response_id)
                 if not log.ended:
-                    return await asyncio.to_thread(shown, found, log)
+                    return await threads.run(partial(shown, found, log))
         # It ended after the first query; the row has its output now.
         return await self._show(project, response_id, shown, hold)
 
