@@ -13,12 +13,12 @@ from types import TracebackType
 SHARE = 7
 """A project may hold so many times what it leaves free: 7/8 of the total if it is alone, 7/15 beside another such."""
 OPERATORS_PART = 16
-"""Where operators ask, one of so many parts of a total is kept for them, and for clients who have yet to say who they
-are: several projects together can fill the rest."""
+"""A bound with `operators` keeps 1/16 of its total for operators and for clients that are not known yet: several
+projects together can fill the rest."""
 
 
 class Stranger(str):
-    """Whom something counts for before its client has said who it is. No project has such an id."""
+    """Stands for a project until the client is authenticated: its network address. No project has such an id."""
 
     __slots__ = ()
 

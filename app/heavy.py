@@ -51,12 +51,12 @@ HEAVIEST = Threads("heaviest")
 
 
 async def beside_loop(work: Callable[[], T], size: int = 0, items: int = 0) -> T:
-    """Returns what `work` returns: in a thread if it works on so many bytes or items that it is large, else at once."""
+    """Runs `work` in a thread if its bytes or items make it large, else on the loop; returns what it returns."""
     return await HEAVY.run(work) if is_large(size, items) else work()
 
 
 async def in_thread(work: Callable[[], T], size: int = 0, items: int = 0) -> T:
-    """Returns what `work` returns, which takes long: in a thread, and if it is large one piece after the other."""
+    """Runs long `work` in a thread, large work one piece after the other; returns what it returns."""
     return await (HEAVIEST if is_large(size, items) else HEAVY).run(work)
 
 

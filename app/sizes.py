@@ -52,7 +52,7 @@ def grouped(sizes: Mapping[str, int], most: int) -> list[list[str]]:
 
 
 def json_size(values: Iterable[Any], most: int = LARGE_BYTES) -> int:
-    """The bytes of these values as JSON; something beyond `most` as soon as they have more.
+    """The bytes of these values as JSON, or a larger number than `most`, without measuring the rest.
 
     It is for the event loop: all of a large context would take a tenth of a second. A value that orjson cannot write,
     such as a number of more than 64 bits, counts as large.

@@ -211,7 +211,7 @@ class Maintenance:
 
 
 async def maintain(settings: Settings) -> None:
-    """Runs until the first SIGTERM or SIGINT; more of them cut no connection's end short."""
+    """Runs until the first SIGTERM or SIGINT; further ones are ignored, so that connections close in order."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)

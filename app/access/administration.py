@@ -87,7 +87,7 @@ class Administration:
         weight: float | None = None,
         conversation_days: int | None = None,
     ) -> ProjectRow:
-        """Sets the project's name, its share of every queue, and how long its conversations are kept unchanged.
+        """Sets the project's name, its share of every queue, and how long unchanged conversations are kept.
 
         None leaves each as it is; 0 days: they are kept until they are deleted.
         """

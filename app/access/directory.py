@@ -30,7 +30,7 @@ POLL_SECONDS = 4.0
 PAUSE_SECONDS = 0.1
 """Between two looks, however often the doorbell rings."""
 LOOKUP_PAUSE_SECONDS = 0.05
-"""Between two queries for keys that are not known: whoever guesses keys makes no more of them."""
+"""Between two queries for keys that are not known: guessing keys makes them no more frequent."""
 MAX_LOOKUPS = 1024
 """Keys of one such query."""
 MAX_UNKNOWN = 10_000

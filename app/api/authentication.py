@@ -1,6 +1,6 @@
 """The layer in front of every route: who calls, and whether that caller may.
 
-A key that ends takes along what it has open: the app is told that the client has left, so everything ends as it does
+When a key ends, its open requests end too: the app is told that the client has left, so everything ends as it does
 for a client that leaves, and the client is told why.
 """
 

@@ -1,6 +1,6 @@
 """Query parameters: the route's model checks them, and `/docs` shows it.
 
-FastAPI's own query models take the last of a parameter that comes twice, and know no second name of one.
+FastAPI's own query models keep the last value of a repeated parameter, and allow no alias.
 """
 
 from __future__ import annotations

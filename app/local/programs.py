@@ -25,8 +25,8 @@ WS_PONG_SECONDS = 60
 IDLE_SECONDS = 75
 """How long a connection is kept between two requests: longer than proxies (60) and HTTP clients (5) keep theirs.
 
-So it is they who close it. A request that is sent while the server closes is reset: of 5,000 POSTs on 64 connections to
-a busy server, 17 were, with uvicorn's 5 seconds, which are httpx's, too.
+So the other side closes first. A request that is sent while the server closes is reset: of 5,000 POSTs on 64
+connections to a busy server, 17 were, with uvicorn's 5 seconds, which are httpx's, too.
 """
 
 CONNECTION = "app.api.connection"

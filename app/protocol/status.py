@@ -17,7 +17,7 @@ class Status(Enum):
     QUEUED = "queued"
     """Accepted and committed; a worker's claim changes it to in_progress."""
     IN_PROGRESS = "in_progress"
-    """A worker has it. If the worker dies, another worker takes it over."""
+    """Claimed. No worker has it while it is released, or has yielded; then another attempt takes it over."""
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
     """The model was cut by `max_output_tokens` or by its context length."""

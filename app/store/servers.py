@@ -19,11 +19,11 @@ STATEMENT_SECONDS = 60
 STATEMENTS = 100
 """Prepared statements that one connection keeps."""
 OLDEST_POSTGRES = (15,)
-"""The oldest version that its makers still mend, and that the tests were run with."""
+"""The oldest version that is still maintained, and that the tests were run with."""
 
 
 class Servers:
-    """Connects to the first server that is not a standby; begins with the one that was it the last time."""
+    """Connects to the first server that is not a standby; begins with the last known primary."""
 
     def __init__(self, url: str, statement_seconds: float | None = None) -> None:
         """`statement_seconds` is the `statement_timeout` of the connections; None: that of the server or the role.

@@ -31,8 +31,8 @@ class LogFollower:
 
     It looks into the log at first, after a gap in the received chunks, and `poll` seconds after the last chunk if it
     `has_news` then: thousands of quiet readers share that question. A look that fails because Postgres is away is
-    repeated. `idle`: quiet seconds until a keepalive is due. It holds a page of the log until its caller asks for more
-    than that; what is larger than usual counts in `holding`, and is read later while there is no room.
+    repeated. `idle`: quiet seconds until a keepalive is due. It holds one page of the log until its caller asks for
+    the next. A page that is larger than usual counts in `holding`, and is read later if there is no room.
     """
 
     def __init__(

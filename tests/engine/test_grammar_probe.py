@@ -270,7 +270,7 @@ async def test_a_job_that_got_too_little_time_on_a_busy_machine_is_no_verdict(mo
     monkeypatch.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=60, WALL_SECONDS=1))
     probe = GrammarProbe(vocabulary, KEPT)
     for _ in range(2):
-        with pytest.raises(EngineError, match="^text.format.schema: the machine is too busy") as raised:
+        with pytest.raises(EngineError, match=r"^text\.format\.schema: the machine is too busy") as raised:
             await tried(probe, [schema(ENDLESS)])
         assert not isinstance(raised.value, InvalidSampling)
     probe.close()

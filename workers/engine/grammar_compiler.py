@@ -179,7 +179,7 @@ class _Forks:
         self._spares[pid] = ours
 
     def _leave(self, ours: socket.socket) -> None:
-        """Closes what the child has no part in: else the worker would not see the ends of others."""
+        """Closes the parent's sockets in the child: otherwise the worker would not see another child's end."""
         signal.set_wakeup_fd(-1)
         for each in (ours, self._control, self._woken, self._waker, *self._jobs.values(), *self._spares.values()):
             each.close()

@@ -36,7 +36,7 @@ class ActiveRuns:
 
     @contextmanager
     def claiming(self, response_id: str) -> Iterator[None]:
-        """Around a claim and the registration of its run."""
+        """Around a claim: its row may name this worker before its run is registered."""
         with self._lock:
             self._claims[response_id] += 1
         try:

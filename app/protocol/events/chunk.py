@@ -30,7 +30,7 @@ class Chunk:
     input_tokens: int = 0
     """Tokens of prompts that the engine was given, and that no chunk before this one counts."""
     cached_tokens: int = 0
-    """As many of them did the engine find in its cache, as far as no chunk before this one says so."""
+    """How many of the prompts' tokens the engine found in its cache, without those that an earlier chunk counts."""
 
     def after(self, sequence: int) -> Chunk:
         """Returns this chunk without its events up to `sequence` (inclusive). At least one event must be left."""

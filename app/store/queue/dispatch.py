@@ -38,7 +38,7 @@ from app.store.queue.window import (
 )
 
 MAX_SENT = 64
-"""Responses of one dispatch, if the window has room. It reads so many of each flow that is among the first."""
+"""Responses of one dispatch, if the window has room. It reads as many of each leading flow."""
 MAX_CHARGE = 2**31 - 1
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""

@@ -103,8 +103,8 @@ class Rendering:
 def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:
     """A copy: vLLM replaces the arguments of calls by objects, in place.
 
-    With a salt, each image gets a `uuid`, by which vLLM caches it: else its caches of images know them by their content
-    alone, and the salt of the request is not asked. An image that vLLM fetches has none: only it knows the content.
+    With a salt, each image gets a `uuid`, by which vLLM caches it: otherwise vLLM caches images by content alone, and
+    ignores the request's salt. An image that vLLM fetches has none: only vLLM knows the content.
     """
     if all(isinstance(each, str) for each in message.values()):
         return dict(message)

@@ -62,7 +62,7 @@ def _check(request: Mapping[str, Any]) -> None:
     check_format(request, _CAPABILITIES)
     for index, entry in enumerate(request["tools"]):
         if entry.get("server_label") == FUNCTIONS.rstrip("."):
-            raise InvalidSampling(f"tools[{index}].server_label: this model calls the client's own tools so")
+            raise InvalidSampling(f"tools[{index}].server_label: 'functions' is reserved, for the client's own tools")
 
 
 def _preface(plan: TurnPlan, tools: Sequence[Tool]) -> Preface:

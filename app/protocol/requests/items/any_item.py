@@ -112,10 +112,9 @@ class CustomToolCall(_NamedCall):
 
 
 class FunctionCallOutput(_CallItem):
-    """What a function returned: text, or parts. Its call has the name of the function, and says what it is.
+    """What a function returned: text, or parts. The call names the function.
 
-    Without a `call_id` nothing called for it, and it says itself which tool it is from: so Codex tells a model what
-    happens elsewhere.
+    An output without a `call_id` answers no call, so it names its tool itself: so Codex reports events from elsewhere.
     """
 
     prefix = "fco"

@@ -28,7 +28,7 @@ class OmittedTool(RequestModel):
 
 
 def omit_tools(body: Json, omitted: Collection[str]) -> Json:
-    """Returns a decoded body in which the `tools` that are left out are `OmittedTool`s, and those of its items too.
+    """Returns the decoded body with an `OmittedTool` in place of each tool that is left out, in `tools` and in items.
 
     `omitted` are types; web search has one name there.
     Raises InvalidRequest if `tool_choice` names a tool that is left out.
@@ -49,7 +49,7 @@ def omit_tools(body: Json, omitted: Collection[str]) -> Json:
 
 
 def _without(holder: Json, omitted: Collection[str]) -> Json:
-    """The object with its `tools` replaced that are left out."""
+    """The object with an `OmittedTool` in place of each tool that is left out."""
     tools = _tools(holder)
     if not any(_is_omitted(tool, omitted) for tool in tools):
         return holder
