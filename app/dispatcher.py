@@ -20,7 +20,7 @@ log = logging.getLogger("longhaul.dispatch")
 
 WINDOW_SECONDS = 1.0
 """A window holds what ends in this time: several times what it takes from a dispatch to a claim on a busy machine.
-A longer one would keep who comes now waiting for longer."""
+A longer window would make new responses wait longer."""
 NUDGE_SECONDS = 0.02
 """How long a dispatch waits after the claim that made room: claims in this time share one, and the first token of a
 response that comes alone does not wait behind it."""
@@ -73,13 +73,12 @@ class Dispatcher:
             else:
                 await self._restore(queue)
 
-    async def send_released(self, row: ResponseRow) -> None:
+    async def send_released(self, message: Message) -> None:
         """Sends the message of a response that was released just now, beside the window."""
-        message = Message.of(row)
         try:
             await self._queue.enqueue(message)
         except QueueUnavailable:
-            log.info("%s released; maintenance will send its message", row.id)
+            log.info("%s released; maintenance will send its message", message.response_id)
 
     async def close(self) -> None:
         if self._task is not None:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from app.dispatcher import Dispatcher
 from app.protocol.types import Json
+from app.queue.message import Message
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -85,8 +86,8 @@ class NoDispatcher(Dispatcher):
     def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
         self.corrected.append((row.id, used, cut_short))
 
-    async def send_released(self, row: ResponseRow) -> None:
-        self.released.append(row.id)
+    async def send_released(self, message: Message) -> None:
+        self.released.append(message.response_id)
 
 
 class Worker:

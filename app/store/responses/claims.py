@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from sqlalchemy import text, update
 
 from app.protocol.status import TRANSITIONS
+from app.queue.message import MESSAGE_COLUMNS, Message
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.guards import IS_IN_PROGRESS, MAX_CLAIMS, RELEASED, sources
 from app.store.layout import LAYOUT
-from app.store.responses.lookup import IS_SMALL, RESPONSE_COLUMNS
-from app.store.rows import LargeRow, ResponseRow, response_row, row_or_large
+from app.store.responses.lookup import IS_SMALL
+from app.store.rows import LargeRow, ResponseRow, row_or_large
 from app.store.tables import responses
 
 
@@ -93,12 +94,22 @@ async def claim_all(
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A response that another worker may claim."""
+
+    message: Message
+    """It leads to the next claim, once it is sent."""
+    crashes: int
+
+
 async def release(
     db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False
-) -> ResponseRow | None:
+) -> Released | None:
     """Releases a response, if this worker still owns it under this attempt: another worker may claim it at once.
 
-    `crashed` counts against the response: its engine died. An orderly stop does not count.
+    `crashed` counts against the response: its engine died. An orderly stop does not count. Reads nothing large: a
+    worker that stops releases many at once.
     """
     statement = (
         update(responses)
@@ -109,10 +120,10 @@ async def release(
             responses.c.worker == worker,
         )
         .values(**RELEASED, crashes=responses.c.crashes + int(crashed))
-        .returning(*RESPONSE_COLUMNS)
+        .returning(*(responses.c[name] for name in MESSAGE_COLUMNS), responses.c.crashes)
     )
     rows = await db.execute(statement)
-    return response_row(rows[0]) if rows else None
+    return Released(Message.of(rows[0]), rows[0].crashes) if rows else None
 
 
 _YIELD = text(

@@ -7,13 +7,17 @@ import random
 import re
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
+from app.queue.message import Message
 from app.sizes import LARGE_BYTES
+from app.store import database
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.responses import claims, endings, lookup
+from app.store.responses.claims import Released
 from app.store.responses.endings import Exhausted
 from app.store.responses.inserts import Inserter
 from app.store.rows import LargeRow, ResponseRow
@@ -142,6 +146,19 @@ async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) 
     again = await claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 0)
+
+
+async def test_a_release_reads_no_request_and_returns_the_message_of_the_next_claim(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await claimed(db, stream=True)
+    parsed: list[str] = []
+    monkeypatch.setattr(database, "from_json", lambda stored: parsed.append(stored))
+    own = db.sibling(1)
+    released = await claims.release(own, row.id, row.attempt, WORKER, crashed=True)
+    await own.close()
+    assert released == Released(Message.of(row), 1)
+    assert released.message.attempt == 2 and not parsed
 
 
 async def test_releasing_the_responses_of_a_worker_that_still_writes_does_not_deadlock(db: Database) -> None:
