@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import ExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import orjson
@@ -21,7 +21,7 @@ from app.protocol.errors import Unavailable
 from app.protocol.limits import Allowance
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.queue.publisher import TaskQueue
-from app.responses.create.acceptor import RequestAcceptor
+from app.responses.create.acceptor import AcceptedRequest, RequestAcceptor
 from app.responses.create.creator import ResponseCreator
 from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
@@ -42,7 +42,6 @@ from config.settings import Settings
 class CreatedResponse:
     """A new response, or the one that a repeated key has."""
 
-    id: str
     shown: Shown
     allowance: Allowance | None = None
     """What the limits of the project leave; None: it has none, or the response was created before."""
@@ -100,9 +99,31 @@ class ResponseService:
         """Creates a background response, `queued`.
 
         If the project has used the idempotency key before, returns that response as it is now, a large one once `hold`
-        has room for it. Raises NotFound,
-        InvalidRequest and LimitReached.
+        has room for it. Raises NotFound, InvalidRequest and LimitReached.
         """
+        response_id, allowance, accepted = await self._create(project, request, key, api_key_id)
+        if accepted is None:
+            return CreatedResponse(await self._reader.get(project, response_id, (), hold))
+        encode, size = partial(orjson.dumps, accepted.response), accepted.row.size
+        return CreatedResponse(Shown(await beside_loop(encode, size), False), allowance)
+
+    async def start_stream(
+        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None
+    ) -> Events:
+        """`start` of a response whose events its caller reads at once, and holds a reader's place for.
+
+        If the project has used the idempotency key before, returns what `ResponseReader.replay` does.
+        """
+        response_id, allowance, accepted = await self._create(project, request, key, api_key_id)
+        if accepted is not None:
+            return Events(self._reader.events(project, response_id), allowance)
+        # An old response, whose events may be deleted already.
+        return await self._reader.replay(project, response_id, -1)
+
+    async def _create(
+        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None
+    ) -> tuple[str, Allowance | None, AcceptedRequest | None]:
+        """Returns the id, what the limits leave, and what was accepted: nothing if the key was used before."""
         idempotency = await _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:
@@ -110,24 +131,9 @@ class ResponseService:
                 accepted = await self._acceptor.accept(project, request, held, idempotency, api_key_id=api_key_id)
                 inserted = await self._creator.insert(accepted.row)
             if not isinstance(inserted, ResponseRow):
-                encode, size = partial(orjson.dumps, accepted.response), accepted.row.size
-                return CreatedResponse(accepted.row.id, Shown(await beside_loop(encode, size), False), inserted)
+                return accepted.row.id, inserted, accepted
             existing = inserted
-        return CreatedResponse(existing.id, await self._reader.get(project, existing.id, (), hold))
-
-    async def start_stream(
-        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None, hold: Hold
-    ) -> Events:
-        """`start` of a response whose events its caller reads at once, and holds a reader's place for.
-
-        If the project has used the idempotency key before, returns what `ResponseReader.replay` does.
-        """
-        created = await self.start(project, request, key, api_key_id, hold)
-        response_id = created.id
-        if key is None:
-            return Events(self._reader.events(project, response_id), created.allowance)
-        # A repeated key may name an old response, whose events may be deleted already.
-        return replace(await self._reader.replay(project, response_id, -1), allowance=created.allowance)
+        return existing.id, None, None
 
     @asynccontextmanager
     async def attach(

@@ -82,11 +82,10 @@ async def create_response(request: Request) -> Response:
     if not sent.background:
         attach = partial(service.attach, project, sent, key, api_key_id=caller.key_id)
         return _foreground(runtime, attach, sent, detachable=key is not None)
-    hold = await hold_of(request)
     if sent.stream:
-        start = partial(service.start_stream, project, sent, key, caller.key_id, hold)
+        start = partial(service.start_stream, project, sent, key, caller.key_id)
         return _events(runtime, project, start, obfuscation=sent.obfuscation)
-    created = await service.start(project, sent, key, caller.key_id, hold)
+    created = await service.start(project, sent, key, caller.key_id, await hold_of(request))
     return _response(created.shown, headers_of(created.allowance))
 
 

@@ -25,7 +25,7 @@ from app.store.context import items
 from app.store.database import Database
 from app.store.responses import logs, new_rows
 from app.store.responses.new_rows import NewResponse
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api, Reader, serving, settings_for
 from tests.support.player import Player
 from tests.support.waiting import until
 
@@ -197,6 +197,16 @@ async def test_a_large_answer_is_read_once_there_is_room_for_it(
     assert (await asking).status_code == 200
     await until(lambda: answers.held == 0)
     assert reading
+
+
+async def test_a_repeated_request_for_events_needs_no_room_for_an_answer(api: Api) -> None:
+    sent = {"model": MODEL, "input": LARGE, "background": True, "stream": True}
+    answers = limits_of(api).answers
+    for _ in range(2):
+        async with api.client.stream("POST", "/v1/responses", json=sent, headers={"Idempotency-Key": "a"}) as response:
+            assert (await Reader(response).event() or {})["type"] == "response.created"
+        if not answers.held:
+            answers.take(None, answers.total + ANSWER_BYTES)
 
 
 async def test_a_response_that_ends_while_it_is_read_counts_once(
