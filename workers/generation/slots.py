@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 from app.queue.message import FOREGROUND, WEIGHTS, Kind
-from app.store.queue.window import KEPT_PART, MOST_PART
+from app.store.queue.window import kept_of, most_foreground_of
 from workers.generation.run import Run
 from workers.pace import Pace
 
@@ -64,7 +64,7 @@ class Slots:
     @property
     def kept(self) -> int:
         """How many slots are kept for foreground places."""
-        return 0 if self.count < 2 else max(self.count // KEPT_PART, 1)
+        return kept_of(self.count)
 
     @property
     def most(self) -> int:
@@ -82,7 +82,7 @@ class Slots:
             return self.places - max(self.kept, in_foreground) - answers
         may_push_out = len(self._yielding()) > self._lacking(in_foreground)
         room = max(self.kept - in_foreground, self.count - in_foreground - answers, int(may_push_out))
-        return min(room, max(self.count // MOST_PART, 1) - in_foreground)
+        return min(room, most_foreground_of(self.count) - in_foreground)
 
     def _lacking(self, in_foreground: int) -> int:
         """How many of so many foreground responses have no slot until others yield."""

@@ -48,13 +48,23 @@ def some_foreground_waits(queue: str) -> str:
     return f"(SELECT true FROM responses y WHERE {waiting} ORDER BY y.queue LIMIT 1) IS NOT NULL"
 
 
-def kept(slots: str) -> str:
+def kept_of(slots: int) -> int:
     """How many of a worker's slots are kept for foreground responses."""
+    return 0 if slots < 2 else max(slots // KEPT_PART, 1)
+
+
+def most_foreground_of(slots: int) -> int:
+    """How many foreground responses a worker runs at most beside those in the order of all."""
+    return max(slots // MOST_PART, 1)
+
+
+def kept(slots: str) -> str:
+    """`kept_of` in SQL."""
     return f"CASE WHEN {slots} < 2 THEN 0 ELSE greatest({slots} / {KEPT_PART}, 1) END"
 
 
 def most_foreground(slots: str) -> str:
-    """How many foreground responses a worker runs at most beside those in the order of all."""
+    """`most_foreground_of` in SQL."""
     return f"greatest({slots} / {MOST_PART}, 1)"
 
 

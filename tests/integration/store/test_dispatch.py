@@ -18,7 +18,7 @@ from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
 from app.store.queue.dispatch import MAX_SENT, Flow, FlowCorrection
-from app.store.queue.window import RESERVE
+from app.store.queue.window import RESERVE, kept, kept_of, most_foreground, most_foreground_of
 from app.store.responses import claims, endings, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse, Sending, estimated_cost
@@ -41,6 +41,13 @@ def classes(ids: Iterable[str]) -> Counter[str]:
 async def scalar(db: Database, statement: str) -> int:
     async with db.autocommit() as connection:
         return int((await connection.execute(text(statement))).scalar_one())
+
+
+async def test_workers_and_postgres_count_the_same_places_for_the_foreground(db: Database) -> None:
+    numbers = "SELECT n, " + ", ".join((kept("n"), most_foreground("n"))) + " FROM generate_series(1, 512) AS n"
+    async with db.autocommit() as connection:
+        counted = list(await connection.execute(text(numbers)))
+    assert counted == [(n, kept_of(n), most_foreground_of(n)) for n in range(1, 513)]
 
 
 # Order and shares
