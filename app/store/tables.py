@@ -61,6 +61,11 @@ def _time(name: str, nullable: bool = True) -> Column[object]:
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
 
+def _inserted_at() -> Column[object]:
+    """When Postgres inserted the row, by its own clock: erasures go by it (tenants/erasure.py)."""
+    return Column("inserted_at", DateTime(timezone=True), nullable=False, server_default=text("now()"))
+
+
 DEFAULT_PROJECT = "default"
 """The project of callers without a key. The first migration makes it."""
 
@@ -125,6 +130,7 @@ responses = Table(
     Column("incomplete_details", JSON(none_as_null=True)),
     # By the API's clock, and shown to clients: it orders nothing.
     _time("created_at", nullable=False),
+    _inserted_at(),
     # Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
     Column("position", BigInteger, Identity(always=True), nullable=False),
     _time("started_at"),
@@ -272,7 +278,9 @@ conversations = Table(
     Column("id", Text, primary_key=True),
     _project(),
     Column("metadata", JSON, nullable=False),
+    # By the API's clock, as that of a response.
     _time("created_at", nullable=False),
+    _inserted_at(),
     # But for items that were added later: adding one writes nothing here (retention.py).
     Column("changed_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Index("conversations_project_idx", "project", "changed_at"),

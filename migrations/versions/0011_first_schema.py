@@ -201,6 +201,7 @@ CREATE TABLE responses (
     error JSON,
     incomplete_details JSON,
     created_at TIMESTAMPTZ NOT NULL,
+    inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     position BIGINT GENERATED ALWAYS AS IDENTITY,
     started_at TIMESTAMPTZ,
     finished_at TIMESTAMPTZ,
@@ -296,6 +297,7 @@ CREATE TABLE conversations (
     project TEXT NOT NULL,
     metadata JSON NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
+    inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     changed_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     CONSTRAINT conversations_pkey PRIMARY KEY (id),
     CONSTRAINT conversations_project_fkey FOREIGN KEY (project) REFERENCES projects (id)

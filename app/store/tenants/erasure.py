@@ -25,7 +25,7 @@ _DUE = text(
     WHERE erase_at < now() - make_interval(secs => :seconds) ORDER BY erase_at
     """
 )
-_IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {}created_at < CAST(:before AS timestamptz))"
+_IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {}inserted_at < CAST(:before AS timestamptz))"
 # No index has the project: it would make each insert, claim and end dearer. So each of the indexes of unfinished
 # responses is read, and then those of ended ones in the order of their ends, which never change, page by page.
 _UNFINISHED = text(
@@ -43,7 +43,7 @@ _DELETE_PAGE = [
     text(
         f"""
         WITH page AS MATERIALIZED (
-            SELECT id, project, created_at, finished_at FROM responses
+            SELECT id, project, inserted_at, finished_at FROM responses
             WHERE {kept} AND finished_at IS NOT NULL AND finished_at >= :at AND (finished_at, id) > (:at, :id)
             ORDER BY finished_at, id LIMIT :limit
         ), gone AS (

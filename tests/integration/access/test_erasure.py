@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
 from app.store.responses import endings, lookup
+from app.store.responses.inserts import Inserter
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits, projects
 from app.streaming.pubsub import PubSub
 from tests.support.requests import message
-from tests.support.rows import WORKER, claim, queued
+from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
 from tests.support.tenants import administration
 
@@ -150,6 +152,28 @@ async def test_the_default_project_loses_what_it_had_and_stays(
     assert await rows(db, DEFAULT_PROJECT) == {"responses": 1, "api_keys": 1, "limits": 1}
     assert await lookup.get(db, DEFAULT_PROJECT, later) is not None
     assert (await limits.find(db, DEFAULT_PROJECT)) != []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_what_the_default_project_loses_goes_by_the_clock_of_postgres_and_not_by_that_of_an_api(
+    db: Database, pubsub: PubSub, admin: Administration, hours: int
+) -> None:
+    clock = datetime.now(UTC) + timedelta(hours=hours)
+
+    async def both(name: str) -> set[str]:
+        new = [replace(new_response(), created_at=clock) for _ in range(2)]
+        for each in new:
+            await Inserter(db).create(each)
+        await endings.cancel(db, new[0].id, DEFAULT_PROJECT)
+        await conversations.create(db, ConversationRow(name, DEFAULT_PROJECT, {}, clock), [])
+        return {name, *(each.id for each in new)}
+
+    await both("conv_old")
+    await admin.erase_project(DEFAULT_PROJECT)
+    later = await both("conv_later")
+    await erase_due(db, pubsub, 0)
+    left = "SELECT array_agg(id) FROM (SELECT id FROM responses UNION SELECT id FROM conversations) AS a"
+    assert set(await sql(db, left)) == later
 
 
 async def test_the_ledger_keeps_what_an_erased_project_used(
