@@ -171,11 +171,13 @@ class ResponseService:
                             yield attached
                         return
                     existing = inserted
+                    del inserted, row
             if request.stream:
                 self._reader.check_log(existing)
-            del request
-            async with aclosing(self._reader.events(project, existing.id)) as pulses:
-                yield self._attached(project, existing.id, pulses)
+            response_id = existing.id
+            del request, existing  # They are large, and the response may take hours.
+            async with aclosing(self._reader.events(project, response_id)) as pulses:
+                yield self._attached(project, response_id, pulses)
 
     def _attached(
         self,

@@ -7,8 +7,10 @@ import gc
 import json
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from websockets.asyncio.client import connect
@@ -19,12 +21,14 @@ from app.bounds import Bound
 from app.heavy import HEAVY
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
+from app.responses.create.creator import ResponseCreator
 from app.responses.read import reader
 from app.sizes import LARGE_BYTES
 from app.store.context import items
 from app.store.database import Database
 from app.store.responses import logs, new_rows
 from app.store.responses.new_rows import NewResponse
+from app.store.rows import ResponseRow
 from tests.support.api import MODEL, Api, Reader, serving, settings_for
 from tests.support.player import Player
 from tests.support.waiting import until
@@ -47,7 +51,7 @@ def limits_of(api: Api) -> Limits:
 def requests_in_memory() -> int:
     """With the events that repeat them: their instructions may have megabytes."""
     gc.collect()
-    return sum(isinstance(each, ResponseRequest | NewResponse | Chunk) for each in gc.get_objects())
+    return sum(isinstance(each, ResponseRequest | NewResponse | ResponseRow | Chunk) for each in gc.get_objects())
 
 
 async def holds_nothing(api: Api) -> bool:
@@ -64,6 +68,24 @@ async def test_a_client_that_waits_for_the_object_holds_nothing(api: Api) -> Non
     waiting = asyncio.create_task(api.post(input=LARGE))
     await until(lambda: holds_nothing(api))
     waiting.cancel()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_repeated_request_that_waits_holds_nothing_of_the_response(
+    api: Api, monkeypatch: pytest.MonkeyPatch, stream: bool, at_once: bool
+) -> None:
+    sent = {"model": MODEL, "input": LARGE, "stream": stream}
+    post = partial(api.client.post, "/v1/responses", json=sent, headers={"Idempotency-Key": "a"})
+    first = asyncio.create_task(post())
+    await until(lambda: holds_nothing(api))
+    first.cancel()
+    await until(lambda: api.runtime.reader.readers.held == 0)
+    if at_once:  # The second request finds the response of the first one only when it is inserted.
+        monkeypatch.setattr(ResponseCreator, "find_repeated", AsyncMock(return_value=None))
+    again = asyncio.create_task(post())
+    await until(lambda: holds_nothing(api))
+    again.cancel()
 
 
 async def test_a_websocket_holds_nothing_of_its_request(api: Api) -> None:
