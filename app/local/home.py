@@ -18,6 +18,8 @@ from config.settings import Settings
 
 MARKER = "longhaul.id"
 ADMIN_KEY_FILE = "admin-key"
+LOCK_FILE = "lock"
+"""Locked while `longhaul up` runs."""
 SERVICES_FILE = "services"
 """The URLs of the services of a running `longhaul up`."""
 WORKERS_FILE = "workers"
@@ -87,7 +89,7 @@ class Home:
         Raises LocalError at once if another start is alive. If another start was killed, its guardians are still
         stopping its programs: waits for them, at most `max_wait` seconds.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             await self._acquire(descriptor, max_wait, log)
             yield descriptor
@@ -124,11 +126,7 @@ def where_first_key_lies(settings: Settings) -> str:
 
 def with_running_services(settings: Settings) -> Settings:
     """Returns the settings with the URLs of the services that `longhaul up` runs here, as far as none are set."""
-    file = settings.home / SERVICES_FILE
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return settings
+    lines = _lines_of_up(settings, SERVICES_FILE)
     urls = dict(line.split("=", 1) for line in lines if "=" in line)
     found = {"database_url": urls.get("DATABASE_URL"), "redis_url": urls.get("REDIS_URL")}
     return settings.model_copy(update={name: url for name, url in found.items() if getattr(settings, name) is None})
@@ -136,14 +134,19 @@ def with_running_services(settings: Settings) -> Settings:
 
 def running_workers(settings: Settings) -> list[tuple[str, str, str]]:
     """Name, model and devices of each worker that `longhaul up` runs here; none if it does not run."""
+    lines = _lines_of_up(settings, WORKERS_FILE)
+    return [(name, model, devices) for name, model, devices in (line.split("\t") for line in lines)]
+
+
+def _lines_of_up(settings: Settings, name: str) -> list[str]:
+    """The lines of a file of a running `longhaul up`, which holds the lock: its files outlive a kill."""
     try:
-        with (settings.home / "lock").open("rb") as lock:
+        with (settings.home / LOCK_FILE).open("rb") as lock:
             if _try_lock(lock.fileno()):
                 return []
-        lines = (settings.home / WORKERS_FILE).read_text(encoding="utf-8").splitlines()
+        return (settings.home / name).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    return [(name, model, devices) for name, model, devices in (line.split("\t") for line in lines)]
 
 
 def _write_private(file: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.local.errors import LocalError
-from app.local.home import MARKER, Home, read_or_create
+from app.local.home import LOCK_FILE, MARKER, Home, read_or_create, running_workers, with_running_services
 from config.settings import load_settings
 
 
@@ -57,3 +58,17 @@ def test_a_configured_flower_password_is_not_written_down(tmp_path: Path) -> Non
     home = Home.prepare(tmp_path)
     assert home.flower_auth(load_settings(flower_auth="me:hunter2")) == "me:hunter2"
     assert not home.flower_file.exists()
+
+
+def test_services_and_workers_of_a_killed_up_are_not_shown(tmp_path: Path) -> None:
+    home = Home.prepare(tmp_path)
+    settings = load_settings().model_copy(update={"home": tmp_path, "database_url": None, "redis_url": None})
+    with home.showing_services({"DATABASE_URL": "postgresql:///x", "REDIS_URL": "redis:///x"}):
+        home.show_workers([("worker-1", "m", "0")])
+        with (tmp_path / LOCK_FILE).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = with_running_services(settings)
+            assert (found.database_url, found.redis_url) == ("postgresql:///x", "redis:///x")
+            assert running_workers(settings) == [("worker-1", "m", "0")]
+        assert with_running_services(settings) == settings
+        assert running_workers(settings) == []
