@@ -92,7 +92,8 @@ def _permitted(sent: str) -> frozenset[str] | None:
 
 
 def _line(project: ProjectRow) -> str:
-    state = "erased" if project.erased_at else "archived" if project.archived_at else "active"
+    # `default` goes on after an erasure.
+    state = "active" if project.archived_at is None else "erased" if project.erased_at else "archived"
     models, servers = _listed(project.models), _listed(project.tool_servers)
     permitted = (f"models {models}", f"tool servers {servers}", f"tier {project.top_tier}")
     amounts: tuple[str, ...] = (f"weight {project.weight:g}", f"stored {project.stored_bytes}")

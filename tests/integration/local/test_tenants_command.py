@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import re
 import stat
 from pathlib import Path
@@ -13,11 +14,14 @@ from click.testing import Result
 from sqlalchemy import text
 from typer.testing import CliRunner
 
+from app.access.erasure import erase_due
 from app.access.secret import is_well_formed
 from app.cli import cli
-from app.local.home import SERVICES_FILE, Home
+from app.local.home import LOCK_FILE, SERVICES_FILE, Home
 from app.store.database import Database
+from app.store.keys import pubsub_key
 from app.store.migrate import migrate
+from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 
 
@@ -36,7 +40,9 @@ def home(services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home
     asyncio.run(prepare())
     monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
     home = Home.prepare(tmp_path)
-    with home.showing_services({"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}):
+    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    with (tmp_path / LOCK_FILE).open("wb") as lock, home.showing_services(urls):
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield home  # type: ignore[misc]
 
 
@@ -163,6 +169,23 @@ def test_the_days_of_conversations_and_an_erasure_are_shown(home: Home) -> None:
     line = printed("projects", "erase", project, "--days", "30")
     assert "\tarchived\t" in line and re.search(r"\terased at \d{4}-\d\d-\d\d \d\d:\d\d UTC\n$", line)
     assert longhaul("projects", "erase", project, "--days", "4000").exit_code != 0
+
+
+async def erase_now(services: Any) -> None:
+    db = Database(services.database_url, 2)
+    pubsub = PubSub(services.redis_url, pubsub_key(db))
+    await erase_due(db, pubsub, 0)
+    await pubsub.close()
+    await db.close()
+
+
+def test_a_project_is_shown_as_erased_only_if_it_is_archived_too(home: Home, services: Any) -> None:
+    project = printed("projects", "create", "team red").strip()
+    for name in ("default", project):
+        printed("projects", "erase", name)
+    asyncio.run(erase_now(services))
+    states = [line.split("\t")[2] for line in printed("projects", "list").splitlines()]
+    assert states == ["active", "erased"]
 
 
 def test_migrate_makes_the_key_that_it_is_given_and_needs_no_folder(
