@@ -32,19 +32,28 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
 async def run_until(work: Coroutine[Any, Any, object], *signals: Coroutine[Any, Any, object]) -> bool:
     """Runs `work` until it is done, or cancels it as soon as one of the signals is done.
 
-    Returns whether the work was done first. It always returns after the work has ended, even if it is cancelled itself.
-    Raises what the work raises.
+    Returns whether the work was done first. It always returns after the work has ended, even if it is cancelled itself,
+    and more than once. Raises what the work raises.
     """
+    cancelled = _cancellations()
     working = asyncio.create_task(work)
     watching = [asyncio.create_task(signal) for signal in signals]
     try:
         await asyncio.wait([working, *watching], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await end_tasks(working, *watching)
+        await run_to_completion(end_tasks(working, *watching))
+    if _cancellations() > cancelled:  # While the tasks were ended.
+        raise asyncio.CancelledError
     if working.cancelled():
         return False
     working.result()
     return True
+
+
+def _cancellations() -> int:
+    """How often the running task was cancelled. A frame that kept the task would make a reference cycle."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:

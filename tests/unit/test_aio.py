@@ -59,3 +59,36 @@ async def test_work_that_swallows_a_cancellation_is_cancelled_again() -> None:
 
     assert await asyncio.wait_for(run_until(work(), asyncio.sleep(0)), PATIENCE_SECONDS) is False
     assert swallowed == 1
+
+
+@pytest.mark.parametrize("cancels", [1, 3])
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_it_returns_after_the_work_however_often_it_is_cancelled(cancels: int, is_done: bool) -> None:
+    """`is_done`: the signal is, so the work is being ended when the first cancellation comes."""
+    working, ending, may_end, signal = (asyncio.Event() for _ in range(4))
+    has_ended = False
+
+    async def work() -> None:
+        nonlocal has_ended
+        working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await may_end.wait()
+            has_ended = True
+
+    running = asyncio.create_task(run_until(work(), signal.wait()))
+    await working.wait()
+    if is_done:
+        signal.set()
+        await ending.wait()
+    for _ in range(cancels):
+        running.cancel()
+        await ending.wait()
+        await asyncio.sleep(0)
+    assert not running.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert has_ended
