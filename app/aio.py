@@ -95,9 +95,7 @@ class BackgroundTasks:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = list(self._tasks)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await end_tasks(*left)
         return len(left)
 
     def _on_end(self, task: asyncio.Task[Any]) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from app.aio import end_tasks
 from app.bounds import Holding
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.types import Json
@@ -105,12 +106,9 @@ class Streams:
         self._pending_count = self._pending_bytes = 0
 
     async def close(self) -> None:
-        """Cancels what runs."""
-        tasks = [stream.task for stream in self._streams.values() if stream.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Forgets what waits, and cancels what runs."""
         self.drop_pending()
+        await end_tasks(*(stream.task for stream in self._streams.values() if stream.task is not None))
 
     def _new(self, stream_id: str | None) -> Stream:
         if stream_id is not None and sum(known is not None for known in self._streams) >= MAX_NAMED:

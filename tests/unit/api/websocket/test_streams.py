@@ -23,7 +23,7 @@ from app.bounds import Bound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 class GoneSocket:
@@ -137,3 +137,26 @@ async def test_a_session_that_ends_leaves_nothing_for_the_garbage_collector(kind
         assert ended() is None
     finally:
         gc.enable()
+
+
+async def test_a_socket_that_closes_waits_for_a_request_that_swallows_a_cancellation() -> None:
+    """redis-py 8.1 does while it connects or sends. What waits behind it is forgotten at once."""
+    bodies = Bound("large requests", 10)
+    of_socket, cancelled = streams.Streams(10), asyncio.Event()
+
+    async def run(*_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+        await asyncio.Event().wait()
+
+    for _ in range(2):
+        of_socket.add(None, streams.PendingRequest({}, 5, bodies.take(None, 5)), run)
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(of_socket.close())
+    await cancelled.wait()
+    assert bodies.held == 5
+    await asyncio.wait([closing], timeout=PATIENCE_SECONDS)
+    assert closing.done()
+    assert bodies.held == 0
