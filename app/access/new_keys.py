@@ -41,20 +41,23 @@ async def add_key(
     check_lifetime(lifetime_seconds)
     await check_outlived(change, lifetime_seconds)
     await check_key_count(change, project)
-    return await insert_key(change, project, name, scopes, lifetime_seconds, service_account)
+    return await insert_key(change, project, name, _names(scopes), lifetime_seconds, service_account)
 
 
 async def insert_key(
     change: Change,
     project: str | None,
     name: str,
-    scopes: Collection[Scope],
+    scopes: Collection[str],
     lifetime_seconds: float | None,
     service_account: str | None,
     secret: str | None = None,
 ) -> CreatedKey:
-    """`add_key` without its checks. Without a `secret` it makes one."""
-    secret, values = secret or new_secret(), sorted(scope.value for scope in scopes)
+    """`add_key` without its checks, and with names of scopes: a key that is rotated may have those of a later version.
+
+    Without a `secret` it makes one.
+    """
+    secret, values = secret or new_secret(), sorted(scopes)
     key_id = new_id("key")
     new = NewKey(key_id, project, name, hash_of(secret), shown(secret), values, lifetime_seconds, service_account)
     row = await api_keys.create(change.connection, new)
@@ -71,7 +74,9 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
         await projects.lock_operators(connection)
         if await api_keys.has_admin(connection):
             return False
-        made = await insert_key(Change(connection, COMMAND_LINE), None, "first key", OPERATOR_SCOPES, None, None)
+        made = await insert_key(
+            Change(connection, COMMAND_LINE), None, "first key", _names(OPERATOR_SCOPES), None, None
+        )
         keep(made.secret)  # where it is found again, before the key counts
     return True
 
@@ -85,9 +90,10 @@ async def create_given_key(db: Database, secret: str) -> bool:
         raise AdministrationError("it is no API key; `longhaul keys generate` prints one")
     async with db.begin() as connection:
         await projects.lock_operators(connection)
-        known = (await api_keys.find(db, [hash_of(secret)])).get(hash_of(secret))
+        known = await api_keys.get_by_hash(connection, hash_of(secret))
         if known is None:
-            await insert_key(Change(connection, COMMAND_LINE), None, "given key", OPERATOR_SCOPES, None, None, secret)
+            change, scopes = Change(connection, COMMAND_LINE), _names(OPERATOR_SCOPES)
+            await insert_key(change, None, "given key", scopes, None, None, secret)
             return True
     if known.state != "works":
         raise AdministrationError(f"this key is {known.state}; give another one (`longhaul keys generate`)")
@@ -146,3 +152,7 @@ def check_scopes(project: str | None, scopes: Collection[Scope]) -> None:
         names = ", ".join(sorted(scope.value for scope in allowed))
         message = f"a key {'without' if project is None else 'of'} a project has scopes of: {names}"
         raise AdministrationError(message, "scopes")
+
+
+def _names(scopes: Collection[Scope]) -> list[str]:
+    return [scope.value for scope in scopes]

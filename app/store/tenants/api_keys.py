@@ -108,6 +108,11 @@ async def get(connection: AsyncConnection, key_id: str) -> KeyRow | None:
     return None if row is None else _row(row)
 
 
+async def get_by_hash(connection: AsyncConnection, hashed: bytes) -> KeyRow | None:
+    row = (await connection.execute(_BY_HASH, {"hashes": [hashed]})).one_or_none()
+    return None if row is None else _row(row)
+
+
 async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:
     """A page of keys of a project, or of the operators, and whether there are more; None: the cursor names none.
 

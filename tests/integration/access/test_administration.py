@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -14,6 +15,7 @@ from app.access.changes import AdministrationError, Changes
 from app.access.new_keys import create_first_key, create_given_key
 from app.access.secret import hash_of, new_secret, shown
 from app.access.service_accounts import ServiceAccounts
+from app.store import database
 from app.store.database import Database
 from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.streaming.pubsub import PubSub
@@ -226,6 +228,23 @@ async def test_a_revoked_key_cannot_be_rotated(admin: Administration) -> None:
         await admin.rotate_key(made.row.id)
 
 
+async def test_a_rotated_key_keeps_scopes_that_only_a_later_version_knows(
+    db: Database, services: Any, admin: Administration
+) -> None:
+    owner, constraint = Database(services.owner_url, 1), "api_keys_scopes_known"
+    made = await admin.create_key("default", "mine", {Scope.READ})
+    definition = f"SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = '{constraint}'"
+    [(check,)] = await owner.execute(text(definition))
+    await owner.execute(text(f"ALTER TABLE api_keys DROP CONSTRAINT {constraint}"))
+    try:
+        await owner.execute(text("UPDATE api_keys SET scopes = '{later,read}'"))
+        assert (await admin.rotate_key(made.row.id)).row.scopes == ("later", "read")
+    finally:
+        await owner.execute(text("DELETE FROM api_keys"))
+        await owner.execute(text(f"ALTER TABLE api_keys ADD CONSTRAINT {constraint} {check}"))
+        await owner.close()
+
+
 async def test_processes_that_start_together_make_one_first_key(db: Database, admin: Administration) -> None:
     kept: list[str] = []
     made = await asyncio.gather(*(create_first_key(db, kept.append) for _ in range(5)))
@@ -245,6 +264,13 @@ async def test_a_given_key_is_made_once_and_by_one_process(db: Database, admin: 
     assert row.hash == hash_of(secret) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
     assert await create_given_key(db, new_secret()), "another one is added"
     assert not await create_first_key(db, lambda _: None)
+
+
+async def test_a_given_key_takes_one_connection_of_the_pool(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "POOL_SECONDS", 0.2)
+    one = db.sibling(1)
+    assert await create_given_key(one, new_secret())
+    await one.close()
 
 
 async def test_a_given_key_that_cannot_administer_is_refused(db: Database, admin: Administration) -> None:
