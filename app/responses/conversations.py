@@ -61,10 +61,11 @@ class ConversationService:
         return (await self._row(project, conversation_id)).as_object()
 
     async def update(self, project: str, conversation_id: str, request: UpdateConversation) -> Json:
-        """Replaces the metadata; returns the conversation."""
-        row = None
+        """Replaces the metadata; returns the conversation. Raises LimitReached."""
+        row, metadata = None, request.metadata or {}
         if may_exist(conversation_id):
-            row = await store.set_metadata(self._db, project, conversation_id, request.metadata or {})
+            is_limited = await self._is_limited(project)
+            row = await store.set_metadata(self._db, project, conversation_id, metadata, is_limited=is_limited)
         if row is None:
             raise no_such_conversation(conversation_id)
         return row.as_object()

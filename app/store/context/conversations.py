@@ -25,6 +25,7 @@ from app.store.paging import Page, read_page
 from app.store.responses.lookup import Hold
 from app.store.tables import conversation_items as items
 from app.store.tables import conversations
+from app.store.tenants import projects
 from app.store.tenants.limits import check_stored
 
 _RAW = func.convert_to(cast(items.c.item, Text), "UTF8").label("item")
@@ -32,6 +33,7 @@ _RAW = func.convert_to(cast(items.c.item, Text), "UTF8").label("item")
 
 
 _COLUMNS = tuple(conversations.c[name] for name in ("id", "project", "metadata", "created_at"))
+_METADATA_BYTES = func.octet_length(cast(conversations.c.metadata, Text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,20 @@ _ADD = text(
 )
 
 
+# The conversation is locked first, as when it is deleted: in the other order both would wait for each other.
+_REMOVE = text(
+    """
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM conversations WHERE id = :conversation AND project = :project FOR NO KEY UPDATE
+    ), removed AS (
+        DELETE FROM conversation_items i USING locked l WHERE i.conversation_id = l.id AND i.id = :item
+        RETURNING i.conversation_id
+    )
+    UPDATE conversations c SET changed_at = now() FROM removed r WHERE c.id = r.conversation_id RETURNING c.id
+    """
+)
+
+
 class DuplicateItem(Exception):
     """The conversation already has an item with that id; nothing was added."""
 
@@ -112,17 +128,22 @@ async def get(db: Database, project: str, conversation_id: str) -> ConversationR
 
 
 async def set_metadata(
-    db: Database, project: str, conversation_id: str, metadata: dict[str, str]
+    db: Database, project: str, conversation_id: str, metadata: dict[str, str], *, is_limited: bool = False
 ) -> ConversationRow | None:
-    """Returns the conversation with its new metadata, or None if there is none."""
-    statement = (
-        update(conversations)
-        .where(conversations.c.id == conversation_id, conversations.c.project == project)
-        .values(metadata=metadata, changed_at=func.now())
-        .returning(*_COLUMNS)
-    )
-    rows = await db.execute(statement)
-    return _row(rows[0]) if rows else None
+    """Returns the conversation with its new metadata, or None if there is none. Raises LimitReached as `create`."""
+    where = (conversations.c.id == conversation_id, conversations.c.project == project)
+    changes = {"metadata": metadata, "changed_at": func.now()}
+    changing = update(conversations).where(*where).values(changes).returning(*_COLUMNS)
+    if not is_limited:
+        rows = await db.execute(changing)
+        return _row(rows[0]) if rows else None
+    async with db.begin(waits=True) as connection:
+        await projects.lock(connection, project)  # nobody else changes the metadata until it is measured
+        before = (await connection.execute(select(_METADATA_BYTES).where(*where))).scalar()
+        if before is not None and (growth := len(orjson.dumps(metadata)) - before) > 0:
+            await check_stored(connection, project, growth)
+        row = (await connection.execute(changing)).one_or_none()
+        return None if row is None else _row(row)
 
 
 async def remove(db: Database, project: str, conversation_id: str) -> bool:
@@ -197,11 +218,7 @@ async def get_item(
 
 async def remove_item(db: Database, project: str, conversation_id: str, item_id: str) -> bool:
     """Returns False if the conversation has no such item."""
-    # The conversation is locked first, as when it is deleted: in the other order both would wait for each other.
-    is_theirs = (conversations.c.id == conversation_id, conversations.c.project == project)
-    changed = update(conversations).where(*is_theirs).values(changed_at=func.now()).returning(conversations.c.id).cte()
-    statement = delete(items).where(items.c.conversation_id == changed.c.id, items.c.id == item_id)
-    return bool(await db.execute(statement.returning(items.c.id)))
+    return bool(await db.execute(_REMOVE, {"conversation": conversation_id, "project": project, "item": item_id}))
 
 
 async def list_items(

@@ -91,6 +91,7 @@ class TestStoredBytes:
         for path, body in (
             ("/v1/conversations", {"items": items}),
             (f"{conversation}/items", {"items": items}),
+            (conversation, {"metadata": {f"key_{number}": "x" * 512 for number in range(8)}}),
             ("/v1/responses", {"model": MODEL, "input": "x" * 5000, "background": True}),
         ):
             refused = await calling.client.post(path, json=body)

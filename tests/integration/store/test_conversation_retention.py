@@ -64,14 +64,16 @@ async def test_without_days_every_conversation_stays(db: Database) -> None:
 
 @pytest.mark.usefixtures("week")
 async def test_a_conversation_is_deleted_when_its_last_change_is_too_old(db: Database) -> None:
-    await made(db, "unchanged", "empty", "renamed", "longer", "shorter")
+    await made(db, "unchanged", "empty", "renamed", "longer", "shorter", "asked")
     await conversations.remove_item(db, DEFAULT_PROJECT, "conv_empty", "msg_empty")
     await age(db)
     await made(db, "new")
     await conversations.set_metadata(db, DEFAULT_PROJECT, "conv_renamed", {"a": "b"})
     assert await add(db, "longer")
     assert await conversations.remove_item(db, DEFAULT_PROJECT, "conv_shorter", "msg_shorter")
-    assert await retention.delete_conversations(db, limit=2) == 2
+    assert not await conversations.remove_item(db, DEFAULT_PROJECT, "conv_asked", "msg_none")
+    assert not await conversations.remove_item(db, "another", "conv_asked", "msg_asked")
+    assert await retention.delete_conversations(db, limit=3) == 3
     assert await left(db) == {"new", "renamed", "longer", "shorter"}
     assert await stored(db, DEFAULT_PROJECT) > 0
     await age(db)

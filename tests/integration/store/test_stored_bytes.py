@@ -265,6 +265,24 @@ class TestTheLimit:
         assert await add(db, item(2), project=PROJECT, is_limited=True)
         assert await stored(db, PROJECT) == (await used(db))[STORED] < 2000
 
+    async def test_metadata_that_does_not_fit_is_refused_and_shorter_metadata_never(self, db: Database) -> None:
+        await limited_project(db)
+        await conversation(db, project=PROJECT)
+        await self._set(db, "x" * 900)
+        await put(db, LimitKind.STORED_BYTES, 1000)
+        with pytest.raises(LimitReached, match="stored_bytes"):
+            await self._set(db, "x" * 1100)
+        assert await self._set(db, "x" * 950) and await self._set(db, "x" * 10)
+        await put(db, LimitKind.STORED_BYTES, 1)
+        assert await self._set(db, "x" * 10) and await self._set(db, "x")
+        with pytest.raises(LimitReached):
+            await self._set(db, "xx")
+        assert await stored(db, PROJECT) == len(b'{"long":"x"}')
+        assert await conversations.set_metadata(db, PROJECT, "conv_none", {"a": "b"}, is_limited=True) is None
+
+    async def _set(self, db: Database, value: str) -> ConversationRow | None:
+        return await conversations.set_metadata(db, PROJECT, CONVERSATION, {"long": value}, is_limited=True)
+
     async def test_many_at_once_store_not_one_byte_too_many(self, db: Database, inserter: Inserter) -> None:
         await limited_project(db, stored_bytes=20_000)
         await conversation(db, project=PROJECT)
