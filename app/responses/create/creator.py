@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from app.access.charges import left
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
 from app.protocol.errors import InvalidRequest, LimitReached
@@ -59,7 +60,7 @@ class ResponseCreator:
         return row
 
     async def insert(self, row: NewResponse) -> ResponseRow | Allowance | None:
-        """Inserts the row and returns what its project's limits leave, or None without limits.
+        """Inserts the row and returns what its project's limits leave, or None without limits that concern it.
 
         Returns the response that its key has already: then nothing is inserted. If the caller leaves, or nobody knows
         whether the insert was committed, the response is abandoned. With a key it is not: its client can repeat the
@@ -80,7 +81,7 @@ class ResponseCreator:
             raise LimitReached(result)
         if isinstance(result, ResponseRow):
             _check_same_body(result, row.idempotency)
-        return result
+        return left() if result is None else result
 
     async def _create(self, row: NewResponse) -> ResponseRow | Allowance | Shortage | None:
         try:

@@ -19,7 +19,7 @@ class Terms:
 
     top_tier: str = TIERS[-1]
     is_limited: bool = False
-    """Whether the project has limits."""
+    """Whether its responses reserve of limits."""
 
     def tier(self, asked: str) -> str:
         """Returns the service tier that a response gets: the one asked for, but none above the project's best."""

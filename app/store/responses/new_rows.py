@@ -107,7 +107,7 @@ class NewResponse:
     key_id: str | None = None
     """Of the API key that its caller has; None: no key was asked for."""
     reserving: Reserving | None = None
-    """None: its project has no limits."""
+    """None: its project has no limits that responses reserve of."""
     attempt: ClassVar[int] = 0
     foreground_place: ClassVar[bool] = False
     """The insert decides: `Sending`."""

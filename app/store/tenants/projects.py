@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ARRAY, Row, Text, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.limits import CHARGED, LimitKind
+from app.protocol.limits import CHARGED
 from app.store.database import Database
 from app.store.paging import Page, read_page
 from app.store.tables import limits, projects
@@ -18,8 +18,8 @@ from app.store.tables import limits, projects
 _OPERATORS_LOCK = 0x10_9A_12  # an advisory lock; any unused number
 # Built once, because every process asks for the projects that it serves every few seconds.
 _OWN_LIMITS = select(limits.c.kind + ":" + limits.c.model).where(limits.c.project == projects.c.id).correlate(projects)
-_RESERVED = _OWN_LIMITS.where(limits.c.kind != LimitKind.READS_PER_MINUTE.value)
-_CHARGED = _OWN_LIMITS.where(limits.c.kind.in_([kind.value for kind in CHARGED]))
+_IS_CHARGED = limits.c.kind.in_([kind.value for kind in CHARGED])
+_RESERVED, _CHARGED = _OWN_LIMITS.where(~_IS_CHARGED), _OWN_LIMITS.where(_IS_CHARGED)
 _COLUMNS = (
     *projects.c,
     _RESERVED.exists().label("is_limited"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,33 @@ class TestHeaders:
                 async with calling.streaming(**fields) as reader:
                     assert set(HEADERS) <= set(reader.response.headers)
                     await reader.rest()
+
+    async def test_a_project_with_charged_limits_alone_reserves_nothing_and_is_told_the_tightest(
+        self, admin: Administration, mine: Tenant, calling: Api, player: Player, db: Database
+    ) -> None:
+        await limit(admin, mine, requests_per_minute=1000, reads_per_minute=1000)
+        told = "x-ratelimit-limit-requests"
+        async with player.at_work("Hi"):
+            for model_limit, tightest in ((None, 1000), (500, 500), (2000, 1000)):
+                if model_limit is not None:
+                    await admin.set_limits(mine.project, MODEL, {LimitKind.REQUESTS_PER_MINUTE: model_limit})
+                    await until(partial(self._is_told, calling, tightest))
+                for fields in ({"background": True}, {}):
+                    answer = await calling.post(**fields)
+                    assert (answer.json()["max_output_tokens"], answer.headers[told]) == (None, str(tightest))
+                    assert {name for name in HEADERS if name in answer.headers} == set(HEADERS[:3])
+                    async with calling.streaming(**fields) as reader:
+                        assert reader.response.headers[told] == str(tightest)
+                        await reader.rest()
+        async with db.autocommit() as connection:
+            reserved = await connection.execute(text("SELECT count(reserved_at) FROM responses"))
+            assert reserved.scalar_one() == 0
+
+    @staticmethod
+    async def _is_told(calling: Api, value: int) -> bool:
+        """A limit holds within a second."""
+        answer = await calling.post(background=True)
+        return answer.headers["x-ratelimit-limit-requests"] == str(value)
 
     async def test_without_limits_there_are_no_such_headers(self, calling: Api) -> None:
         answer = await calling.post(background=True)

@@ -445,8 +445,8 @@ class TestSetting:
         with pytest.raises(LimitReached):
             await inserter.create(reserving())
 
-    async def test_a_project_is_limited_while_it_has_limits(self, db: Database) -> None:
-        await limited_project(db)
+    async def test_a_project_is_limited_while_it_has_limits_that_responses_reserve_of(self, db: Database) -> None:
+        await limited_project(db, requests_per_minute=5, reads_per_minute=5)
         assert not (await projects.find(db, [PROJECT]))[PROJECT].is_limited
         await put(db, LimitKind.QUEUED_RESPONSES, 10)
         assert (await projects.find(db, [PROJECT]))[PROJECT].is_limited
