@@ -69,8 +69,17 @@ def _inserted_at() -> Column[object]:
 DEFAULT_PROJECT = "default"
 """The project of callers without a key. The first migration makes it."""
 
-_IN_LINE = "(status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL)"
-"""Of responses that wait for their turn, here or with a message in Redis (queue/window.py)."""
+
+def in_line(prefix: str = "") -> str:
+    """The condition of a response that waits for its turn, here or with a message in Redis (queue/window.py).
+
+    `prefix` is that of the table's columns, like `r.`.
+    """
+    yielded = f"{prefix}status = 'in_progress' AND {prefix}yielded AND {prefix}worker IS NULL"
+    return f"({prefix}status = 'queued' OR {yielded})"
+
+
+_IN_LINE = in_line()
 
 responses = Table(
     "responses",

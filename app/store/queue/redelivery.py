@@ -19,8 +19,7 @@ from app.protocol.status import Status
 from app.queue.message import MESSAGE_COLUMNS, Kind, Message, Priority
 from app.store.database import Database
 from app.store.guards import IS_IN_PROGRESS, is_suspect
-from app.store.queue.window import in_line
-from app.store.tables import responses, workers
+from app.store.tables import in_line, responses, workers
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
@@ -168,7 +167,7 @@ def _table_of(heads: Mapping[BrokerList, str | None]) -> Any:
 
 
 def _is_sent() -> ColumnElement[bool]:
-    return literal_column(in_line("responses"), Boolean) & responses.c.sent_at.is_not(None)
+    return literal_column(in_line("responses."), Boolean) & responses.c.sent_at.is_not(None)
 
 
 def _is_released() -> ColumnElement[bool]:

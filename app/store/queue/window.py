@@ -10,6 +10,7 @@ queue its statistics are out of date, and promise a matching row there.
 from __future__ import annotations
 
 from app.queue.message import FOREGROUND
+from app.store.tables import in_line
 
 RESERVE = 8
 """Messages in Redis of a queue without a living worker: the first worker that comes finds something to claim."""
@@ -19,15 +20,9 @@ MOST_PART = 2
 """Foreground responses push background out of one of so many slots at most, and of one at least."""
 
 
-def in_line(table: str) -> str:
-    """The condition of a response that waits for its turn, here or in Redis."""
-    yielded = f"{table}.status = 'in_progress' AND {table}.yielded AND {table}.worker IS NULL"
-    return f"({table}.status = 'queued' OR {yielded})"
-
-
 def waits(table: str) -> str:
     """The condition of a response that waits here, as `responses_waiting_idx` has it."""
-    return f"{in_line(table)} AND {table}.sent_at IS NULL"
+    return f"{in_line(f'{table}.')} AND {table}.sent_at IS NULL"
 
 
 def is_foreground(table: str) -> str:
@@ -87,7 +82,7 @@ def room(queue: str, limit: str, *, foreground: bool = False) -> str:
     if foreground:
         taken, index = "s.foreground_place AND s.finished_at IS NULL", "s.queue"
     else:  # counts are apart
-        taken = f"s.priority > 0 AND {in_line('s')} AND s.sent_at IS NOT NULL AND NOT s.foreground_place"
+        taken = f"s.priority > 0 AND {in_line('s.')} AND s.sent_at IS NOT NULL AND NOT s.foreground_place"
         index = "s.queue, s.priority"
     those = f"SELECT FROM responses s WHERE s.queue = {queue} AND {taken} ORDER BY {index} LIMIT l.n"
     return f"(SELECT l.n - (SELECT count(*) FROM ({those}) n) FROM (SELECT {limit} AS n) l)"

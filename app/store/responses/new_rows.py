@@ -25,7 +25,6 @@ from app.sizes import weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
 from app.store.layout import LAYOUT
 from app.store.queue.window import (
-    in_line,
     is_foreground,
     kept,
     places,
@@ -35,6 +34,7 @@ from app.store.queue.window import (
     some_wait,
 )
 from app.store.rows import CHUNK_COLUMNS, Idempotency
+from app.store.tables import in_line
 
 BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
@@ -210,7 +210,7 @@ _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 _SLOTS = slots("q.queue", "NULL")
 _KEPT_ROOM = room("q.queue", places("q.queue", kept("w.slots")), foreground=True)
 _SENT = (
-    f"z.queue = q.queue AND z.priority > 0 AND {in_line('z')} AND z.sent_at IS NOT NULL AND NOT {is_foreground('z')}"
+    f"z.queue = q.queue AND z.priority > 0 AND {in_line('z.')} AND z.sent_at IS NOT NULL AND NOT {is_foreground('z')}"
 )
 _RUNS = f"v.queue = q.queue AND z.worker = v.id AND z.priority > 0 AND NOT {is_foreground('z')}"
 _HAS_BACKGROUND = f"""CASE WHEN q.has_foreground THEN
