@@ -76,7 +76,7 @@ async def test_a_project_whose_time_has_come_is_erased(db: Database, pubsub: Pub
     assert await _count(db) == 1
     async with db.begin() as connection:
         await connection.execute(text("UPDATE projects SET erase_at = now() - interval '1 hour'"))
-        await connection.execute(text("UPDATE responses SET created_at = now() - interval '2 hours'"))
+        await connection.execute(text("UPDATE responses SET inserted_at = now() - interval '2 hours'"))
     await maintenance(db, pubsub, Queue()).erase()
     assert await _count(db) == 0
 
