@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
+from app.heavy import beside_loop
 from app.protocol.events.deltas import FinishReason
 from app.protocol.usage import Usage
 from workers.engine.base import Engine, EngineDelta, EngineError, RequestAborted
@@ -45,9 +47,10 @@ class TurnGenerator:
         """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
         self._writer.count(len(turn.prompt), 0)
         await self._writer.flush()  # readers learn at once that the response is in progress
-        parser = turn.parser()
-        parser.feed(self._run.history.tokens)  # their events are known: they were committed with these tokens
-        tokens, cached = list(self._run.history.tokens), 0
+        parser, committed = turn.parser(), self._run.history.tokens
+        # The events of committed tokens are known. Thousands of tokens would hold up all other streams.
+        await beside_loop(partial(parser.feed, committed), items=len(committed))
+        tokens, cached = list(committed), 0
         before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
         self._run.used = before + len(turn.prompt) + len(tokens)
         try:
