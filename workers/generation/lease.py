@@ -275,7 +275,7 @@ class Lease:
             self._readiness.show(self._seconds)
 
     async def _release_orphaned(self, orphaned: Mapping[str, int]) -> None:
-        """Releases only what the last heartbeat found orphaned as well: a claim may end, and its run begin, in this one.
+        """Releases only what the last heartbeat found orphaned, too: a claim may end, and its run begin, in this one.
 
         While the worker's loop is blocked, any number of heartbeats may fall between the two.
         """
