@@ -70,6 +70,7 @@ def said(parts: list[dict[str, Any]]) -> str:
     return text.strip()
 
 
+@pytest.mark.long
 def test_a_run_reads_and_writes_files_and_is_continued(opencode: Opencode) -> None:
     note = opencode.work / "note.txt"
     note.write_text("the secret is swordfish\n")

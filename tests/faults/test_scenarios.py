@@ -147,6 +147,7 @@ async def test_a_response_that_kills_engines_is_failed_and_takes_no_other_with_i
     assert all(output_text(row) == counting(300).answer for row in rows)
 
 
+@pytest.mark.long
 async def test_a_restored_backup_continues_where_it_was(fleet: Fleet) -> None:
     """docs/reliability.md: a copy of Postgres is the whole backup, and what was in progress is taken over."""
     ids = [await background(fleet, "/count 400") for _ in range(6)]

@@ -30,7 +30,7 @@ from tests.faults.scenarios import SECONDS, background, ended, found, output_tex
 from tests.faults.store_faults import DAMAGES, cancel_heartbeats, damage, deadlock, statements_time_out
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 LONG = 150
 """A response that counts to this takes about five seconds."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import httpx
+import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
@@ -24,6 +25,7 @@ PLAN = replace(SMALL, concurrency=4)
 NUMBERS = 400
 
 
+@pytest.mark.long
 async def test_background_yields_to_streams_and_ends_once_also_if_its_worker_is_killed() -> None:
     async with running(PLAN) as fleet:
         ids = [await background(fleet, f"/count {NUMBERS}") for _ in range(7)]
