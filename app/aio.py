@@ -41,7 +41,11 @@ async def run_until(work: Coroutine[Any, Any, object], *signals: Coroutine[Any, 
     try:
         await asyncio.wait([working, *watching], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await run_to_completion(end_tasks(working, *watching))
+        ended = False
+        while not ended:
+            with contextlib.suppress(asyncio.CancelledError):  # The next round passes it on.
+                await end_tasks(working, *watching)
+                ended = True
     if _cancellations() > cancelled:  # While the tasks were ended.
         raise asyncio.CancelledError
     if working.cancelled():
