@@ -21,8 +21,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
-from app.api.errors import refuse, reply
-from app.api.limits import mark_foreground, release_body
+from app.api.errors import encoded_reply, refuse
+from app.api.limits import mark_foreground, release_body, wait_for_answer
 from app.api.rate_limits import headers_of
 from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
@@ -87,8 +87,8 @@ class ForegroundReply(Response):
 
     async def _send_object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._attached() as response:
-            body = self._shape(await response.result())
-        await reply(body, headers=headers_of(response.allowance))(scope, receive, send)
+            body = await response.result(self._shape, partial(wait_for_answer, scope))
+        await encoded_reply(body, headers=headers_of(response.allowance))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
         async with self._attached() as response:

@@ -78,6 +78,7 @@ class ResponseService:
         charges: Charges,
         settings: Settings,
     ) -> None:
+        self._db = db
         self._pubsub = pubsub
         self._background = BackgroundTasks()
         self._acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
@@ -187,8 +188,7 @@ class ResponseService:
         abandon: Callable[[], None] = _keep,
         allowance: Allowance | None = None,
     ) -> AttachedResponse:
-        read_row = partial(self._reader.find, project, response_id)
-        return AttachedResponse(response_id, pulses, read_row, abandon, allowance)
+        return AttachedResponse(self._db, project, response_id, pulses, abandon, allowance)
 
 
 async def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:

@@ -6,15 +6,21 @@ subscribe -> insert, commit -> message -> events up to the end | the client leav
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+
+import orjson
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
 from app.protocol.limits import Allowance
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.responses.paging import Encoded
 from app.responses.read.reader import Pulse
-from app.store.database import retry_until_available
+from app.store.database import Database, retry_until_available
+from app.store.responses import lookup
+from app.store.responses.lookup import Hold
 from app.store.rows import ResponseRow
 
 _FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
@@ -26,22 +32,24 @@ LAST_OPENING_EVENT = 1
 class AttachedResponse:
     """The events and the result of a response whose client waits for it. `ResponseService.attach` makes it.
 
-    `read_row` reads the response, and `abandon` cancels it in the background.
+    `abandon` cancels it in the background.
     """
 
     def __init__(
         self,
+        db: Database,
+        project: str,
         response_id: str,
         pulses: AsyncGenerator[Pulse, None],
-        read_row: Callable[[], Awaitable[ResponseRow | None]],
         abandon: Callable[[], None],
         allowance: Allowance | None = None,
     ) -> None:
         self.allowance = allowance
         """What the limits of the project leave; None: it has none, or the response was created before."""
+        self._db = db
+        self._project = project
         self._id = response_id
         self._pulses = pulses
-        self._read_row = read_row
         self._abandon = abandon
         self._ended = False
 
@@ -74,11 +82,12 @@ class AttachedResponse:
             if pulse is None or pulse.last > LAST_OPENING_EVENT:
                 break
         if held and (last := held[-1]) is not None and last.final:
-            _raise_bad_prompt(await self._final_row())
+            found = await retry_until_available(partial(lookup.find_status, self._db, self._id))
+            _raise_bad_prompt(None if found is None else found[1])
         return held
 
-    async def result(self) -> Json:
-        """Waits for the end, and returns the response object.
+    async def result(self, shape: Callable[[Json], Json], hold: Hold) -> Encoded:
+        """Waits for the end, and returns what `shape` makes of the response; a large one once `hold` has room for it.
 
         Raises InvalidRequest for a bad prompt, Unavailable or TimedOut for a passed deadline, and ServerFault for
         every other failure: OpenAI's API answers a failed synchronous request with an error body. Raises NotFound if
@@ -88,23 +97,24 @@ class AttachedResponse:
             if pulse is not None and pulse.final:
                 break
             del pulse  # The next one may come in an hour.
-        row = await self._final_row()
-        if row is None:
+
+        def encoded(row: ResponseRow) -> Encoded:
+            _raise_bad_prompt(row.error)
+            if row.status is Status.FAILED and row.error is not None:
+                code = row.error["code"]
+                raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
+            return orjson.dumps(shape(row.as_object()))
+
+        show = partial(lookup.show, self._db, self._project, self._id, encoded, hold)
+        if (result := await retry_until_available(show)) is None:
             raise NotFound(f"Response with id '{self._id}' was deleted.", code="response_not_found")
-        _raise_bad_prompt(row)
-        if row.status is Status.FAILED and row.error is not None:
-            code = row.error["code"]
-            raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
-        return row.as_object()
-
-    async def _final_row(self) -> ResponseRow | None:
-        return await retry_until_available(self._read_row)
+        return result
 
 
-def _raise_bad_prompt(row: ResponseRow | None) -> None:
+def _raise_bad_prompt(error: Json | None) -> None:
     """Raises InvalidRequest if the response failed because of what its caller sent."""
-    if row is not None and row.error is not None and row.error["code"] in BAD_PROMPT_CODES:
-        code, message = row.error["code"], row.error["message"]
+    if error is not None and error["code"] in BAD_PROMPT_CODES:
+        code, message = error["code"], error["message"]
         raise InvalidRequest(message, field_of(message) or BAD_PROMPT_CODES[code], code)
 
 

@@ -221,6 +221,22 @@ async def test_a_large_answer_is_read_once_there_is_room_for_it(
     assert reading
 
 
+async def test_a_large_foreground_answer_is_made_beside_the_event_loop_once_there_is_room(
+    api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = limits_of(api).answers
+    full = answers.take(None, answers.total + ANSWER_BYTES)
+    waiting = asyncio.create_task(api.post(instructions=LARGE))
+    await player.answer("Hi")
+    encoding = watch(monkeypatch, ResponseRow, "as_object")
+    await until(lambda: len(answers._lines) == 1)
+    assert not encoding
+    full.release()
+    assert (await waiting).json()["instructions"] == LARGE
+    assert encoding == [False]
+    await until(lambda: answers.held == 0)
+
+
 async def test_a_repeated_request_for_events_needs_no_room_for_an_answer(api: Api) -> None:
     sent = {"model": MODEL, "input": LARGE, "background": True, "stream": True}
     answers = limits_of(api).answers
