@@ -146,6 +146,8 @@ class EndResult:
 
     row: ResponseRow
     chunk: Chunk | None
+    size: int = 0
+    """The bytes of a cancelled row and its log."""
 
 
 @dataclass(frozen=True, slots=True)

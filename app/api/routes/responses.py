@@ -145,8 +145,8 @@ async def list_input_items(
 @router.post(
     "/{response_id}/cancel", summary="Cancel a background response", responses={200: {"model": schemas.Response}}
 )
-async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.canceller.cancel(project, response_id))
+async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
+    return _response(await runtime.canceller.cancel(project, response_id, hold))
 
 
 @router.delete("/{response_id}", summary="Delete a response", responses={200: {"model": schemas.Deleted}})

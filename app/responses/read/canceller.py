@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from app.aio import BackgroundTasks
 from app.batching import Batcher
 from app.protocol.errors import InvalidRequest
-from app.protocol.types import Json
 from app.queue.publisher import TaskQueue
 from app.responses.ids import may_exist
-from app.responses.read.reader import ResponseReader, no_such_response
+from app.responses.read.reader import ResponseReader, Shown, no_such_response, shown
+from app.sizes import is_large
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import endings
+from app.store.responses.lookup import Hold
 from app.store.rows import EndResult
 from app.streaming.pubsub import PubSub
 
@@ -38,8 +39,8 @@ class ResponseCanceller:
         await self._cancels.close()
         await self._notices.close(CLOSE_SECONDS)
 
-    async def cancel(self, project: str, response_id: str) -> Json:
-        """Cancels a background response. Returns the response object: cancelled, or as it ended before.
+    async def cancel(self, project: str, response_id: str, hold: Hold) -> Shown:
+        """Cancels a background response. Returns it, cancelled or as it ended before; a large one once `hold` has room.
 
         Raises NotFound, and InvalidRequest for a foreground response: its client disconnects instead.
         """
@@ -49,7 +50,10 @@ class ResponseCanceller:
             message = "Only a response that was created with 'background' true can be cancelled."
             raise InvalidRequest(message, code="response_not_cancellable")
         self._notices.start(self._notify(result))
-        return result.row.as_object()
+        if not (is_large(result.size) or result.row.messages):
+            return shown(result.row)
+        del result
+        return await self._reader.get(project, response_id, (), hold)
 
     async def delete(self, project: str, response_id: str) -> None:
         """Deletes a response and its events, and cancels it first if it is not final. Raises NotFound."""

@@ -119,13 +119,14 @@ async def cancel_all(
     for ids in grouped(sizes, MAX_LOG_BYTES):
         wanted = {"ids": ids, "project": project, "only_background": only_background}
         async with _ending(db, sum(sizes[each] for each in ids)) as (connection, threads):
-            results |= await _end_rows(connection, threads, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+            ended = await _end_rows(connection, threads, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+        results |= {each: replace(result, size=sizes[each]) for each, result in ended.items()}
     in_order: list[EndResult | None] = []
     for response_id in response_ids:
         result = results.get(response_id)
         in_order.append(result)
         if result is not None:
-            results[response_id] = EndResult(result.row, None)
+            results[response_id] = replace(result, chunk=None)
     return in_order
 
 

@@ -189,8 +189,8 @@ async def test_a_large_answer_is_encoded_beside_the_event_loop(
     api: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     response_id = await api.background(input=LARGE, instructions=LARGE)
-    encoding = watch(monkeypatch, reader, "shown" if not path else "page_of")
     await api.client.post(f"/v1/responses/{response_id}/cancel")
+    encoding = watch(monkeypatch, reader, "shown" if not path else "page_of")
     assert (await api.client.get(f"/v1/responses/{response_id}{path}")).status_code == 200
     assert encoding == [False]
 
@@ -234,6 +234,25 @@ async def test_a_large_foreground_answer_is_made_beside_the_event_loop_once_ther
     full.release()
     assert (await waiting).json()["instructions"] == LARGE
     assert encoding == [False]
+    await until(lambda: answers.held == 0)
+
+
+@pytest.mark.parametrize("sent", ["x", LARGE])
+async def test_a_large_cancelled_response_is_shown_as_get_shows_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    response_id, answers = await api.background(instructions=sent), limits_of(api).answers
+    full = answers.take(None, answers.total + ANSWER_BYTES)
+    encoding = watch(monkeypatch, ResponseRow, "as_object")
+    asking = asyncio.create_task(api.client.post(f"/v1/responses/{response_id}/cancel"))
+    if sent == LARGE:
+        await until(lambda: len(answers._lines) == 1)
+        assert not encoding
+        full.release()
+    shown = (await asking).json()
+    assert (shown["status"], shown["instructions"]) == ("cancelled", sent)
+    assert encoding == [sent == "x"]
+    full.release()
     await until(lambda: answers.held == 0)
 
 
