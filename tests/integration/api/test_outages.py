@@ -107,16 +107,16 @@ class TestPostgresAway:
     ) -> None:
         """The last event has arrived, and Postgres is gone before the row can be read."""
         away = 3
-        get = lookup.get
+        show = lookup.show
 
         async def sometimes(*args: Any) -> Any:
             nonlocal away
             away -= 1
             if away >= 0:
                 raise StoreUnavailable("away")
-            return await get(*args)
+            return await show(*args)
 
-        monkeypatch.setattr(lookup, "get", sometimes)
+        monkeypatch.setattr(lookup, "show", sometimes)
         async with player.at_work("Hi"):
             assert (await api.post()).json()["status"] == "completed"
         assert away < 0
