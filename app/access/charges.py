@@ -37,14 +37,16 @@ class Charges:
         That on all models together is the first that a request is charged to. A project that has none costs no query.
         Raises LimitReached and StoreUnavailable.
         """
-        allowance = await self._take(project, kind, model)
+        if self._directory is None:
+            return None
+        allowance = await self._take(self._directory, project, kind, model)
         earlier = None if model == ALL_MODELS else _LEFT.get()
         states = [each.requests for each in (earlier, allowance) if each is not None and each.requests is not None]
         _LEFT.set(Allowance.of(states) if states else None)
         return allowance
 
-    async def _take(self, project: str, kind: LimitKind, model: str) -> Allowance | None:
-        if self._directory is None or (row := await self._directory.project(project)) is None:
+    async def _take(self, directory: Directory, project: str, kind: LimitKind, model: str) -> Allowance | None:
+        if (row := await directory.project(project)) is None:
             return None
         if f"{kind.value}:{model}" not in row.charged:
             return None
