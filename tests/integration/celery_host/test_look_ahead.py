@@ -18,7 +18,7 @@ def ends(bench: Bench) -> list[str]:
     return [word for word in words if word in ("fed", "hungry")]
 
 
-@pytest.mark.parametrize(("concurrency", "hungry"), [(256, range(RESPONSES // 6)), (SLOTS - 1, range(100, 121))])
+@pytest.mark.parametrize(("concurrency", "hungry"), [(256, range(RESPONSES // 2)), (SLOTS - 1, range(100, 121))])
 def test_a_slot_that_frees_finds_the_next_response_in_the_engine(
     start: Any, bench: Bench, concurrency: int, hungry: range
 ) -> None:
