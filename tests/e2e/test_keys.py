@@ -81,6 +81,7 @@ def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:
     assert httpx.get(f"{guarded.url}/v1/models", timeout=PATIENCE_SECONDS).status_code == 401
 
 
+@pytest.mark.long
 def test_the_trial_of_two_tenants_finds_nothing(guarded: Longhaul) -> None:
     """As docs/tenants.md has it for any installation."""
     key = (guarded.home / "admin-key").read_text().strip()

@@ -29,6 +29,7 @@ async def final(client: AsyncOpenAI, response_id: str) -> str:
     return await until(status, 120, f"{response_id} is final") or ""
 
 
+@pytest.mark.long
 async def test_two_hundred_background_responses_all_complete(pair: Longhaul) -> None:
     async with pair.async_client() as client:
         asked = (client.responses.create(model=MODEL, input=f"/count {n}", background=True) for n in range(200))
@@ -86,6 +87,7 @@ async def test_responses_of_a_killed_worker_complete_on_the_other(pair: Longhaul
         assert {(await client.responses.retrieve(response_id)).output_text for response_id in ids} == {counted(300)}
 
 
+@pytest.mark.long
 def test_a_machine_that_shuts_down_loses_nothing_and_streams_read_the_same_afterwards(pair: Longhaul) -> None:
     """Every process gets SIGTERM at once, services included."""
     numbers, running = 1000, 16

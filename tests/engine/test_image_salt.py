@@ -22,6 +22,7 @@ def seeing(picture: Picture) -> list[dict[str, Any]]:
     return [{"role": "user", "content": parts}]
 
 
+@pytest.mark.long
 async def test_projects_share_nothing_that_is_cached_of_an_image_and_each_finds_its_own(
     tmp_path: Path,
 ) -> None:

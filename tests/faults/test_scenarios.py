@@ -133,6 +133,7 @@ async def test_while_postgres_is_away_for_longer_than_the_lease_no_worker_dies(f
     assert await fleet.ready_workers() == before
 
 
+@pytest.mark.long
 async def test_a_response_that_kills_engines_is_failed_and_takes_no_other_with_it(fleet: Fleet) -> None:
     starts = sum(member.starts for member in fleet.of(Role.WORKER))
     ids = [await background(fleet, "/count 300") for _ in range(8)]

@@ -80,6 +80,7 @@ async def test_one_request_starts_within_one_turn_of_the_slots_behind_a_long_que
         assert worker.most_in_redis <= 2 * SLOTS, "a message that was taken for lost may be there twice"
 
 
+@pytest.mark.long
 async def test_projects_get_tokens_by_their_weights_although_their_estimates_are_wrong(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
@@ -130,6 +131,7 @@ async def test_claims_that_come_together_share_one_dispatch(
         assert dispatched == [QUEUE] * 2
 
 
+@pytest.mark.long
 async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs_once_in_order(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
