@@ -55,7 +55,10 @@ def _without_claim(claims: Any) -> None:
     """Any message makes its worker the owner, whatever the row says."""
     from sqlalchemy import func
 
-    _require(claims, "claim_all", "responses", "update", "response_row", "RESPONSE_COLUMNS")
+    _require(claims, "claim_all", "responses", "update")
+    from app.store.responses.lookup import RESPONSE_COLUMNS
+    from app.store.rows import response_row
+
     table = claims.responses
 
     async def claim(db: Any, response_id: str, worker: str) -> Any:
@@ -74,11 +77,11 @@ def _without_claim(claims: Any) -> None:
                 incomplete_details=None,
                 log="live",
             )
-            .returning(*claims.RESPONSE_COLUMNS)
+            .returning(*RESPONSE_COLUMNS)
         )
         async with db.autocommit() as connection:
             row = (await connection.execute(statement)).one_or_none()
-        return None if row is None else claims.response_row(row)
+        return None if row is None else response_row(row)
 
     async def claim_all(db: Any, wanted: Sequence[tuple[str, str]], *_: Any) -> list[Any]:
         return [await claim(db, response_id, worker) for response_id, worker in wanted]
