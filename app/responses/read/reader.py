@@ -99,14 +99,10 @@ class ResponseReader:
 
     async def row(self, project: str, response_id: str) -> ResponseRow:
         """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
-        row = await self.find(project, response_id)
+        row = await lookup.get(self._db, project, response_id) if may_exist(response_id) else None
         if row is None or not (row.store or row.background):
             raise no_such_response(response_id)
         return row
-
-    async def find(self, project: str, response_id: str) -> ResponseRow | None:
-        """Returns the response whether it is stored or not, or None."""
-        return await lookup.get(self._db, project, response_id) if may_exist(response_id) else None
 
     async def get(self, project: str, response_id: str, included: QueryIncludes, hold: Hold) -> Shown:
         """Returns the response, with the output so far while it is in progress; a large one once `hold` has room.
