@@ -50,7 +50,7 @@ class Slots:
         self._generating: dict[int, Run] = {}
         """The runs that hold a slot open to all."""
         self._in_foreground: set[int] = set()
-        """Those with one: they generate, or wait in the engine for the slot of a run that yields."""
+        """The runs with a foreground place: they generate, or wait in the engine for the slot of a run that yields."""
         self.waiting: dict[int, tuple[Run, asyncio.Future[None]]] = {}
         """Those that wait for their turn here, their prompts ready."""
 

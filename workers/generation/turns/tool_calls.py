@@ -1,8 +1,7 @@
 """Runs the hosted tool calls of a turn side by side, and commits each result as soon as it is there.
 
-A call is made only after the end of its turn is committed, and never a second time once its result is. If
-a worker dies during a call, nobody knows what the call has done: it is repeated or fails, as its MCP server's
-`after_crash` says.
+A call is made only after the end of its turn is committed, and never a second time once its result is. If a worker dies
+during a call, nobody knows what the call has done: it is repeated or fails, as its MCP server's `after_crash` says.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class CustomToolCall(_NamedCall):
 class FunctionCallOutput(_CallItem):
     """What a function returned: text, or parts. The call names the function.
 
-    An output without a `call_id` answers no call, so it names its tool itself: so Codex reports events from elsewhere.
+    An output without a `call_id` answers no call, so it names its tool itself. In this way Codex reports events.
     """
 
     prefix = "fco"
