@@ -21,6 +21,8 @@ ACCEPTED_SMALL = 512
 """Small requests that are accepted at once: two batches of inserts. Each takes up to 200 KiB."""
 SMALL_BYTES = 64 * 1024
 """What a small request counts as meanwhile."""
+READ_BYTES = 8 * SMALL_BYTES
+"""What a request that reads counts as meanwhile, so 64 at once: no batch makes more of them cheaper."""
 CONNECTIONS_PER_WEBSOCKET = 8
 """A WebSocket lasts for hours: of so many connections, one may be a WebSocket."""
 ANSWER_BYTES = 512 * 1024
@@ -48,8 +50,8 @@ class Limits:
     """Seconds that a client may take no byte of an answer that waits for it."""
     bodies: Bound
     accepting: Bound
-    """Requests, from before they are parsed until they are stored: each takes several times its bytes meanwhile, and
-    the event loop's time. The others wait as bytes, and projects take turns."""
+    """Requests, from before they are parsed until they are stored, and reads until their answers begin: each takes
+    several times its bytes meanwhile, and the event loop's time. The others wait as bytes, and projects take turns."""
     answers: Bound
     """Large answers, from before they are read until their clients have taken them."""
     connections: Bound

@@ -99,9 +99,10 @@ def api(settings: Settings) -> Launch:
         *("-m", "uvicorn" if settings.api_processes == 1 else f"{CONNECTION}.processes"),
         *("app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
-        *("--loop", "uvloop", "--log-level", settings.log_level.lower()),
+        *("--loop", f"{CONNECTION}.loop:Loop", "--log-level", settings.log_level.lower()),
         *("--http", f"{CONNECTION}.http:BoundedHttp", "--ws", f"{CONNECTION}.websocket:BoundedWebSocket"),
         *("--timeout-graceful-shutdown", str(math.ceil(settings.api_grace_seconds + API_END_SECONDS))),
+        *("--backlog", str(settings.max_connections)),
         *("--timeout-keep-alive", str(IDLE_SECONDS)),
         # A frame beyond the limit gets an error event; one beyond twice the limit closes the WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),

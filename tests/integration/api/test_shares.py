@@ -203,6 +203,23 @@ async def test_operators_and_probes_get_through_when_projects_hold_all_that_they
         each.release()
 
 
+async def test_reads_of_one_project_that_wait_for_their_turn_leave_turns_for_another(
+    red_and_blue: tuple[Api, Api], db: Database
+) -> None:
+    red, blue = red_and_blue
+    answer = await red.post(background=True)
+    [(project,)] = await db.execute(text("SELECT project FROM responses"))
+    accepting: Bound = red.server.lifespan.state["limits"].accepting
+    share = accepting.take(project, accepting.total * 7 // 8)
+    waiting = [asyncio.create_task(red.client.get(f"/v1/responses/{answer.json()['id']}")) for _ in range(3)]
+    await until(lambda: sum(map(len, accepting._lines.values())) == 3)
+    assert (await blue.client.get("/v1/models")).status_code == 200
+    assert not any(each.done() for each in waiting)
+    share.release()
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+    await until(lambda: accepting.held == 0)
+
+
 async def test_requests_of_one_project_that_wait_for_their_turn_leave_turns_for_another(
     red_and_blue: tuple[Api, Api], db: Database
 ) -> None:
