@@ -216,7 +216,7 @@ async def long_queue(target: Target, count: int) -> None:
     created: list[Json] = []
 
     async def start(_: int) -> None:
-        created.append(await target.create(background=True, input="/repeat 30 word ", max_output_tokens=None))
+        created.append(await target.create(background=True, input="/repeat 500 word ", max_output_tokens=None))
 
     try:
         await target.repeat(count, start, parallel=64)
