@@ -104,8 +104,10 @@ class RequestAcceptor:
         as_stored = partial(request.stored, response_id, model.default_sampling or {})
         document, size, count = await self._document(project, request, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
-        reserving = self._reserve(document, request, continued) if terms.is_limited else None
         counts = request.task == COUNT
+        reserving = Reserving(0, None) if terms.is_limited else None
+        if terms.reserves_tokens and not counts:  # Counting tokens takes none.
+            reserving = self._reserve_tokens(document, request, continued)
         priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
         _check_engine_priority(document["extra"], priority, terms)
         await beside_loop(partial(check_capabilities, document, capabilities_of(model)), size, count)
@@ -162,11 +164,9 @@ class RequestAcceptor:
         }
         return document, size, count
 
-    def _reserve(self, document: Json, request: ResponseRequest, continued: Continuation) -> Reserving:
+    def _reserve_tokens(self, document: Json, request: ResponseRequest, continued: Continuation) -> Reserving:
         """Returns what the response reserves of its project's limits, and writes into the document where its answer,
-        and a summary of its context, end. Counting tokens takes none."""
-        if document["task"] == COUNT:
-            return Reserving(0, None)
+        and a summary of its context, end."""
         reserved, output = self._settings.reserved_output_tokens, 0
         if document["task"] is None:
             asked = request.fields.max_output_tokens

@@ -20,6 +20,8 @@ class Terms:
     top_tier: str = TIERS[-1]
     is_limited: bool = False
     """Whether its responses reserve of limits."""
+    reserves_tokens: bool = False
+    """Whether they reserve tokens, too, and end at them."""
 
     def tier(self, asked: str) -> str:
         """Returns the service tier that a response gets: the one asked for, but none above the project's best."""
@@ -59,7 +61,7 @@ class PermittedCatalogs:
         """Returns the terms for responses of this project. Raises StoreUnavailable."""
         if self._directory is None or (row := await self._directory.project(project)) is None:
             return _UNLIMITED
-        return Terms(row.top_tier, row.is_limited)
+        return Terms(row.top_tier, row.is_limited, row.reserves_tokens)
 
 
 def served_model(catalog: ModelCatalog, name: str) -> ServedModel:

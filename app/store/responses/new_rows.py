@@ -51,7 +51,7 @@ class Reserving:
     context_bytes: int
     """Of what it continues."""
     output_tokens: int | None
-    """None: it only counts tokens, and reserves none."""
+    """None: it reserves no tokens."""
 
 
 @dataclass(frozen=True, slots=True)

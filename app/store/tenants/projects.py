@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ARRAY, Row, Text, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.limits import CHARGED
+from app.protocol.limits import CHARGED, TOKENS
 from app.store.database import Database
 from app.store.paging import Page, read_page
 from app.store.tables import limits, projects
@@ -20,9 +20,11 @@ _OPERATORS_LOCK = 0x10_9A_12  # an advisory lock; any unused number
 _OWN_LIMITS = select(limits.c.kind + ":" + limits.c.model).where(limits.c.project == projects.c.id).correlate(projects)
 _IS_CHARGED = limits.c.kind.in_([kind.value for kind in CHARGED])
 _RESERVED, _CHARGED = _OWN_LIMITS.where(~_IS_CHARGED), _OWN_LIMITS.where(_IS_CHARGED)
+_TOKENS = _OWN_LIMITS.where(limits.c.kind.in_([kind.value for kind in TOKENS]))
 _COLUMNS = (
     *projects.c,
     _RESERVED.exists().label("is_limited"),
+    _TOKENS.exists().label("reserves_tokens"),
     func.array(_CHARGED.scalar_subquery()).label("charged"),
 )
 _BY_ID = select(*_COLUMNS).where(projects.c.id == func.any(bindparam("ids", type_=ARRAY(Text))))
@@ -56,6 +58,8 @@ class ProjectRow:
     erased_at: datetime | None = None
     is_limited: bool = False
     """Whether its responses reserve of limits."""
+    reserves_tokens: bool = False
+    """Whether they reserve tokens, too, and end at them."""
     charged: frozenset[str] = frozenset()
     """The limits that are charged before: `kind:model` each."""
 

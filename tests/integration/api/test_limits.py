@@ -267,7 +267,8 @@ class TestLimits:
         self, admin: Administration, mine: Tenant, db: Database, pubsub: PubSub, services: Any, tmp_path: Path
     ) -> None:
         await limit(admin, mine, tokens_per_day=10**6)
-        free = await tenant(admin, "free")
+        free = await tenant(admin, "no limit on tokens")
+        await limit(admin, free, queued_bytes=10**6, unfinished_responses=10, stored_bytes=10**6)
         settings = settings_for(services, tmp_path, auth="keys", reserved_output_tokens=20)
 
         async def answered(caller: Api, **fields: Any) -> dict[str, Any]:
