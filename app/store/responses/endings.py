@@ -30,7 +30,7 @@ from app.sizes import grouped, is_large
 from app.store.columns import Columns, named_arrays
 from app.store.database import Database, StoreUnavailable
 from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, MAX_CLAIMS, has_crashed_out
-from app.store.responses.lookup import UNPARSED_COLUMNS
+from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import CHUNK_COLUMNS, Ending, EndResult, ResponseRow, parsed_row
 from app.store.tables import LOG_BYTES, chunks, responses
 
@@ -73,12 +73,9 @@ _LOGS = (
     .order_by(chunks.c.response_id, chunks.c.first)
 )
 _LOG_BYTES = select(func.sum(func.octet_length(chunks.c.frames))).where(chunks.c.response_id == responses.c.id)
-_SIZES = select(
-    responses.c.id,
-    (responses.c.request_bytes + responses.c.output_bytes + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label(
-        "bytes"
-    ),
-).where(_BY_IDS)
+_SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes")).where(
+    _BY_IDS
+)
 _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 _INSERT_CHUNKS = text(
     f"""

@@ -45,10 +45,9 @@ SMALL_COLUMNS = [
     for column in RESPONSE_COLUMNS
 ]
 """Without what is large; then there is no request either (`row_or_large`)."""
-_MESSAGES_BYTES = func.coalesce(func.octet_length(cast(responses.c.messages, Text)), 0)
-_LARGE_BYTES = case((~_IS_SMALL, responses.c.request_bytes + responses.c.output_bytes + _MESSAGES_BYTES)).label(
-    "large_bytes"
-)
+ROW_BYTES = responses.c.request_bytes + responses.c.output_bytes + responses.c.messages_bytes
+"""What a row holds of what may be large."""
+_LARGE_BYTES = case((~_IS_SMALL, ROW_BYTES)).label("large_bytes")
 """What is left out of SMALL_COLUMNS, if anything."""
 UNPARSED_COLUMNS = [
     cast(column, Text).label(column.name) if column.name in LARGE_COLUMNS else column for column in RESPONSE_COLUMNS
