@@ -19,7 +19,7 @@ from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
-from app.api.limits import Limits
+from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
@@ -127,7 +127,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
                 readiness=RecentReadiness(db, pubsub),
                 started_at=started_at,
             )
-            yield State(runtime=runtime, limits=Limits.of(settings), directory=directory)
+            yield State(runtime=runtime, bounds=ProcessBounds.of(settings), directory=directory)
     finally:
         await background.close(0)
         await directory.close()

@@ -18,13 +18,15 @@ from app.access.caller import Scope as KeyScope
 from app.access.directory import Directory
 from app.access.known_key import KnownKey
 from app.api.errors import api_error_of, bound_error, refuse, status_of
-from app.api.limits import CALLER, give_connection
+from app.api.holdings import holdings_of
 from app.api.middleware import may_connect
 from app.bounds import BoundReached
 from app.heavy import PROJECT
 from app.protocol.errors import Forbidden, Unauthorized
 from app.store.database import StoreUnavailable
 
+CALLER = "caller"
+"""The key of the request's caller in its state."""
 DIRECTORY = "directory"
 """The key of the process' directory in the lifespan's state."""
 _KEY = "api_key"
@@ -95,7 +97,7 @@ class AuthenticationMiddleware:
             await self._pass_on(STRANGER, scope, receive, send)
             return
         try:
-            give_connection(scope, key.caller.project)
+            holdings_of(scope).know(key.caller.project)
         except BoundReached as reached:
             last = {"connection": "close"} if scope["type"] == "http" else None
             await refuse(bound_error(reached), last)(scope, receive, send)

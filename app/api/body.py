@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from app.api.limits import hold_accepting, hold_body
+from app.api.holdings import holdings_of
 from app.heavy import beside_loop
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
@@ -49,7 +49,7 @@ async def read_body_as(
 
 
 async def _decoded(request: Request, decode: Callable[[], T], body: bytes) -> T:
-    await hold_accepting(request.scope, len(body))
+    await holdings_of(request.scope).accept(len(body))
     return await beside_loop(decode, len(body))
 
 
@@ -62,7 +62,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(max_bytes)
-    body, holding = bytearray(), hold_body(request.scope)
+    body, holding = bytearray(), holdings_of(request.scope).body()
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:

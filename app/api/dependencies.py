@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, TypedDict, cast
 
 from fastapi import Depends, Request
@@ -16,7 +15,8 @@ from starlette.requests import HTTPConnection
 from app.access.caller import Caller
 from app.access.charges import Charges
 from app.access.directory import Directory
-from app.api.limits import CALLER, Limits, wait_for_answer
+from app.api.authentication import CALLER
+from app.api.holdings import ProcessBounds, holdings_of
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
@@ -56,7 +56,7 @@ class State(TypedDict):
     """The lifespan's state: Starlette passes it to every request."""
 
     runtime: Runtime
-    limits: Limits
+    bounds: ProcessBounds
     directory: Directory
 
 
@@ -83,7 +83,7 @@ async def body_bytes(request: Request) -> int:
 
 async def hold_of(request: Request) -> Hold:
     """Returns what waits for room for a large answer to the request."""
-    return partial(wait_for_answer, request.scope)
+    return holdings_of(request.scope).wait_for_answer
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

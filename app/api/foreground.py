@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -22,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.errors import encoded_reply, refuse
-from app.api.limits import mark_foreground, release_body, wait_for_answer
+from app.api.holdings import holdings_of
 from app.api.rate_limits import headers_of
 from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
@@ -67,8 +66,8 @@ class ForegroundReply(Response):
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._release = partial(release_body, scope)
-        mark_foreground(scope)
+        self._holdings = holdings_of(scope)
+        self._holdings.is_foreground = True
         signals: list[Coroutine[Any, Any, object]] = [disconnected(receive)]
         if self._detachable:
             signals.append(self._over.wait())
@@ -87,7 +86,7 @@ class ForegroundReply(Response):
 
     async def _send_object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._attached() as response:
-            body = await response.result(self._shape, partial(wait_for_answer, scope))
+            body = await response.result(self._shape, self._holdings.wait_for_answer)
         await encoded_reply(body, headers=headers_of(response.allowance))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
@@ -108,7 +107,7 @@ class ForegroundReply(Response):
         attaching, self._attach = self._attach(), None
         async with attaching as response:
             del attaching
-            self._release()  # The request is stored, and nothing here refers to it any longer.
+            self._holdings.release_body()  # The request is stored, and nothing here refers to it any longer.
             async with detached_by(self._over, response):
                 yield response
 

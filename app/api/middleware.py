@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.aio import run_until
 from app.api import rate_limits
 from app.api.errors import crash, refuse
-from app.api.limits import release_answer, release_body
+from app.api.holdings import known_holdings
 from app.protocol.errors import Misdirected, Unavailable
 from config.hosts import is_allowed_host
 
@@ -51,7 +51,8 @@ class RequestIdMiddleware:
             nonlocal started
             if message["type"] in _STARTS:
                 started = True
-                release_body(scope)  # Whatever the answer needs of the request, it is no longer the body.
+                if (holdings := known_holdings(scope)) is not None:
+                    holdings.release_body()  # Whatever the answer needs of the request, it is no longer the body.
                 spent = round(1000 * (time.perf_counter() - begun))
                 ours = (b"x-request-id", request_id.encode()), (b"openai-processing-ms", b"%d" % spent)
                 message["headers"] = [*message.get("headers", ()), *ours]
@@ -74,8 +75,9 @@ class RequestIdMiddleware:
             elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1011})
         finally:
-            release_body(scope)
-            release_answer(scope)
+            if (holdings := known_holdings(scope)) is not None:
+                holdings.release_body()
+                holdings.release_answer()
 
 
 class HeadMiddleware:

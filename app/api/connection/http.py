@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.api.connection.writing import BoundedWriting
 from app.api.errors import bound_error, error_headers, status_of
-from app.api.limits import is_foreground
+from app.api.holdings import known_holdings
 from app.api.shutdown import END_SECONDS
 from app.bounds import BoundReached, Stranger
 from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong
@@ -223,7 +223,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._stop_watching()
         self._timed = self._phase
         if self._phase is not _Phase.NOTHING:
-            seconds = self._limits.head_seconds if self._phase is _Phase.HEAD else self._limits.body_seconds
+            seconds = self._bounds.head_seconds if self._phase is _Phase.HEAD else self._bounds.body_seconds
             self._deadline = self.loop.call_later(seconds, self._on_deadline, seconds)
 
     def _stop_watching(self) -> None:
@@ -267,5 +267,6 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
 
     def _end_unless_foreground(self) -> None:
         """Only foreground answers have more time."""
-        if self.cycle is None or not is_foreground(self.cycle.scope):
+        holdings = known_holdings(None if self.cycle is None else self.cycle.scope)
+        if holdings is None or not holdings.is_foreground:
             self.transport.abort()

@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.api.connection.writing import BoundedWriting
-from app.api.limits import hand_over, project_of, release_body
+from app.api.holdings import holdings_of, known_holdings
 from app.bounds import BoundReached
 
 _TRY_AGAIN_LATER = 1013
@@ -19,13 +19,14 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):  # type: ignor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._message = self._limits.bodies.take(None, 0)
+        self._message = self._bounds.bodies.take(None, 0)
         self._continued_bytes = 0
         """Those of the unfinished message's frames behind its first."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._message.release()
-        release_body(getattr(self, "scope", None) or {})
+        if (holdings := known_holdings(getattr(self, "scope", None))) is not None:
+            holdings.release_body()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -44,15 +45,16 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):  # type: ignor
         self._continued_bytes = 0
 
     async def receive(self) -> Any:
-        release_body(self.scope)  # Of the message before, unless the app has taken it over.
+        holdings = holdings_of(self.scope)
+        holdings.release_body()  # Of the message before, unless the app has taken it over.
         message = await super().receive()
         match message["type"]:
             case "websocket.connect":
                 self._message.release()
-                self._message.project = project_of(self.scope)  # The caller is known by now.
+                self._message.project = holdings.project  # The caller is known by now.
             case "websocket.receive":
-                hand_over(self.scope, self._message)
-                self._message = self._limits.bodies.take(self._message.project, 0)
+                holdings.hand_over(self._message)
+                self._message = self._bounds.bodies.take(self._message.project, 0)
                 self._hold(self._unfinished_bytes())
         return message
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.limits import CONNECTION, Limits, project_of, take_over_answer
+from app.api.holdings import BOUNDS, CONNECTION, ProcessBounds, known_holdings
 from app.bounds import BoundReached, Holding
 
 
@@ -17,11 +17,11 @@ class WriteDeadline:
     little each time there is no other limit: it holds what its project may hold of `answers`, for as long as it takes.
     """
 
-    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
+    def __init__(self, transport: asyncio.Transport, bounds: ProcessBounds) -> None:
         self._transport = transport
-        self._seconds = limits.write_seconds
-        self._limits = limits
-        self._waiting = limits.answers.take(None, 0)
+        self._seconds = bounds.write_seconds
+        self._answers = bounds.answers
+        self._waiting = bounds.answers.take(None, 0)
         self._timer: asyncio.TimerHandle | None = None
         self._left = 0
         """The bytes that waited at the last look."""
@@ -34,7 +34,9 @@ class WriteDeadline:
         """
         self._is_last |= last
         if self._timer is None:
-            self._waiting = take_over_answer(scope or {}) or self._limits.answers.take(project_of(scope or {}), 0)
+            holdings = known_holdings(scope)
+            held = None if holdings is None else holdings.take_answer()
+            self._waiting = held or self._answers.take(None if holdings is None else holdings.project, 0)
             self._watch()
         self._count()
 
@@ -69,7 +71,7 @@ class WriteDeadline:
 
 
 class BoundedWriting(asyncio.Protocol):
-    """One of uvicorn's protocols, with the limits of its process and a deadline for a client that does not read.
+    """One of uvicorn's protocols, with the bounds of its process and a deadline for a client that does not read.
 
     A class that closes its transport starts the deadline itself: what is still to be written must be taken, too.
     """
@@ -79,14 +81,14 @@ class BoundedWriting(asyncio.Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._limits: Limits = self.app_state["limits"]
-        self._place: Holding = self.app_state.get(CONNECTION) or self._limits.connections.take(None, 0)
+        self._bounds: ProcessBounds = self.app_state[BOUNDS]
+        self._place: Holding = self.app_state.get(CONNECTION) or self._bounds.connections.take(None, 0)
         # Every request's state is a copy of this one, and a WebSocket takes over what its HTTP connection holds.
         self.app_state = {**self.app_state, CONNECTION: self._place}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._write_deadline = WriteDeadline(transport, self._limits)
+        self._write_deadline = WriteDeadline(transport, self._bounds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._write_deadline.end()

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app.api.body import read_body_as
 from app.api.dependencies import current_caller, runtime_of
 from app.api.docs.routes import body_docs, error_answers
-from app.api.limits import READ_BYTES, hold_accepting
+from app.api.holdings import READ_BYTES, holdings_of
 from app.api.queries import Query
 from app.api.rate_limits import headers_of
 from app.protocol.limits import LimitKind
@@ -97,7 +97,7 @@ class Route(APIRoute):
         async def handle_charged(request: Request) -> Response:
             caller, runtime = await current_caller(request), await runtime_of(request)
             if is_read:  # The others are accepted once their body is complete.
-                await hold_accepting(request.scope, READ_BYTES)
+                await holdings_of(request.scope).accept(READ_BYTES)
             # Before the body is read: what is refused costs as much as what is not.
             allowance = None if caller.project is None else await runtime.charges.take(caller.project, kind)
             if not self._has_query:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, WebSocket
 
 from app.api.dependencies import current_caller
 from app.api.errors import bound_error, refuse
-from app.api.limits import Limits
+from app.api.holdings import ProcessBounds
 from app.api.middleware import may_connect
 from app.api.queries import Query
 from app.api.websocket.session import Session
@@ -20,13 +20,13 @@ router = APIRouter(prefix="/v1/responses")
 async def connect(websocket: WebSocket) -> None:
     """A handshake that is refused is answered as any HTTP request is."""
     caller = await current_caller(websocket)
-    limits: Limits = websocket.state.limits
+    bounds: ProcessBounds = websocket.state.bounds
     try:
         _check_origin(websocket)
         if websocket.state.runtime.shutdown.begun.is_set():
             raise Unavailable("The server is stopping; connect again.")
         await Query.read(websocket)
-        place = limits.websockets.take(caller.own_project)
+        place = bounds.websockets.take(caller.own_project)
     except ApiError as error:
         await websocket.send_denial_response(refuse(error))
     except BoundReached as reached:

@@ -18,7 +18,7 @@ from app.api.authentication import check_scopes_now
 from app.api.dependencies import Runtime
 from app.api.errors import api_error_of, crash
 from app.api.foreground import detached_by
-from app.api.limits import take_over, wait_to_accept
+from app.api.holdings import holdings_of
 from app.api.middleware import log_crash
 from app.api.obfuscation import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
@@ -65,7 +65,7 @@ class Session:
 
     async def _read_all(self) -> None:
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
-            await self._read(message, take_over(self._socket.scope))
+            await self._read(message, holdings_of(self._socket.scope).take())
 
     async def _drained(self) -> None:
         """Returns once the server drains and no answer runs here."""
@@ -133,7 +133,7 @@ class Session:
         await self._socket.send_text(error_event(error, stream.stream_id))
 
     async def _request(self, pending: PendingRequest) -> ResponseRequest:
-        pending.accepting = await wait_to_accept(self._socket.scope, pending.size)
+        pending.accepting = await holdings_of(self._socket.scope).wait_to_accept(pending.size)
         request = await beside_loop(partial(request_of, pending.fields, self._omitted_tools), pending.size)
         return replace(request, size=pending.size)
 

@@ -16,7 +16,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from app.api import body
-from app.api.limits import ANSWER_BYTES, BODY_BYTES, Limits
+from app.api.holdings import ANSWER_BYTES, BODY_BYTES, ProcessBounds
 from app.bounds import Bound
 from app.heavy import HEAVY
 from app.protocol.events.chunk import Chunk
@@ -43,9 +43,9 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
         yield running
 
 
-def limits_of(api: Api) -> Limits:
-    limits: Limits = api.server.lifespan.state["limits"]
-    return limits
+def bounds_of(api: Api) -> ProcessBounds:
+    bounds: ProcessBounds = api.server.lifespan.state["bounds"]
+    return bounds
 
 
 def requests_in_memory() -> int:
@@ -55,7 +55,7 @@ def requests_in_memory() -> int:
 
 
 async def holds_nothing(api: Api) -> bool:
-    return api.runtime.reader.readers.held == 1 and limits_of(api).bodies.held == 0 and requests_in_memory() == 0
+    return api.runtime.reader.readers.held == 1 and bounds_of(api).bodies.held == 0 and requests_in_memory() == 0
 
 
 async def test_a_stream_holds_nothing_of_its_request(api: Api) -> None:
@@ -102,12 +102,12 @@ async def test_a_frame_counts_while_it_waits_to_be_read_and_no_longer_once_its_c
         async with connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", max_size=None) as socket:
             await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": LARGE}))
             await until(lambda: len(HEAVY.bound._lines) == 1)
-            assert limits_of(api).bodies.held > len(LARGE) - BODY_BYTES
-        assert limits_of(api).bodies.held > len(LARGE) - BODY_BYTES  # A thread still has it.
+            assert bounds_of(api).bodies.held > len(LARGE) - BODY_BYTES
+        assert bounds_of(api).bodies.held > len(LARGE) - BODY_BYTES  # A thread still has it.
     finally:
         go.set()
     await asyncio.gather(*busy)
-    await until(lambda: limits_of(api).bodies.held == 0)
+    await until(lambda: bounds_of(api).bodies.held == 0)
 
 
 async def test_half_sent_bodies_beyond_the_budget_are_a_503_and_small_requests_pass(api: Api) -> None:
@@ -127,7 +127,7 @@ async def test_half_sent_bodies_beyond_the_budget_are_a_503_and_small_requests_p
         task.cancel()
         writer.transport.abort()
     await asyncio.gather(*answers, return_exceptions=True)
-    await until(lambda: limits_of(api).bodies.held == 0)
+    await until(lambda: bounds_of(api).bodies.held == 0)
     assert (await api.post(input=LARGE, background=True)).status_code == 200
 
 
@@ -199,7 +199,7 @@ async def test_a_large_answer_is_encoded_beside_the_event_loop(
 async def test_a_large_answer_is_read_once_there_is_room_for_it(
     api: Api, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    answers, reading = limits_of(api).answers, []
+    answers, reading = bounds_of(api).answers, []
     large_read = Database.large_read
     monkeypatch.setattr(Database, "large_read", lambda *args: reading.append(1) or large_read(*args))
     item = {"type": "message", "role": "user", "content": LARGE, "id": "msg_mine"}
@@ -224,7 +224,7 @@ async def test_a_large_answer_is_read_once_there_is_room_for_it(
 async def test_a_large_foreground_answer_is_made_beside_the_event_loop_once_there_is_room(
     api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = limits_of(api).answers
+    answers = bounds_of(api).answers
     full = answers.take(None, answers.total + ANSWER_BYTES)
     waiting = asyncio.create_task(api.post(instructions=LARGE))
     await player.answer("Hi")
@@ -241,7 +241,7 @@ async def test_a_large_foreground_answer_is_made_beside_the_event_loop_once_ther
 async def test_a_large_cancelled_response_is_shown_as_get_shows_it(
     api: Api, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
-    response_id, answers = await api.background(instructions=sent), limits_of(api).answers
+    response_id, answers = await api.background(instructions=sent), bounds_of(api).answers
     full = answers.take(None, answers.total + ANSWER_BYTES)
     encoding = watch(monkeypatch, ResponseRow, "as_object")
     asking = asyncio.create_task(api.client.post(f"/v1/responses/{response_id}/cancel"))
@@ -258,7 +258,7 @@ async def test_a_large_cancelled_response_is_shown_as_get_shows_it(
 
 async def test_a_repeated_request_for_events_needs_no_room_for_an_answer(api: Api) -> None:
     sent = {"model": MODEL, "input": LARGE, "background": True, "stream": True}
-    answers = limits_of(api).answers
+    answers = bounds_of(api).answers
     for _ in range(2):
         async with api.client.stream("POST", "/v1/responses", json=sent, headers={"Idempotency-Key": "a"}) as response:
             assert (await Reader(response).event() or {})["type"] == "response.created"
@@ -285,14 +285,14 @@ async def test_a_response_that_ends_while_it_is_read_counts_once(
     monkeypatch.setattr(logs, "read_page", ended)
     monkeypatch.setattr(Bound, "wait_for", watched)
     assert (await api.get(play.id)).json()["status"] == "completed"
-    answers = limits_of(api).answers
+    answers = bounds_of(api).answers
     assert waits.count(answers) == 2
     await until(lambda: answers.held == 0)
 
 
 async def test_an_answer_whose_client_left_while_it_waited_for_room_counts_no_longer(api: Api) -> None:
     response_id = await api.background(input=LARGE)
-    answers, others = limits_of(api).answers, set(api.server.server_state.connections)
+    answers, others = bounds_of(api).answers, set(api.server.server_state.connections)
     full = answers.take(None, answers.total + ANSWER_BYTES)
     _, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rsplit(":", 1)[1]))
     writer.write(f"GET /v1/responses/{response_id} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
@@ -309,7 +309,7 @@ async def test_an_answer_counts_until_its_client_has_taken_it(api: Api) -> None:
     response_id = await api.background(input="x", instructions="x" * 6_000_000)
     _, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rsplit(":", 1)[1]), limit=1)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
-    answers = limits_of(api).answers
+    answers = bounds_of(api).answers
     writer.write(f"GET /v1/responses/{response_id} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     await until(lambda: answers.held > 0)
     for _ in range(20):
@@ -323,7 +323,7 @@ async def test_an_answer_counts_until_its_client_has_taken_it(api: Api) -> None:
 async def test_a_request_waits_for_its_turn_before_it_is_parsed(
     api: Api, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
-    accepting, decoding = limits_of(api).accepting, watch(monkeypatch, body, "decode_object")
+    accepting, decoding = bounds_of(api).accepting, watch(monkeypatch, body, "decode_object")
     full = accepting.take(None, accepting.total)
     asking = asyncio.create_task(api.post(input=sent, background=True))
     await until(lambda: len(accepting._lines) == 1)
@@ -335,7 +335,7 @@ async def test_a_request_waits_for_its_turn_before_it_is_parsed(
 
 
 async def test_a_large_message_of_a_websocket_waits_for_its_turn(api: Api) -> None:
-    accepting = limits_of(api).accepting
+    accepting = bounds_of(api).accepting
     full = accepting.take(None, accepting.total)
     async with connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", max_size=None) as socket:
         await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": LARGE}))

@@ -93,7 +93,7 @@ def websocket(api: Api) -> connect:
 
 
 def websockets_of(api: Api) -> Bound:
-    bound: Bound = api.server.lifespan.state["limits"].websockets
+    bound: Bound = api.server.lifespan.state["bounds"].websockets
     return bound
 
 
@@ -147,7 +147,7 @@ async def test_the_connections_of_one_project_leave_room_for_another_and_for_ope
         callers = [await tenant(admin, name) for name in ("red", "blue")]
         operator = await admin.create_key(None, "operator", OPERATOR_SCOPES)
         red, blue, ours = [await stack.enter_async_context(as_caller(api, each)) for each in (*callers, operator)]
-        bound: Bound = api.server.lifespan.state["limits"].connections
+        bound: Bound = api.server.lifespan.state["bounds"].connections
         before = bound.held  # `serving` has asked for itself.
         opened = []
         for _ in range(14 - before):
@@ -185,12 +185,12 @@ async def test_operators_and_probes_get_through_when_projects_hold_all_that_they
     red_and_blue: tuple[Api, Api], db: Database, pubsub: PubSub, count: int
 ) -> None:
     red, _ = red_and_blue
-    limits = red.server.lifespan.state["limits"]
+    bounds = red.server.lifespan.state["bounds"]
     held: list[Holding] = []
     projects = tuple(f"proj_{number}" for number in range(count))
-    for bound in (limits.bodies, limits.accepting, limits.answers, limits.websockets, red.runtime.reader.readers):
+    for bound in (bounds.bodies, bounds.accepting, bounds.answers, bounds.websockets, red.runtime.reader.readers):
         held += fill(bound, projects)
-    held += fill(limits.connections, projects, limits.connections.total)
+    held += fill(bounds.connections, projects, bounds.connections.total)
     if count == 100:  # so many fill all that projects may have
         assert (await red.client.get("/v1/models")).json()["error"]["code"] == "too_many_connections"
     operator = await administration(db, pubsub).create_key(None, "operator", OPERATOR_SCOPES)
@@ -209,7 +209,7 @@ async def test_reads_of_one_project_that_wait_for_their_turn_leave_turns_for_ano
     red, blue = red_and_blue
     answer = await red.post(background=True)
     [(project,)] = await db.execute(text("SELECT project FROM responses"))
-    accepting: Bound = red.server.lifespan.state["limits"].accepting
+    accepting: Bound = red.server.lifespan.state["bounds"].accepting
     share = accepting.take(project, accepting.total * 7 // 8)
     waiting = [asyncio.create_task(red.client.get(f"/v1/responses/{answer.json()['id']}")) for _ in range(3)]
     await until(lambda: sum(map(len, accepting._lines.values())) == 3)
@@ -226,7 +226,7 @@ async def test_requests_of_one_project_that_wait_for_their_turn_leave_turns_for_
     red, blue = red_and_blue
     assert (await red.post(background=True)).status_code == 200
     [(project,)] = await db.execute(text("SELECT project FROM responses"))
-    accepting: Bound = red.server.lifespan.state["limits"].accepting
+    accepting: Bound = red.server.lifespan.state["bounds"].accepting
     share = accepting.take(project, accepting.total * 7 // 8)
     waiting = [asyncio.create_task(red.post(background=True)) for _ in range(3)]
     await until(lambda: sum(map(len, accepting._lines.values())) == 3)

@@ -18,13 +18,13 @@ from app.access.caller import Scope as KeyScope
 from app.access.known_key import EXPIRED, REVOKED, KnownKey
 from app.access.secret import new_secret
 from app.aio import run_until
-from app.api.authentication import DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
-from app.api.limits import CALLER
+from app.api.authentication import CALLER, DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
+from app.api.holdings import BOUNDS, ProcessBounds
 from app.api.routes import ROUTERS
 from app.main import create_app
 from app.store.database import StoreUnavailable
 from app.store.tenants.api_keys import KeyRow
-from config.settings import load_settings
+from config.settings import Settings, load_settings
 from tests.support.api import CATALOG
 from tests.support.cycles import no_collector
 from tests.support.waiting import until
@@ -62,7 +62,7 @@ class Exchange:
     def __init__(self, app: Any = None, row: KeyRow | None = None, directory: Any = None, **scope: Any) -> None:
         self.directory = directory or OneKey(row or row_of())
         headers = [(b"authorization", f"Bearer {SECRET}".encode())]
-        state: dict[str, Any] = {DIRECTORY: self.directory}
+        state: dict[str, Any] = {DIRECTORY: self.directory, BOUNDS: ProcessBounds.of(Settings())}
         given = {"type": "http", "method": "GET", "path": "/v1/responses/resp_1", "headers": headers, "state": state}
         self.scope: Scope = {**given, **scope}
         self.sent: list[Message] = []

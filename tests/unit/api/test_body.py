@@ -8,66 +8,65 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from app.access.caller import Caller
 from app.api.body import read_body
 from app.api.errors import api_error_of, refuse
-from app.api.limits import BODY_BYTES, CALLER, Limits, release_body
+from app.api.holdings import BODY_BYTES, BOUNDS, ProcessBounds, holdings_of
 from app.bounds import Bound, BoundReached, ShareReached, TotalReached
 from config.settings import Settings
 
 MIB = 1024 * 1024
 
 
-def request_of(limits: Limits, *pieces: bytes, project: str | None = None) -> Request:
+def request_of(bounds: ProcessBounds, *pieces: bytes, project: str | None = None) -> Request:
     left = list(pieces)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
-    state = {"limits": limits, CALLER: Caller(project, frozenset())}
-    scope: dict[str, Any] = {"type": "http", "headers": [], "state": state}
+    scope: dict[str, Any] = {"type": "http", "headers": [], "state": {BOUNDS: bounds}}
+    holdings_of(scope).project = project
     return Request(scope, receive)
 
 
-def limits_of(total: int) -> Limits:
-    return Limits.of(Settings(auth="keys", buffer_bytes=total))
+def bounds_of(total: int) -> ProcessBounds:
+    return ProcessBounds.of(Settings(auth="keys", buffer_bytes=total))
 
 
 async def test_bodies_together_are_bounded_and_small_ones_pass() -> None:
-    limits = limits_of(2 * MIB)
-    large = request_of(limits, b"a" * MIB, b"b" * MIB)
+    bounds = bounds_of(2 * MIB)
+    large = request_of(bounds, b"a" * MIB, b"b" * MIB)
     assert len(await read_body(large, 8 * MIB)) == 2 * MIB
     with pytest.raises(TotalReached):
-        await read_body(request_of(limits, b"a" * MIB), 8 * MIB)
-    assert len(await read_body(request_of(limits, b"a" * BODY_BYTES), 8 * MIB)) == BODY_BYTES
-    release_body(large.scope)
-    assert len(await read_body(request_of(limits, b"a" * MIB), 8 * MIB)) == MIB
+        await read_body(request_of(bounds, b"a" * MIB), 8 * MIB)
+    assert len(await read_body(request_of(bounds, b"a" * BODY_BYTES), 8 * MIB)) == BODY_BYTES
+    holdings_of(large.scope).release_body()
+    assert len(await read_body(request_of(bounds, b"a" * MIB), 8 * MIB)) == MIB
 
 
 async def test_giving_a_body_back_twice_is_giving_it_back_once() -> None:
-    limits = limits_of(2 * MIB)
-    request = request_of(limits, b"a" * MIB)
+    bounds = bounds_of(2 * MIB)
+    request = request_of(bounds, b"a" * MIB)
     await read_body(request, 8 * MIB)
-    release_body(request.scope)
-    release_body(request.scope)
-    assert limits.bodies.held == 0
+    holdings_of(request.scope).release_body()
+    holdings_of(request.scope).release_body()
+    assert bounds.bodies.held == 0
 
 
 async def test_the_large_bodies_of_one_project_leave_room_for_others() -> None:
-    limits = limits_of(8 * MIB)
+    bounds = bounds_of(8 * MIB)
     for _ in range(7):
-        await read_body(request_of(limits, b"a" * MIB, project="greedy"), 8 * MIB)
+        await read_body(request_of(bounds, b"a" * MIB, project="greedy"), 8 * MIB)
     with pytest.raises(ShareReached):
-        await read_body(request_of(limits, b"a" * MIB, project="greedy"), 8 * MIB)
-    await read_body(request_of(limits, b"a" * MIB, project="another"), 8 * MIB)
+        await read_body(request_of(bounds, b"a" * MIB, project="greedy"), 8 * MIB)
+    await read_body(request_of(bounds, b"a" * MIB, project="another"), 8 * MIB)
 
 
 def test_without_keys_bodies_have_no_shares() -> None:
-    limits = Limits.of(Settings(auth="open", buffer_bytes=2 * MIB))
+    bounds = ProcessBounds.of(Settings(auth="open", buffer_bytes=2 * MIB))
     for _ in range(2):
-        limits.bodies.take("default", BODY_BYTES + MIB)
+        bounds.bodies.take("default", BODY_BYTES + MIB)
     with pytest.raises(TotalReached):
-        limits.bodies.take("default", BODY_BYTES + 1)
+        bounds.bodies.take("default", BODY_BYTES + 1)
 
 
 @pytest.mark.parametrize(("kind", "status"), [(TotalReached, 503), (ShareReached, 429)])

@@ -15,12 +15,11 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.access.caller import Caller
 from app.api.connection import http
 from app.api.connection.http import LINGER_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_URL_BYTES, BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
 from app.api.connection.writing import WriteDeadline
-from app.api.limits import ANSWER_BYTES, BODY_BYTES, CALLER, Limits
+from app.api.holdings import ANSWER_BYTES, BODY_BYTES, BOUNDS, ProcessBounds, holdings_of
 from app.bounds import Bound
 from tests.support.waiting import until
 
@@ -36,10 +35,10 @@ LARGE = 24 * 1024 * 1024
 
 
 class Server:
-    """The server, its limits, and what its app saw."""
+    """The server, its bounds, and what its app saw."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, bounds: ProcessBounds) -> None:
+        self.bounds = bounds
         self.seen: list[str] = []
         self.port = 0
         self.state: Any = None
@@ -50,14 +49,14 @@ class Server:
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            scope["state"]["limits"] = self.limits
+            scope["state"][BOUNDS] = self.bounds
             for step in ("startup", "shutdown"):
                 await receive()
                 await send({"type": f"lifespan.{step}.complete"})
             return
         self.seen.append(scope["path"])
         if scope["type"] == "websocket":
-            scope["state"][CALLER] = Caller(scope["path"].strip("/") or None, frozenset())
+            holdings_of(scope).project = scope["path"].strip("/") or None
             await (
                 self._fill(receive, send)
                 if scope["path"] == "/full"
@@ -123,7 +122,7 @@ class Server:
         await send({"type": "http.response.body", "body": answer})
 
 
-def limits_of(total: int = 1 << 30, **limits: Any) -> Limits:
+def bounds_of(total: int = 1 << 30, **bounds: Any) -> ProcessBounds:
     ample: dict[str, Any] = {
         "head_seconds": 60,
         "body_seconds": 60,
@@ -134,14 +133,14 @@ def limits_of(total: int = 1 << 30, **limits: Any) -> Limits:
         "bodies": Bound("large requests", total, BODY_BYTES),
         "answers": Bound("answers", total, ANSWER_BYTES),
     }
-    return Limits(**{**ample, **limits})
+    return ProcessBounds(**{**ample, **bounds})
 
 
 @asynccontextmanager
 async def serving(
-    total: int = 1 << 30, connections: int = 100, *, shares: bool = False, **limits: Any
+    total: int = 1 << 30, connections: int = 100, *, shares: bool = False, **bounds: Any
 ) -> AsyncIterator[Server]:
-    server = Server(limits_of(total, connections=Bound("connections", connections, shares=shares), **limits))
+    server = Server(bounds_of(total, connections=Bound("connections", connections, shares=shares), **bounds))
     config = uvicorn.Config(
         server.app,
         interface="asgi3",
@@ -332,7 +331,7 @@ class SlowTransport:
 async def test_a_client_that_takes_something_each_time_is_cut_off_once_it_takes_nothing(last: bool) -> None:
     answers = Bound("answers", 1000)
     transport: Any = SlowTransport(100, left=50)
-    deadline = WriteDeadline(transport, limits_of(answers=answers, write_seconds=0.001))
+    deadline = WriteDeadline(transport, bounds_of(answers=answers, write_seconds=0.001))
     deadline.start(last=last)
     assert answers.held > 50
     await until(lambda: transport.is_aborted)
@@ -364,7 +363,7 @@ async def test_answers_that_nobody_takes_share_a_bound() -> None:
         head = await first.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")
         assert len(await first.reader.readexactly(LARGE)) == LARGE
-        await until(lambda: server.limits.answers.held == 0)
+        await until(lambda: server.bounds.answers.held == 0)
 
 
 async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> None:
@@ -382,19 +381,19 @@ async def test_the_connections_of_one_address_leave_room_for_another() -> None:
     async with serving(connections=8, shares=True) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(7):
             await stack.enter_async_context(client_of(server))
-        await until(lambda: server.limits.connections.held == 7)
+        await until(lambda: server.bounds.connections.held == 7)
         refused = await stack.enter_async_context(client_of(server))
         status, body, headers = await refused.answer()
         assert (status, body["error"]["code"], headers["retry-after"]) == (429, "too_many_connections", "1")
         assert await refused.is_closed()
-        server.limits.connections.take("address 192.0.2.1")
+        server.bounds.connections.take("address 192.0.2.1")
 
 
 async def test_a_websocket_holds_what_its_http_connection_held() -> None:
     async with serving(connections=1) as server:
         async with connect(f"ws://127.0.0.1:{server.port}/"):
-            assert server.limits.connections.held == 1
-        await until(lambda: server.limits.connections.held == 0)
+            assert server.bounds.connections.held == 1
+        await until(lambda: server.bounds.connections.held == 0)
 
 
 AHEAD = [HEAD + b"\r\n", HEAD + b"x: " + b"a" * MAX_HEAD_BYTES, HEAD + b"content-length: 9\r\n\r\n", b"no http"]
@@ -464,7 +463,7 @@ async def test_half_sent_messages_of_websockets_share_the_bound_of_bodies() -> N
 
         async with connect(url) as holder, connect(url) as other:
             holding = asyncio.create_task(holder.send(half()))
-            await until(lambda: server.limits.bodies.held > 800 * 1024)
+            await until(lambda: server.bounds.bodies.held > 800 * 1024)
             await other.send("a" * BODY_BYTES)  # Small messages pass.
             assert await other.recv() == str(BODY_BYTES)
             with pytest.raises(ConnectionClosed) as caught:
@@ -473,7 +472,7 @@ async def test_half_sent_messages_of_websockets_share_the_bound_of_bodies() -> N
             assert caught.value.rcvd is not None
             assert caught.value.rcvd.code == 1013
             holding.cancel()
-        await until(lambda: server.limits.bodies.held == 0)
+        await until(lambda: server.bounds.bodies.held == 0)
 
 
 async def test_half_sent_messages_of_one_project_leave_room_for_another() -> None:
@@ -486,7 +485,7 @@ async def test_half_sent_messages_of_one_project_leave_room_for_another() -> Non
 
         async with connect(f"{url}/red") as holder, connect(f"{url}/red") as red, connect(f"{url}/blue") as blue:
             holding = asyncio.create_task(holder.send(half()))
-            await until(lambda: server.limits.bodies.held > 700 * 1024)
+            await until(lambda: server.bounds.bodies.held > 700 * 1024)
             with pytest.raises(ConnectionClosed) as caught:
                 await red.send("a" * (300 * 1024))
                 await red.recv()
@@ -494,7 +493,7 @@ async def test_half_sent_messages_of_one_project_leave_room_for_another() -> Non
             await blue.send("a" * (300 * 1024))
             assert await blue.recv() == str(300 * 1024)
             holding.cancel()
-        await until(lambda: server.limits.bodies.held == 0)
+        await until(lambda: server.bounds.bodies.held == 0)
 
 
 async def test_control_frames_of_an_idle_websocket_do_not_count_as_bytes_of_bodies() -> None:
@@ -502,7 +501,7 @@ async def test_control_frames_of_an_idle_websocket_do_not_count_as_bytes_of_bodi
         for _ in range(2 * BODY_BYTES // 125):
             await client.pong(b"x" * 125)
         await (await client.ping())
-        assert server.limits.bodies.held == 0
+        assert server.bounds.bodies.held == 0
 
 
 async def test_control_frames_within_a_message_do_not_count_as_bytes_of_bodies() -> None:
@@ -513,7 +512,7 @@ async def test_control_frames_within_a_message_do_not_count_as_bytes_of_bodies()
             for _ in range(2 * BODY_BYTES // 125):
                 await client.pong(b"x" * 125)
             await (await client.ping())
-            assert server.limits.bodies.held == BODY_BYTES
+            assert server.bounds.bodies.held == BODY_BYTES
             yield "a"
 
         await client.send(pieces())
@@ -536,7 +535,7 @@ async def test_a_websocket_that_closes_with_a_little_unread_is_cut_off(how: str)
                 client.transport.write_eof()
             await until(lambda: not server.state.connections)
             client.transport.abort()
-        assert server.limits.connections.held == 0
+        assert server.bounds.connections.held == 0
 
 
 async def test_a_message_counts_from_its_arrival_until_the_app_asks_for_the_next_one() -> None:
@@ -544,7 +543,7 @@ async def test_a_message_counts_from_its_arrival_until_the_app_asks_for_the_next
     async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/wait") as client:
         await client.send("a" * size)
         await until(lambda: server.received == size)
-        assert server.limits.bodies.held >= size - BODY_BYTES
+        assert server.bounds.bodies.held >= size - BODY_BYTES
         server.go.set()
         assert await client.recv() == str(size)
-        await until(lambda: server.limits.bodies.held == 0)
+        await until(lambda: server.bounds.bodies.held == 0)

@@ -15,7 +15,7 @@ import pytest
 from starlette.websockets import WebSocketDisconnect
 
 from app.access.charges import Charges
-from app.api.limits import hand_over
+from app.api.holdings import BOUNDS, ProcessBounds, holdings_of
 from app.api.shutdown import Shutdown
 from app.api.websocket import streams
 from app.api.websocket.session import Session
@@ -23,6 +23,7 @@ from app.bounds import Bound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
+from config.settings import Settings
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -33,12 +34,11 @@ class GoneSocket:
         self._sent = [{"type": "websocket.receive", "text": json.dumps(each)} for each in sent]
         self.seen = asyncio.Event()
         self.refused = 0
-        limits = SimpleNamespace(accepting=Bound("accepted requests", 1 << 20))
-        self.scope: dict[str, Any] = {"state": {"limits": limits}}
+        self.scope: dict[str, Any] = {"state": {BOUNDS: ProcessBounds.of(Settings())}}
 
     async def receive(self) -> dict[str, Any]:
         if self._sent:
-            hand_over(self.scope, Bound("large requests", 1 << 20).take(None, 0))
+            holdings_of(self.scope).hand_over(Bound("large requests", 1 << 20).take(None, 0))
             return self._sent.pop(0)
         await self.seen.wait()
         return {"type": "websocket.disconnect"}
