@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from starlette.types import Scope
-
 from app.bounds import Bound, Holding
 from config.settings import Settings
 
@@ -147,7 +145,7 @@ class RequestHoldings:
             held.release()
 
 
-def holdings_of(scope: Scope) -> RequestHoldings:
+def holdings_of(scope: Mapping[str, Any]) -> RequestHoldings:
     """Returns the holdings of the request, and makes them if it had none."""
     state = scope["state"]
     found: RequestHoldings | None = state.get(_HOLDINGS)
