@@ -133,7 +133,7 @@ class ErrorHandler:
 
     async def _release(self, run: Run, *, crashed: bool = False) -> Outcome | None:
         """None: the response belongs to this run no longer."""
-        await self._last_commit(run)
+        await run.last_chunk_written()
         released = await retry_until_available(
             lambda: claims.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
         )
@@ -145,19 +145,10 @@ class ErrorHandler:
 
     async def _yield(self, run: Run) -> Outcome | None:
         """None: the response belongs to this run no longer."""
-        await self._last_commit(run)
+        await run.last_chunk_written()
         owner = (run.row.id, run.row.attempt, run.worker)
         yielded = await retry_until_available(lambda: claims.yield_(self.db, *owner))
         return Outcome.YIELDED if yielded else None
-
-    async def _last_commit(self, run: Run) -> None:
-        """Waits for the run's last chunk: what ends the run here must not meet it in the journal.
-
-        An error would take the chunk's sequence number. And if this worker claims the response again, its next attempt
-        appends while that chunk is still open.
-        """
-        if run.last_commit is not None:
-            await asyncio.wait([run.last_commit])
 
     async def _fail(self, run: Run, code: str, message: str) -> None:
         """Ends the response as failed, unless it is fenced. An output that cannot be restored or stored is lost."""
@@ -173,7 +164,7 @@ class ErrorHandler:
                 self.journal.publish(chunk)
 
     async def _fail_after_log(self, run: Run, code: str, message: str) -> None:
-        await self._last_commit(run)
+        await run.last_chunk_written()
         try:
             await run.restore(self.db)  # events of this run that were not committed do not count
         except Fenced:

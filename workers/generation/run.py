@@ -109,6 +109,15 @@ class Run:
             cached_tokens,
         )
 
+    async def last_chunk_written(self) -> None:
+        """Returns once the journal has written the last chunk, or was refused it.
+
+        Whatever else ends the attempt waits for this: it must not meet the chunk in the journal, an error would take
+        the chunk's sequence number, and a next attempt would append while the chunk is still open.
+        """
+        if self.last_commit is not None:
+            await asyncio.wait([self.last_commit])
+
     async def restore(self, db: Database) -> None:
         """Continues the stream and the history behind the committed log.
 
