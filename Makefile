@@ -27,7 +27,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-fair bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-fair bench-gpu bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -106,6 +106,9 @@ bench-restart: install-dev  ## Measure how soon Longhaul answers after `longhaul
 
 bench-fair: install-dev  ## Measure whether the queue is fair, and what it costs with a million queued (ARGS="--size 0.01": a minute)
 	$(BIN)/python -m tests.bench fair $(ARGS)
+
+bench-gpu: install-dev  ## Compare with the shapes of Qwen3-8B and gpt-oss-20b, on an NVIDIA GPU (an hour; ARGS="--shape qwen3-8b")
+	$(BIN)/python -m tests.bench gpu $(ARGS)
 
 bench-write: install-dev  ## Write the results into docs/performance.md and docs/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -14,12 +15,15 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import fair, fleet, foreground, page, path, restart, scale
+from tests.bench import fair, fleet, foreground, gpu, page, path, restart, scale
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import Served
 from tests.bench.contenders.peer import Peer
+from tests.bench.gpu.card import NoCard, first_card
+from tests.bench.gpu.shapes import SHAPES
+from tests.bench.gpu.steps import planned
 from tests.bench.measurement import ClientFailed
 from tests.bench.plan import Cell, Name, Plan
 from tests.bench.processes import ForeignEngine, refuse_foreign_engines
@@ -230,6 +234,35 @@ def foreground_command(
         for line in foreground.ratios(results.rows):
             say(line)
         say(f"saved {results.save()}")
+
+    perform(measure)
+
+
+@cli.command("gpu")
+def gpu_command(
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    length: Annotated[float, typer.Option(min=0.01, help="Factor of the length of every round.")] = 1.0,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Of {', '.join(shape.name for shape in SHAPES)} (repeatable); both of them."),
+    ] = None,
+    allow_foreign_engine: AllowForeignEngine = False,
+) -> None:
+    """Compare on one GPU, with the shapes of real models and dummy weights (an hour). Ends with 2 without a GPU."""
+    unknown = set(shape or ()) - {each.name for each in SHAPES}
+    if unknown:
+        raise typer.BadParameter(f"there is no shape {sorted(unknown)[0]!r}", param_hint="--shape")
+    try:
+        card = first_card()
+    except NoCard as error:
+        say(f"bench: {error}")
+        raise typer.Exit(2) from None
+    plan = planned(card.memory, rounds, [each for each in SHAPES if not shape or each.name in shape])
+    os.environ |= card.environment  # of all contenders
+
+    async def measure() -> None:
+        async for results in gpu.measure(say, card, plan, length, allow_foreign_engine=allow_foreign_engine):
+            show(results)
 
     perform(measure)
 

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from config.settings import CHECKOUT
-from tests.bench import fair, plots, restart, tables
+from tests.bench import fair, gpu, plots, restart, tables
 from tests.bench.fleet import pages as fleet
 from tests.bench.results import Results
 from tests.bench.scale import MEASUREMENTS, PREFIX
@@ -72,10 +72,10 @@ def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[
     if compared:
         yield "targets", tables.targets(compared), plots.reached(compared)
     for name, results in compared.items():
-        lines = [tables.about(results), ""]
-        for table in (tables.comparison(results), tables.posts(results), tables.costs(results)):
-            lines += [*table, ""] if table else []
-        yield name, lines[:-1], plots.streaming(results)
+        yield name, _compared(results), plots.streaming(results)
+    for name, results in found.items():
+        if name.startswith(gpu.PREFIX):
+            yield name, [*_compared(results), *(f"\n{line}." for line in results.about["left_out"])], {}
     for name, plotted in ((restart.NAME, None), (fair.NAME, fair.plots), (fair.SIZES, fair.sizes.plots)):
         if name in found:
             images = plotted(found[name]) if plotted else {}
@@ -84,3 +84,11 @@ def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[
         measurement = MEASUREMENTS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if measurement is not None:
             yield name, [tables.about(results), "", *tables.rows_of(results)], measurement.plots(results)
+
+
+def _compared(results: Results) -> list[str]:
+    """The tables of a comparison, as far as they have rows."""
+    lines = [tables.about(results)]
+    for table in (tables.comparison(results), tables.posts(results), tables.costs(results), tables.rows_of(results)):
+        lines += ["", *table] if table else []
+    return lines

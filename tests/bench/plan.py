@@ -37,6 +37,8 @@ class Cell:
     concurrency: int
     prompt: Prompt = Prompt.SHORT
     label: str = ""
+    tokens: int | None = None
+    """Output tokens of each request; None: the plan's."""
 
     def __str__(self) -> str:
         words = [self.mode.value, str(self.concurrency), *([] if self.prompt is Prompt.SHORT else [self.prompt.value])]
@@ -90,7 +92,7 @@ class Plan:
             mode=cell.mode,
             concurrency=cell.concurrency,
             requests=self.requests(cell),
-            body={"max_output_tokens": self.tokens, "ignore_eos": True, "temperature": 0.0},
+            body={"max_output_tokens": cell.tokens or self.tokens, "ignore_eos": True, "temperature": 0.0},
             prompt=text_of(cell.prompt, round_number),
             busy=self.busy,
             realtime=self.realtime,

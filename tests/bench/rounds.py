@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from tests.bench.contenders.base import Contender
 from tests.bench.measurement import measure_load
@@ -20,6 +21,7 @@ from tests.bench.profiling import Profiler
 from tests.bench.results import Results, Sample
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 SHOWN = (Metric.TOKENS, Metric.TTFT_P50, Metric.INTER_P50, Metric.POST_P50, Metric.POST_P99, Metric.CPU)
 
 
@@ -49,7 +51,7 @@ class Comparison:
         """All rounds. Raises ForeignEngine, TooManyErrors and CannotStart; what was measured until then is saved."""
         self._look(contenders)
         async with AsyncExitStack() as stack:
-            stack.callback(_keep_logs, contenders, self._results.folder / "logs")
+            stack.callback(keep_logs, contenders, self._results.folder / "logs")
             for contender in contenders:
                 stack.push_async_callback(contender.stop)
                 await contender.start()
@@ -62,14 +64,25 @@ class Comparison:
                         self._look(contenders)
                         await self._one(contender, cell, number)
 
+    async def alone(self, contender: Contender, cell: Cell, number: int) -> None:
+        """One cell of one round, with a contender that was started while no other runs. Raises as `run` does."""
+        self._look([contender])
+        self._keep(await self._sample(contender, cell, number))
+
     async def _one(self, contender: Contender, cell: Cell, number: int) -> None:
         contender.thaw()
         try:
-            recording = self._profiler.recording(contender, f"{cell} {number + 1}")
-            measured = await measure_load(contender, self._plan.load(cell, number), recording)
+            sample = await self._sample(contender, cell, number)
         finally:
             contender.freeze()
-        sample = Sample(contender.name, str(cell), number, measured)
+        self._keep(sample)
+
+    async def _sample(self, contender: Contender, cell: Cell, number: int) -> Sample:
+        recording = self._profiler.recording(contender, f"{cell} {number + 1}")
+        measured = await measure_load(contender, self._plan.load(cell, number), recording)
+        return Sample(contender.name, str(cell), number, measured)
+
+    def _keep(self, sample: Sample) -> None:
         _check(sample)
         self._results.samples.append(sample)
         self._results.save()
@@ -84,7 +97,7 @@ class Comparison:
             self._results.disturbed = True
 
 
-def _keep_logs(contenders: Sequence[Contender], folder: Path) -> None:
+def keep_logs(contenders: Sequence[Contender], folder: Path) -> None:
     """Copies the contenders' logs into the results' folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for contender in contenders:
@@ -92,7 +105,7 @@ def _keep_logs(contenders: Sequence[Contender], folder: Path) -> None:
             shutil.copy(contender.log, folder)
 
 
-def rotated(contenders: Sequence[Contender], by: int) -> list[Contender]:
+def rotated(contenders: Sequence[T], by: int) -> list[T]:
     """The contenders in an order that changes with `by`: none is always first."""
     start = by % len(contenders) if contenders else 0
     return [*contenders[start:], *contenders[:start]]

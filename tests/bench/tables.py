@@ -109,6 +109,7 @@ def about(results: Results) -> str:
     line = (
         f"{about['date']} UTC, commit {about['commit']}, {about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
     )
+    line += f", {about['gpu']}" if "gpu" in about else ""
     return line + (". **A foreign engine was running: the numbers mean little.**" if results.disturbed else ".")
 
 

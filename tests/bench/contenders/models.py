@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Served:
     path: str = str(DEMO)
     context_length: int = 4096
     engine_args: dict[str, Any] | None = None
+    reasoning_parser: str = "none"
+    """As in a models file."""
 
     def write(self, file: Path) -> ServedModel:
         """As a models file; returns it as Longhaul reads it."""
@@ -38,17 +41,23 @@ class Served:
         lines = ["[[models]]", f"name = {json.dumps(NAME)}", f"engine = {json.dumps(self.engine)}"]
         lines += [f"path = {json.dumps(self.path)}"] if self.engine == "vllm" else []
         lines += [f"context_length = {self.context_length}", "[models.engine_args]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in args.items()]
+        lines += [f"{name} = {_toml(value)}" for name, value in args.items()]
         if self.engine == "vllm":
             lines[1:1] = [
                 'format = "chat"',
                 'tool_parser = "none"',
-                'reasoning_parser = "none"',
+                f"reasoning_parser = {json.dumps(self.reasoning_parser)}",
                 "default_sampling = {}",
             ]
             lines += ["[models.chat_template_args]", "enable_thinking = false"]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return load_models(file).models[0]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_toml(inner)}' for name, inner in value.items())}}}"
+    return json.dumps(value)
 
 
 def scripted(context_length: int = 32768, **args: Any) -> Served:
