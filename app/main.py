@@ -34,6 +34,7 @@ from app.responses.service import ResponseService
 from app.store.database import CALLER_SECONDS, Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
+from config.allocator import return_large_blocks
 from config.collector import freeze_gc
 from config.logging import setup_logging
 from config.models import ModelCatalog
@@ -106,6 +107,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
     if settings.asks_for_keys:
         directory.start()
     freeze_gc()
+    return_large_blocks()
     background = BackgroundTasks()
     if isinstance(models, ModelsFile):
         background.start(_follow(models, catalogs))

@@ -1,0 +1,77 @@
+"""An engine of two ranks (tensor parallelism) on real vLLM, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import Stream
+from openai.types.responses import ResponseStreamEvent
+
+from config.settings import CHECKOUT
+from tests.support.installations import running
+from tests.support.longhaul import Longhaul
+from tests.support.services import open_folder
+
+MODEL = "two-ranks"
+MODELS = f"""
+[[models]]
+name = "{MODEL}"
+path = "{CHECKOUT / "config" / "demo"}"
+context_length = 4096
+chat_template_args = {{ enable_thinking = false }}
+default_sampling = {{ temperature = 0.0 }}
+[models.engine_args]
+dtype = "float32"
+enforce_eager = true
+block_size = 32
+kv_cache_memory_bytes = 67108864
+tensor_parallel_size = 2
+"""
+TOKENS = 600
+BEFORE = 20
+"""Events that the client has read when the rank is killed."""
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[Longhaul]:
+    with open_folder() as folder:
+        models = folder / "models.toml"
+        models.write_text(MODELS)
+        with running(Longhaul(folder / "home", models)) as installation:
+            yield installation
+
+
+def story(longhaul: Longhaul) -> Stream[ResponseStreamEvent]:
+    fields: dict[str, Any] = {"ignore_eos": True}
+    return longhaul.client().responses.create(
+        model=MODEL,
+        input="Tell me a story.",
+        max_output_tokens=TOKENS,
+        background=True,
+        stream=True,
+        extra_body=fields,
+    )
+
+
+def text_of(events: list[ResponseStreamEvent]) -> str:
+    return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+
+@pytest.mark.long
+@pytest.mark.vllm
+def test_a_response_whose_rank_is_killed_goes_on_in_the_middle_of_its_text(two_ranks: Longhaul) -> None:
+    whole = list(story(two_ranks))
+    ranks = two_ranks.named(("VLLM::Worker_TP",))
+    assert len(ranks) == 2
+    events: list[ResponseStreamEvent] = []
+    for event in story(two_ranks):
+        events.append(event)
+        if len(events) == BEFORE:
+            ranks[1].kill()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert text_of(events) == text_of(whole)
+    assert events[-1].type == whole[-1].type == "response.incomplete"
+    assert not any(rank.is_running() for rank in ranks), "the other rank ends with its engine"
+    assert len(two_ranks.named(("VLLM::Worker_TP",))) == 2
