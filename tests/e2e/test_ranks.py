@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,9 @@ def two_ranks() -> Iterator[Longhaul]:
     with open_folder() as folder:
         models = folder / "models.toml"
         models.write_text(MODELS)
-        with running(Longhaul(folder / "home", models)) as installation:
+        first, *others = sorted(os.sched_getaffinity(0))
+        cores = f"{first}|{others[0] if others else first}"  # vLLM wants a NUMA node for each rank, or to be told.
+        with running(Longhaul(folder / "home", models, VLLM_CPU_OMP_THREADS_BIND=cores)) as installation:
             yield installation
 
 
