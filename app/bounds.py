@@ -100,17 +100,26 @@ class Bound:
     Each holding has `free` for nothing, so small ones always pass. Without `shares`, and for holdings without a
     project, which are the operators', only the total counts. The only holder may exceed the total: otherwise it could
     never go on. With `operators`, and shares, a part of the total is kept for them, and they wait for no project's
-    turn.
+    turn. Whoever has waited for `seconds` is refused: what holds the room may hang.
     """
 
     def __init__(
-        self, what: str, total: int, free: int = 0, *, unit: str = "", shares: bool = True, operators: bool = False
+        self,
+        what: str,
+        total: int,
+        free: int = 0,
+        *,
+        unit: str = "",
+        shares: bool = True,
+        operators: bool = False,
+        seconds: float | None = None,
     ) -> None:
         self.what = what
         self.unit = unit
         self.total = total
         self.held = 0
         self._free = free
+        self._seconds = seconds
         self._shares = shares
         self._kept = total // OPERATORS_PART if shares and operators else 0
         self._projects: dict[str | None, int] = {}
@@ -128,7 +137,7 @@ class Bound:
         """Returns a holding of `size` once there is room: `with await bound.wait(project, size): ...`.
 
         Projects take turns. If there is no room for the next one, all others wait with it, so that nobody is overtaken
-        for ever. A project that holds its share is passed over.
+        for ever. A project that holds its share is passed over. Raises TotalReached and ShareReached after `seconds`.
         """
         holding = Holding(self, project)
         await self.wait_for(holding, size)
@@ -145,7 +154,11 @@ class Bound:
         self._lines.setdefault(holding.project, deque()).append(waiter)
         self._admit()
         try:
-            await waiter.admitted.wait()
+            async with asyncio.timeout(self._seconds):
+                await waiter.admitted.wait()
+        except TimeoutError:
+            self._leave(waiter)
+            raise (ShareReached if self._lacks_share(holding, counted) else TotalReached)(self) from None
         except BaseException:  # Cancelled, perhaps just after it was admitted.
             self._leave(waiter)
             raise

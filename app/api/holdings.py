@@ -20,6 +20,8 @@ SMALL_BYTES = 64 * 1024
 """What a small request counts as meanwhile."""
 READ_BYTES = 8 * SMALL_BYTES
 """What a request that reads counts as meanwhile, so 64 at once: no batch makes more of them cheaper."""
+ACCEPT_SECONDS = 30.0
+"""How long a request waits to be accepted: as long as one that is accepted waits for a connection to Postgres."""
 CONNECTIONS_PER_WEBSOCKET = 8
 """A WebSocket lasts for hours: of so many connections, one may be a WebSocket."""
 ANSWER_BYTES = 512 * 1024
@@ -63,7 +65,7 @@ class ProcessBounds:
             body_seconds=settings.body_seconds,
             write_seconds=settings.write_seconds,
             bodies=every("large requests", size, BODY_BYTES, unit="bytes of "),
-            accepting=every("accepted requests", accepted, unit="bytes of "),
+            accepting=every("accepted requests", accepted, unit="bytes of ", seconds=ACCEPT_SECONDS),
             connections=every("connections", settings.max_connections),
             websockets=Bound("WebSockets", settings.max_connections // CONNECTIONS_PER_WEBSOCKET, shares=shares),
             answers=every("answers", size, ANSWER_BYTES, unit="bytes of "),
@@ -99,7 +101,10 @@ class RequestHoldings:
         return self._body
 
     async def accept(self, size: int) -> None:
-        """Returns once the app may parse a body of so many bytes, or read. `release_body` gives it back."""
+        """Returns once the app may parse a body of so many bytes, or read. `release_body` gives it back.
+
+        Raises BoundReached after ACCEPT_SECONDS.
+        """
         self._accepting = await self.wait_to_accept(size)
 
     async def wait_to_accept(self, size: int) -> Holding:

@@ -368,3 +368,18 @@ async def test_a_holding_that_waits_gets_its_size_in_the_turn_of_its_project() -
     first.release()
     await waiting
     assert bound.held == second.counted == 6
+
+
+@pytest.mark.parametrize(("held", "refusal"), [("other", TotalReached), ("mine", ShareReached)])
+async def test_who_has_waited_for_too_long_is_refused_and_keeps_nobody_waiting(
+    held: str, refusal: type[BoundReached]
+) -> None:
+    bound = Bound("things", 8, seconds=0.01)
+    full = bound.take(held, 7)
+    rest = bound.take("third", 1)
+    with pytest.raises(refusal):
+        await bound.wait("mine", 1)
+    full.release()
+    rest.release()
+    with await bound.wait("next", 8):
+        assert bound.held == 8
