@@ -34,9 +34,8 @@ from app.responses.service import ResponseService
 from app.store.database import CALLER_SECONDS, Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
-from config.allocator import return_large_blocks
-from config.collector import freeze_gc
 from config.logging import setup_logging
+from config.memory import freeze_gc, return_large_blocks
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
 from config.settings import ConfigError, Settings, load_settings

@@ -16,7 +16,7 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
-from config.collector import freeze_gc
+from config.memory import freeze_gc
 from config.model_files import decided
 from config.models import ServedModel, require_folders
 from config.models_file import ModelsFile

@@ -33,5 +33,5 @@ def test_a_process_that_waits_for_the_schema_does_without_alembic() -> None:
 
 
 def test_collection_of_garbage_is_off_while_the_api_imports_and_on_afterwards() -> None:
-    code = "import gc; from config.collector import freeze_gc; gc.disable(); freeze_gc(); assert gc.isenabled()"
+    code = "import gc; from config.memory import freeze_gc; gc.disable(); freeze_gc(); assert gc.isenabled()"
     assert "gc" in imported(code)
