@@ -55,7 +55,7 @@ async def schema_of(connection: AsyncConnection, schema: str) -> set[tuple[str, 
 @pytest.fixture
 async def in_transaction(db: Database) -> AsyncIterator[AsyncConnection]:
     """A transaction that is undone in the end."""
-    async with db.engine.connect() as connection:
+    async with db.engine.execution_options(isolation_level="READ COMMITTED").connect() as connection:
         await connection.execute(text(AS_OWNER))
         yield connection
         await connection.rollback()
@@ -117,7 +117,7 @@ WORKER = """
 async def test_postgres_refuses_what_must_not_be(db: Database, constraint: str, statement: str) -> None:
     response_id = await queued(db)
     with pytest.raises(IntegrityError, match=constraint):
-        async with db.engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(text(statement), {"id": response_id})
 
 
@@ -130,7 +130,7 @@ async def test_what_belongs_to_a_project_names_one_that_exists(db: Database, tab
         ),
     }
     with pytest.raises(IntegrityError, match=f"{table}_project_fkey"):
-        async with db.engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(text(f"INSERT INTO {table} {columns[table]}"))
 
 
@@ -143,7 +143,7 @@ async def test_a_log_has_one_final_chunk(db: Database) -> None:
         VALUES (:id, 99, 99, 1, true, '', '')
     """
     with pytest.raises(IntegrityError, match="chunks_final_idx"):
-        async with db.engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(text(another), {"id": writer.row.id})
     assert Status((await logs.read(db, writer.row.id)).status) is Status.COMPLETED
 
