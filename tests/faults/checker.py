@@ -48,7 +48,7 @@ CRASH_WORDS = (
 """Words of the log lines by which the product reports an unforeseen error: no fault excuses one."""
 LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.worker.worker"}
 """The same for lines that libraries print: the word, and the module whose source has it."""
-ENDED_BY_SIGNAL = ("KeyboardInterrupt", "SystemExit: 0")
+ENDED_BY_SIGNAL = ("KeyboardInterrupt", "KeyboardInterrupt: ", "SystemExit: 0")
 """The last lines of tracebacks that say only that a signal came while a program started, or while Flower stopped."""
 FORESEEN_ERRORS = (
     "abandoned, but not cancelled",

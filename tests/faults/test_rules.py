@@ -167,7 +167,12 @@ def test_what_is_left_behind_is_noticed() -> None:
 
 @pytest.mark.parametrize(
     ("error", "rules"),
-    [("CancelledError", {"nothing_crashes"}), ("KeyboardInterrupt", set()), ("SystemExit: 0", set())],
+    [
+        ("CancelledError", {"nothing_crashes"}),
+        ("KeyboardInterrupt", set()),
+        ("KeyboardInterrupt: ", set()),
+        ("SystemExit: 0", set()),
+    ],
 )
 def test_a_traceback_is_noticed_unless_a_signal_alone_caused_it(error: str, rules: set[str]) -> None:
     line = f"maintenance.1: Traceback (most recent call last): {error}"
