@@ -97,7 +97,7 @@ class AuthenticationMiddleware:
             await self._pass_on(STRANGER, scope, receive, send)
             return
         try:
-            holdings_of(scope).know(key.caller.project)
+            holdings_of(scope).set_project(key.caller.project)
         except BoundReached as reached:
             last = {"connection": "close"} if scope["type"] == "http" else None
             await refuse(bound_error(reached), last)(scope, receive, send)

@@ -88,7 +88,7 @@ class RequestHoldings:
         self._accepting: Holding | None = None
         self._answer: Holding | None = None
 
-    def know(self, project: str | None) -> None:
+    def set_project(self, project: str | None) -> None:
         """The caller is known: the connection counts for its project from now on. Raises BoundReached."""
         if self._connection is not None:
             self._connection.give(project)
