@@ -6,7 +6,7 @@ The life of a job:
        |                           |  cancelled, once (by a revoke or by the drain): CancelledError
        |                           |  reaches the task, which cleans up
        |                           +--> the clean-up ends --> reported to Celery as ignored, gone
-       +--drain--> gone; its message was never acknowledged, so Celery returns it to the queue
+       +--drain--> gone; maintenance sends an answer to another worker, and Celery returns a count to its list
 
 Celery's tracer would run a task in a thread, synchronously. This module takes its part: it awaits the task's coroutine
 and reports the end to Celery's Request, which sends the events that Flower shows.
@@ -135,6 +135,7 @@ class Jobs:
         for job in self:
             if not job.accepted and job.task is not None:
                 job.task.cancel()
+                self._remove(job)  # a task that is cancelled before its first step does not
         await self._idle(grace, self._grace_over)
         for job in self:
             self.cancel(job, Cancelled.SHUTDOWN)
@@ -146,9 +147,7 @@ class Jobs:
         await self._idle(CHECK_SECONDS)
 
     def _start(self, job: Job) -> None:
-        if (
-            self.is_draining
-        ):  # the message is not acknowledged: Celery returns it to the queue when it closes its channel
+        if self.is_draining:  # the message is not acknowledged: see above
             self._remove(job)
             return
         context = self.context.copy()
