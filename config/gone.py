@@ -14,6 +14,7 @@ GONE: Mapping[str, str] = {
     "LONGHAUL_READER_POLL_SECONDS": _CONSTANT,
     "LONGHAUL_MAX_READERS": "unset it; LONGHAUL_MAX_CONNECTIONS bounds readers, too",
     "LONGHAUL_MAX_WEBSOCKETS": "unset it; an eighth of LONGHAUL_MAX_CONNECTIONS may be WebSockets",
+    "LONGHAUL_QUEUE_WINDOW": "unset it; a worker is sent as many responses as it has slots, and what is about to end",
     "LONGHAUL_WORKER_CONTEXT_BYTES": "unset it; LONGHAUL_MAX_CONTEXT_BYTES bounds what a worker holds, too",
 }
 """Variable -> what to do instead. No process starts while one of them is set."""

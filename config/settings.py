@@ -182,8 +182,6 @@ class Settings(BaseSettings):
     """The most bytes of one tool result that the model gets."""
     database_pool: Annotated[int, Field(ge=2, le=200)] = 10
     """Connections to Postgres in the pool of an API process or a worker. A worker has three more."""
-    queue_window: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Messages in Redis for each worker of a model, or what it ends within a second, while more wait in Postgres."""
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     """How many times the worker of a response may crash before the response is failed."""
     queue_timeout_seconds: Seconds | None = None

@@ -36,7 +36,7 @@ log = logging.getLogger("longhaul.maintenance")
 ROUND_SECONDS = 0.5
 """Between two looks for dead workers, released responses and passed deadlines."""
 LOST_SECONDS = 2.0
-"""Before a queued response whose message has vanished from Redis is sent again; doubles each time."""
+"""Before a response that was sent and not claimed waits again; doubles each time."""
 SWEEP_SECONDS = 10.0
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
@@ -70,7 +70,7 @@ class Maintenance:
         self._queue = queue
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
-        self._dispatcher = Dispatcher(db, queue, settings.queue_window)
+        self._dispatcher = Dispatcher(db, queue)
         self._servers = workers.ServerWatch()
         self._waiting: set[str] = set()
         """The names of steps that found Postgres or Redis away."""
@@ -80,9 +80,9 @@ class Maintenance:
         often = self._round_seconds
         steps = (
             self._repeat(often, self.release_dead_workers),
+            self._repeat(often, self.redeliver),
             self._repeat(often, self.send_released),
             self._repeat(often, self.dispatch),
-            self._repeat(self._lost_seconds, self.redeliver),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(SWEEP_SECONDS, self.sweep),
@@ -111,22 +111,16 @@ class Maintenance:
             await self._send(messages)
 
     async def dispatch(self) -> None:
-        """Sends what waits and has room. Workers do so after each claim; this is for when none does."""
+        """Sends what waits and has room. Workers do so after their responses end; this is for when none does."""
         for queue in await dispatch.busy_queues(self._db):
             await self._dispatcher.dispatch(queue)
 
     async def redeliver(self) -> None:
-        """Sends again what was lost: by Redis, with a worker, or before it was sent. What was queued waits in line."""
-        seconds = self._lost_seconds
-        lists = await redelivery.lists_to_check(self._db, seconds)
-        if not lists:
-            return
-        heads = {each: await self._queue.head(each.list) for each in lists}
-        while lost := await redelivery.put_back(self._db, heads, seconds, BATCH):
-            log.info("%d messages were lost; their responses wait again", len(lost))
-        while messages := await redelivery.take_undelivered(self._db, heads, seconds, BATCH):
+        """Makes what was sent and not claimed wait again: Redis lost it, or a worker leaves it lying, or is gone."""
+        while lost := await redelivery.put_back(self._db, self._lost_seconds, BATCH):
+            log.info("%d messages led to no claim; their responses wait again", len(lost))
+        while messages := await redelivery.resend_counts(self._db, self._lost_seconds, BATCH):
             await self._send(messages)
-        await self.dispatch()
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages", len(messages))

@@ -15,6 +15,7 @@ from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
+from app.store.queue.dispatch import Ahead
 from app.streaming.pubsub import PubSub
 from config.memory import freeze_gc
 from config.model_files import decided
@@ -126,33 +127,36 @@ async def _claiming(
         runs = ActiveRuns()
         pace = Pace()
         slots = Slots(engine.slots, pace, settings.worker_concurrency)
+        slots.offer(is_offering=False)  # until Celery takes messages
         lease = Lease(
             db,
             model,
             settings.lease_seconds,
             runs,
             engine.context_length,
-            lambda: slots.count,
+            lambda: slots.offered,
             stop,
             readiness,
         )
         stack.push_async_callback(lease.close)
         await lease.start()
-        dispatcher = Dispatcher(db, queue, settings.queue_window, pace.ended_within)
+        slots.changed = lease.renew_now
+        dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
         inputs = Inputs(db, most_context, settings.max_context_bytes)
         clock = FlushClock(settings.events_per_second)
         yield Runner(
-            Claimer(db, runs, lambda: lease.worker, partial(dispatcher.nudge, model.queue)),
+            Claimer(db, runs, lambda: lease.worker),
             runs,
             SuspectGate(settings.max_crashes),
             Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock),
-            ErrorHandler(db, journal, settings.max_crashes, dispatcher.send_released, stop),
+            ErrorHandler(db, journal, settings.max_crashes, stop),
             dispatcher,
             pace,
             slots,
+            lease.node,
         )
 
 

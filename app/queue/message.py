@@ -11,7 +11,7 @@ from typing import Any
 
 TASK = "responses.generate"
 """The only task. Its argument is `response_id`; the task id is the response id, too."""
-MESSAGE_COLUMNS = ("id", "model", "queue", "priority", "project", "stream", "attempt", "foreground_place")
+MESSAGE_COLUMNS = ("id", "model", "queue", "priority", "project", "stream", "attempt", "sent_to", "foreground_place")
 """The columns of a response that its message is made of."""
 
 
@@ -27,6 +27,8 @@ class Message:
     stream: bool = False
     attempt: int = 1
     """The attempt that begins with the claim that this message leads to."""
+    sent_to: str | None = None
+    """The node of the worker that is to claim it; None: any worker of the queue."""
     foreground_place: bool = False
     """Whether it takes one of the places that are kept for foreground responses."""
 
@@ -34,12 +36,12 @@ class Message:
     def of(cls, row: Any) -> Message:
         """The message of a response's row, which has at least the columns MESSAGE_COLUMNS."""
         owner = (row.project, row.stream, row.attempt + 1)
-        return cls(row.id, row.model, row.queue, row.priority, *owner, row.foreground_place)
+        return cls(row.id, row.model, row.queue, row.priority, *owner, row.sent_to, row.foreground_place)
 
     @property
     def list(self) -> str:
         """See `list_of`."""
-        return list_of(self.queue, self.priority, foreground_place=self.foreground_place)
+        return list_of(self.queue, self.priority, self.sent_to, foreground_place=self.foreground_place)
 
     @property
     def shown_mode(self) -> str:
@@ -111,14 +113,14 @@ FOREGROUND = tuple(sorted(priority.value for pair in _TIERS.values() for priorit
 
 
 class Kind(StrEnum):
-    """The kinds of lists that a queue has in Redis, each by what its name ends with. No queue has `#` in its name.
+    """The kinds of lists in Redis, each by what its name ends with. No queue and no node has `#` in its name.
 
     Each kind has places of its own in a worker.
     """
 
     ANSWERS = ""
     FOREGROUND = "#foreground"
-    """Answers for the places that are kept for foreground responses, ahead of all that wait in the list before."""
+    """Answers for foreground places, ahead of all that wait in the list before."""
     COUNTS = "#counts"
 
 
@@ -127,11 +129,17 @@ def kind_of(list_: str) -> Kind:
     return Kind(hash_ + name)
 
 
-def list_of(queue: str, priority: int, *, foreground_place: bool = False) -> str:
+def list_of(queue: str, priority: int, node: str | None, *, foreground_place: bool = False) -> str:
     """The list of Redis in which such messages of this queue wait, first in, first out.
 
-    Their order was decided when they were sent; lists are what must not wait for each other.
+    A worker's own list has what was sent to its node. All workers of a queue take counts from one. The order was
+    decided when messages were sent; lists are what must not wait for each other.
     """
     if priority == Priority.COUNT:
         return f"{queue}{Kind.COUNTS}"
-    return f"{queue}{Kind.FOREGROUND if foreground_place else Kind.ANSWERS}"
+    return f"{worker_list(queue, node)}{Kind.FOREGROUND if foreground_place else Kind.ANSWERS}"
+
+
+def worker_list(queue: str, node: str | None) -> str:
+    """The list of a worker's answers."""
+    return f"{queue}@{node}"

@@ -1,8 +1,8 @@
-"""Templates of Celery's messages, filled in with other ids.
+"""The template of Celery's messages, filled in with other ids.
 
 Celery's `send_task` takes about 0.4 ms of CPU for one message and its event (docs/decisions/message-template.md). All
-messages of one list are alike but for the id, what Flower shows, the tag, and the event's time and clock. So
-Celery sends one into memory, and its bytes become the template. A test compares a filled template with what Celery
+messages are alike but for the id, the list, what Flower shows, the tag, and the event's time and clock. So Celery
+sends one into memory, and its bytes become the template. A test compares a filled template with what Celery
 sends. This relies on kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that
 `_get_client` returns.
 """
@@ -22,7 +22,7 @@ from kombu.transport.redis import Channel, Transport
 from app.queue.message import TASK, Message
 
 _SALT = "0f1e2d3c4b5a6978"
-_ID, _MODE, _OWNER, _TAG, _BODY = (f"{name}{_SALT}" for name in ("id", "mode", "owner", "tag", "body"))
+_ID, _LIST, _MODE, _OWNER, _TAG, _BODY = (f"{name}{_SALT}" for name in ("id", "list", "mode", "owner", "tag", "body"))
 _NUMBERS = _TIME, _CLOCK, _OFFSET = tuple(f"{name}{_SALT}" for name in ("time", "clock", "offset"))
 
 
@@ -67,32 +67,18 @@ class _JsonTemplate:
 def _with_fields(message: Any) -> bytes:
     """JSON for the `%` operator of bytes."""
     template = orjson.dumps(message).replace(b"%", b"%%")
-    for field in (_ID, _MODE, _OWNER, _TAG, _BODY, *_NUMBERS):
+    for field in (_ID, _LIST, _MODE, _OWNER, _TAG, _BODY, *_NUMBERS):
         written = f'"{field}"' if field in _NUMBERS else field
         template = template.replace(written.encode(), b"%%(%b)b" % field.removesuffix(_SALT).encode())
     return template
 
 
-class MessageTemplates:
-    """The templates of an app, made when they are first needed. They connect to nothing."""
+class MessageTemplate:
+    """`channel` is that of the events for Flower. Connects to nothing."""
 
     def __init__(self, celery: Celery) -> None:
-        self._celery = celery
-        self._templates: dict[str, MessageTemplate] = {}
-
-    def of(self, list_: str) -> MessageTemplate:
-        """The template of this list's messages."""
-        if (template := self._templates.get(list_)) is None:
-            template = self._templates[list_] = MessageTemplate(self._celery, list_)
-        return template
-
-
-class MessageTemplate:
-    """Messages of one list. `channel` is that of the events for Flower."""
-
-    def __init__(self, celery: Celery, list_: str) -> None:
         self._clock = celery.clock
-        recorder = _record(celery, list_)
+        recorder = _record(celery)
         (_, message), (self.channel, event) = recorder.pushed, recorder.published
         self._message, self._event = _JsonTemplate(message), _JsonTemplate(event)
 
@@ -101,12 +87,13 @@ class MessageTemplate:
         numbers = {b"time": time.time(), b"clock": self._clock.forward(), b"offset": utcoffset()}
         values = {name: repr(number).encode() for name, number in numbers.items()}
         values[b"id"] = message.response_id.encode()
+        values[b"list"] = orjson.dumps(message.list)[1:-1]
         values[b"mode"] = orjson.dumps(message.shown_mode)[1:-1]
         values[b"owner"] = orjson.dumps(message.shown_owner)[1:-1]
         return self._message.filled(values), self._event.filled(values)
 
 
-def _record(celery: Celery, list_: str) -> _Recorder:
+def _record(celery: Celery) -> _Recorder:
     recorder = _Recorder()
     with celery.connection_for_write() as connection:
         connection.transport_cls = recorder.transport()
@@ -116,7 +103,7 @@ def _record(celery: Celery, list_: str) -> _Recorder:
             argsrepr=_MODE,
             kwargsrepr=_OWNER,
             task_id=_ID,
-            queue=list_,
+            queue=_LIST,
             producer=celery.amqp.Producer(connection.default_channel, auto_declare=False),
             retry=False,
             declare=(),  # a Redis list needs no declaration

@@ -7,7 +7,6 @@ the claim drops a duplicate. So nothing here waits long, and a request does not 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from app.batching import Batcher
 from app.protocol.text import one_line
 from app.queue.celery_app import make_celery
 from app.queue.message import Message
-from app.queue.message_template import MessageTemplates
+from app.queue.message_template import MessageTemplate
 from app.queue.redis_client import make_client, run_script, try_twice
 from config.settings import Settings
 
@@ -32,14 +31,15 @@ MAX_BATCH = 200
 """Messages of one write; messages that were enqueued together stay together."""
 MAX_REVOKED = 200
 """Ids of one broadcast: Celery logs them in one line."""
-MARK = "longhaul.sent:"
-"""With the name of a queue: a key that says that Redis has kept what was dispatched from it."""
+LIST_SECONDS = 3600
+"""How long a list is kept after its last message: a worker takes its own at once, and that of a dead one must end."""
 THREADS = 1
 """For revokes, which go through Celery and block."""
 
-_SEND = """
+_SEND = f"""
 for i, list in ipairs(KEYS) do
     redis.call('LPUSH', list, ARGV[3 * i - 2])
+    redis.call('EXPIRE', list, {LIST_SECONDS})
     redis.call('PUBLISH', ARGV[3 * i], ARGV[3 * i - 1])
 end
 """
@@ -52,7 +52,7 @@ class QueueUnavailable(Exception):
 class TaskQueue:
     """Sends from an event loop. Messages that arrive while a batch is being sent go together in the next one.
 
-    A batch of messages is one write to Redis, from templates. Revokes go through Celery, from a thread.
+    A batch of messages is one write to Redis, from a template. Revokes go through Celery, from a thread.
     """
 
     def __init__(self, settings: Settings, seconds: float = SEND_SECONDS) -> None:
@@ -60,7 +60,7 @@ class TaskQueue:
         self._celery = make_celery(settings)
         self._seconds = seconds
         self._client = make_client(settings.broker_url)
-        self._templates = MessageTemplates(self._celery)
+        self._template: MessageTemplate | None = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
         self._messages = Batcher(self._send, max_items=MAX_BATCH, weight=len, shared_errors=(QueueUnavailable,))
         self._revokes = Batcher(self._broadcast_revoke, max_items=MAX_REVOKED, weight=len)
@@ -78,26 +78,6 @@ class TaskQueue:
         except TimeoutError:
             sent.cancel()  # if its batch has not begun, it is not sent
             raise self._no_answer() from None
-
-    async def head(self, list_: str) -> str | None:
-        """The task id of the message that a worker takes next from this list; None if it is empty.
-
-        Raises QueueUnavailable within SEND_SECONDS.
-        """
-        # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
-        message = await self._command(lambda: self._client.lindex(list_, -1))
-        return None if message is None else str(json.loads(message)["headers"]["id"])
-
-    async def is_marked(self, queue: str) -> bool:
-        """Whether Redis has this queue's mark. If not, it has lost all keys since `mark`, and all messages with them.
-
-        Raises QueueUnavailable.
-        """
-        return await self._command(lambda: self._client.exists(f"{MARK}{queue}")) > 0
-
-    async def mark(self, queue: str) -> None:
-        """Sets the queue's mark. Raises QueueUnavailable."""
-        await self._command(lambda: self._client.set(f"{MARK}{queue}", "1"))
 
     async def revoke(self, *response_ids: str) -> None:
         """Notifies the workers of committed cancellations. Never raises: the fence stops a worker as well."""
@@ -120,9 +100,9 @@ class TaskQueue:
         return [None] * len(batch)
 
     async def _send_messages(self, messages: Sequence[Message]) -> None:
+        template = self._template = self._template or MessageTemplate(self._celery)
         lists, values = [each.list for each in messages], list[str | bytes]()
         for message in messages:
-            template = self._templates.of(message.list)
             values += (*template.filled(message), template.channel)
         await self._command(lambda: run_script(self._client, _SEND, lists, *values))
 

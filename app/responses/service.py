@@ -84,7 +84,7 @@ class ResponseService:
         self._acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
         self._reader = reader
         self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
-        dispatcher = Dispatcher(db, queue, settings.queue_window)
+        dispatcher = Dispatcher(db, queue)
         self._creator = ResponseCreator(db, queue, dispatcher, self._background, self._abandoned.add)
 
     async def close(self) -> None:

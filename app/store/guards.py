@@ -25,7 +25,7 @@ RELEASED: Mapping[str, Any] = MappingProxyType(
         "foreground_place": responses.c.priority.in_(FOREGROUND),
     }
 )
-"""What a release sets. It is sent at once; in the foreground ahead of what waits in Redis."""
+"""What a release sets. Maintenance sends it to another worker (queue/redelivery.py)."""
 
 
 def sources(transition: str) -> str:
@@ -33,16 +33,16 @@ def sources(transition: str) -> str:
     return ", ".join(sorted(f"'{status.value}'" for status in TRANSITIONS[transition].sources))
 
 
-def has_crashed_out(crashes: Any, max_crashes: int) -> Any:
+def has_crashed_out(crashes: Any, max_crashes: Any) -> Any:
     """Whether a response with so many crashes must be failed. For a number, or for a column in a statement."""
     return crashes >= max_crashes
 
 
-def is_last_chance(crashes: Any, max_crashes: int) -> Any:
+def is_last_chance(crashes: Any, max_crashes: Any) -> Any:
     """Whether the next crash fails a response with so many crashes. For a number, or for a column in a statement."""
     return has_crashed_out(crashes + 1, max_crashes)
 
 
-def is_suspect(crashes: Any, max_crashes: int) -> Any:
+def is_suspect(crashes: Any, max_crashes: Any) -> Any:
     """Whether a response with so many crashes is a suspect. For a number, or for a column in a statement."""
     return (crashes > 0) & is_last_chance(crashes, max_crashes)

@@ -71,7 +71,7 @@ DEFAULT_PROJECT = "default"
 
 
 def in_line(prefix: str = "") -> str:
-    """The condition of a response that waits for its turn, here or with a message in Redis (queue/window.py).
+    """The condition of a response that waits for its turn, here or with a message in Redis (queue/placement.py).
 
     `prefix` is that of the table's columns, like `r.`.
     """
@@ -80,6 +80,8 @@ def in_line(prefix: str = "") -> str:
 
 
 _IN_LINE = in_line()
+IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
+"""The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
 
 responses = Table(
     "responses",
@@ -145,6 +147,10 @@ responses = Table(
     _time("started_at"),
     _time("finished_at"),
     _time("sent_at"),
+    # The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
+    Column("sent_to", Text),
+    # What else has the same value begins with the same prompt; NULL: nobody knows (new_rows.py).
+    Column("affinity", BigInteger),
     Column("sends", Integer, nullable=False, server_default=text("0")),
     # Estimated tokens.
     Column("cost", Integer, nullable=False),
@@ -183,6 +189,7 @@ responses = Table(
     CheckConstraint("status <> 'queued' OR (started_at IS NULL AND attempt = 0)", name="queued_never_started"),
     CheckConstraint("status <> 'in_progress' OR (started_at IS NOT NULL AND attempt > 0)", name="in_progress_started"),
     CheckConstraint("worker IS NULL OR status = 'in_progress'", name="worker_while_in_progress"),
+    CheckConstraint("worker IS NULL OR (sent_to IS NOT NULL AND sent_at IS NOT NULL)", name="worker_was_sent"),
     CheckConstraint("yields >= 0 AND yields <= attempt", name="yields_within_attempts"),
     CheckConstraint("crashes >= 0 AND crashes <= attempt", name="crashes_within_attempts"),
     CheckConstraint("log IN ('live', 'merged', 'deleted')", name="log_known"),
@@ -216,7 +223,7 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Responses in line: those that wait here, by flow and arrival, and those whose message is in Redis.
+    # Those that wait here, by flow and arrival, and what each worker has (queue/placement.py).
     Index(
         "responses_waiting_idx",
         "queue",
@@ -225,22 +232,11 @@ responses = Table(
         "position",
         postgresql_where=text(f"{_IN_LINE} AND sent_at IS NULL"),
     ),
-    Index(
-        "responses_sent_idx",
-        "queue",
-        "priority",
-        postgresql_where=text(f"{_IN_LINE} AND sent_at IS NOT NULL"),
-    ),
-    # Of foreground responses, those that wait here, and those that have a place of their own, or a message for one.
+    Index("responses_sent_idx", "sent_to", postgresql_where=text(IS_SENT.format(""))),
     Index(
         "responses_foreground_waiting_idx",
         "queue",
         postgresql_where=text(f"{_IN_LINE} AND sent_at IS NULL AND priority IN ({', '.join(map(str, FOREGROUND))})"),
-    ),
-    Index(
-        "responses_foreground_place_idx",
-        "queue",
-        postgresql_where=text("foreground_place AND finished_at IS NULL"),
     ),
     # Unfinished responses in conversations: retention keeps those.
     Index(
@@ -248,7 +244,6 @@ responses = Table(
         "conversation_id",
         postgresql_where=text("conversation_id IS NOT NULL AND finished_at IS NULL"),
     ),
-    Index("responses_worker_idx", "worker", postgresql_where=text("worker IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
     Index("responses_unstored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND NOT store")),
     Index("responses_live_log_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND log = 'live'")),
@@ -328,6 +323,8 @@ workers = Table(
     Column("id", Text, primary_key=True),
     Column("model", Text, nullable=False),
     Column("queue", Text, nullable=False),
+    # Its process, whose list in Redis has what is sent to it: a lease that is lost ends the row, not the process.
+    Column("node", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     _time("started_at", nullable=False),
@@ -338,7 +335,7 @@ workers = Table(
     Column("context_length", Integer, nullable=False),
     # The layout that the worker knows (layout.py).
     Column("layout", SmallInteger, nullable=False),
-    # The most responses that it runs at once.
+    # How many responses it runs at once; 0: it takes none now, because it stops, or has no connection to Redis.
     Column("slots", Integer, nullable=False),
     # How its model's prompts are written, which of vLLM's parsers read the answers (NULL: none), and the sampling of
     # requests without parameters.
@@ -346,7 +343,7 @@ workers = Table(
     Column("tool_parser", Text),
     Column("reasoning_parser", Text),
     Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
-    CheckConstraint("context_length > 0 AND slots > 0", name="engine_has_room"),
+    CheckConstraint("context_length > 0 AND slots >= 0", name="engine_has_room"),
     CheckConstraint("format IN ('chat', 'harmony')", name="format_known"),
 )
 

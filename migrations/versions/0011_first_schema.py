@@ -206,6 +206,8 @@ CREATE TABLE responses (
     started_at TIMESTAMPTZ,
     finished_at TIMESTAMPTZ,
     sent_at TIMESTAMPTZ,
+    sent_to TEXT,
+    affinity BIGINT,
     sends INTEGER DEFAULT 0 NOT NULL,
     cost INTEGER NOT NULL,
     charged INTEGER,
@@ -240,6 +242,8 @@ CREATE TABLE responses (
     CONSTRAINT responses_in_progress_started
         CHECK (status <> 'in_progress' OR (started_at IS NOT NULL AND attempt > 0)),
     CONSTRAINT responses_worker_while_in_progress CHECK (worker IS NULL OR status = 'in_progress'),
+    CONSTRAINT responses_worker_was_sent
+        CHECK (worker IS NULL OR (sent_to IS NOT NULL AND sent_at IS NOT NULL)),
     CONSTRAINT responses_yields_within_attempts CHECK (yields >= 0 AND yields <= attempt),
     CONSTRAINT responses_crashes_within_attempts CHECK (crashes >= 0 AND crashes <= attempt),
     CONSTRAINT responses_log_known CHECK (log IN ('live', 'merged', 'deleted')),
@@ -255,7 +259,6 @@ CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempot
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX responses_foreground_place_idx ON responses (queue) WHERE foreground_place AND finished_at IS NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
@@ -266,13 +269,11 @@ CREATE INDEX responses_queue_deadline_idx ON responses (queue_deadline)
 CREATE INDEX responses_released_idx ON responses (position) WHERE status = 'in_progress' AND worker IS NULL;
 CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
     WHERE status = 'in_progress' AND run_deadline IS NOT NULL;
-CREATE INDEX responses_sent_idx ON responses (queue, priority)
-    WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NOT NULL;
+CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
 CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
-CREATE INDEX responses_worker_idx ON responses (worker) WHERE worker IS NOT NULL;
 
 CREATE TABLE chunks (
     response_id TEXT NOT NULL,
@@ -330,6 +331,7 @@ CREATE TABLE workers (
     id TEXT NOT NULL,
     model TEXT NOT NULL,
     queue TEXT NOT NULL,
+    node TEXT NOT NULL,
     host TEXT NOT NULL,
     pid INTEGER NOT NULL,
     started_at TIMESTAMPTZ NOT NULL,
@@ -344,7 +346,7 @@ CREATE TABLE workers (
     default_sampling JSON DEFAULT '{}' NOT NULL,
     CONSTRAINT workers_pkey PRIMARY KEY (id),
     CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
-    CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots > 0)
+    CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)
 );
 
 CREATE TABLE queues (

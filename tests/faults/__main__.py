@@ -23,7 +23,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-WHOLE = Plan(faults=1000, responses=2000, pause=1.2, at_once=32, keys=True, concurrency=4, window=4)
+WHOLE = Plan(faults=1000, responses=2000, pause=1.2, at_once=32, keys=True, concurrency=4)
 
 
 def plan_of(arguments: Sequence[str] | None = None) -> tuple[Plan, int]:
@@ -42,7 +42,6 @@ def plan_of(arguments: Sequence[str] | None = None) -> tuple[Plan, int]:
     parser.add_argument("--end-seconds", dest="settle_seconds", type=float, help="seconds that responses have to end")
     parser.add_argument("--at-once", type=int, help="maximum of responses in flight")
     parser.add_argument("--concurrency", type=int, help="maximum of responses that one worker runs at a time")
-    parser.add_argument("--window", type=int, help="maximum of messages in Redis for each worker")
     parser.add_argument("--demo", action="store_true", default=None, help="run the demo model on real vLLM")
     parser.add_argument(
         "--only",

@@ -53,8 +53,6 @@ class Plan:
     tokens_per_delta: int = 4
     concurrency: int = 64
     """Maximum of responses that one worker runs at a time."""
-    window: int | None = None
-    """Maximum of messages in Redis for each worker, while more responses wait; None: the product's default."""
     grace_seconds: float = 0.5
     max_crashes: int = 100
     logs: Path | None = None
@@ -111,5 +109,4 @@ class Plan:
             "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",
             **({"LONGHAUL_AUTH": "keys", "LONGHAUL_RESERVED_OUTPUT_TOKENS": str(RESERVED_TOKENS)} if self.keys else {}),
-            **({} if self.window is None else {"LONGHAUL_QUEUE_WINDOW": str(self.window)}),
         }

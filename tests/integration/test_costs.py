@@ -25,7 +25,7 @@ import redis
 
 from app.dispatcher import Dispatcher
 from app.protocol.events.chunk import Chunk
-from app.queue.message import Kind
+from app.queue.message import Kind, worker_list
 from app.queue.publisher import TaskQueue
 from app.responses.read import reader
 from app.store.database import Database
@@ -113,7 +113,8 @@ class System:
         self._pubsub = pubsub
         self._dispatcher = dispatcher
         self._valkey = valkey
-        self._lists = [f"{QUEUE}{kind}" for kind in Kind]
+        own = worker_list(QUEUE, at_work.lease.node)
+        self._lists = [f"{QUEUE}{Kind.COUNTS}", *(f"{own}{kind}" for kind in (Kind.ANSWERS, Kind.FOREGROUND))]
         self._read = 0
         """Chunks that the client has read of this response's stream."""
 
@@ -136,16 +137,13 @@ class System:
                 stepper.let_go()
             await asyncio.gather(job.task, asking)
             await until(lambda: self._pubsub.published == flushes + 2, what="the last chunk")
+            await until(lambda: self._dispatcher.dispatched == 1, what="the dispatch")
         if mode == MODES["background"]:
             assert (await self._api.get(response_id)).json()["status"] == "completed"
 
     def _is_at(self, stepper: Stepper, step: int, **mode: Any) -> bool:
         """Whether everything that this flush and those before it cause has happened."""
-        return (
-            stepper.made == self._pubsub.published == step + 1
-            and self._dispatcher.dispatched == 1
-            and (not mode.get("stream") or self._read == step + 1)
-        )
+        return stepper.made == self._pubsub.published == step + 1 and (not mode.get("stream") or self._read == step + 1)
 
     async def _ask(self, text: str, **mode: Any) -> None:
         if not mode.get("stream"):
@@ -164,7 +162,7 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
     db = Database(url)
     pubsub = WatchedPubSub(services.redis_url, pubsub_key(db))
     queue = TaskQueue(settings)
-    dispatcher = WatchedDispatcher(db, queue, settings.queue_window)
+    dispatcher = WatchedDispatcher(db, queue)
     async with (
         serving(settings) as api,
         worker(db, pubsub, lease_seconds=HOURS, dispatcher=dispatcher) as at_work,

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
-from app.queue.message import Kind, Message, Priority
+from app.queue.message import Kind, Message, Priority, worker_list
 from app.queue.publisher import TaskQueue
 from app.responses.create.creator import ResponseCreator
 from app.store.database import Database
@@ -28,7 +28,6 @@ from tests.support.slot_worker import SlotWorker, slot_worker
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
 from workers.maintenance import Maintenance
-from workers.pace import Pace
 
 SLOTS = 4
 
@@ -53,12 +52,6 @@ async def maintenance(db: Database, pubsub: PubSub, broker: str) -> AsyncIterato
     await queue.close()
 
 
-async def in_redis(db: Database) -> list[str]:
-    found = "SELECT id FROM responses WHERE status = 'queued' AND sent_at IS NOT NULL"
-    async with db.autocommit() as connection:
-        return list((await connection.execute(text(found))).scalars())
-
-
 def count(worker: SlotWorker) -> Counter[str]:
     return Counter(row.project for row in worker.claimed)
 
@@ -71,13 +64,13 @@ async def test_one_request_starts_within_one_turn_of_the_slots_behind_a_long_que
         for number in range(3):
             await until(lambda number=number: len(worker.claimed) > 100 * number, what="the queue moves")
             worker.turn.clear()
-            await until(worker.is_full, what="slots and window are full")
+            await until(lambda: worker.is_full, what="the slots are full")
             begun, single = len(worker.claimed), new_response(project="b")
             assert await Inserter(db).create(single) is None
             worker.turn.set()
             await until(lambda single=single: single.id in {row.id for row in worker.claimed}, what="its claim")
             assert [row.id for row in worker.claimed[begun:]].index(single.id) <= SLOTS
-        assert worker.most_in_redis <= 2 * SLOTS, "a message that was taken for lost may be there twice"
+        assert worker.most_in_redis <= 2 * SLOTS, "those ahead of the slots are as many at most"
 
 
 @pytest.mark.long
@@ -95,19 +88,19 @@ async def test_projects_get_tokens_by_their_weights_although_their_estimates_are
     assert 400 * taken["a"] / (50 * taken["b"]) == pytest.approx(3.0, rel=0.1)
 
 
-@pytest.mark.parametrize("window", [1, 3, 32])
-async def test_each_claim_brings_the_next_responses_so_a_queue_ends_without_maintenance(
-    db: Database, broker: str, window: int
+@pytest.mark.parametrize("slots", [1, 3, 32])
+async def test_each_end_brings_the_next_responses_so_a_queue_ends_without_maintenance(
+    db: Database, broker: str, slots: int
 ) -> None:
-    """If the chain of claims and dispatches broke once, slots would be empty while the rest waits for maintenance."""
+    """If the chain of ends and dispatches broke once, slots would be empty while the rest waits for maintenance."""
     await waiting(db, "a", 150)
     await waiting(db, "b", 50)
-    async with slot_worker(db, broker, SLOTS, window) as worker:
+    async with slot_worker(db, broker, slots) as worker:
         worker.dispatcher.nudge(QUEUE)
         await until(lambda: len(worker.claimed) == 200, what="all claims")
 
 
-async def test_claims_that_come_together_share_one_dispatch(
+async def test_ends_that_come_together_share_one_dispatch(
     db: Database, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with slot_worker(db, broker, SLOTS) as worker:
@@ -123,7 +116,7 @@ async def test_claims_that_come_together_share_one_dispatch(
         for _ in range(5):
             worker.dispatcher.nudge(QUEUE)
             await asyncio.sleep(0)
-        assert dispatched == [], "whoever was claimed alone has its first token first"
+        assert dispatched == [], "another one may end meanwhile"
         over.set()
         await until(lambda: dispatched)
         worker.dispatcher.nudge(QUEUE)
@@ -135,7 +128,7 @@ async def test_claims_that_come_together_share_one_dispatch(
 async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs_once_in_order(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
-    """In order, but for a window that is just being sent when Redis is emptied."""
+    """In order, but for what is just being sent when Redis is emptied, and for what a worker had taken meanwhile."""
     ids = await waiting(db, "a", 400)
     async with slot_worker(db, broker, SLOTS) as worker:
         for claimed in (50, 150, 250):
@@ -145,32 +138,6 @@ async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs
     order = [ids.index(row.id) for row in worker.claimed]
     assert sorted(order) == list(range(400))
     assert all(abs(place - turn) <= 2 * SLOTS for place, turn in enumerate(order))
-
-
-async def test_the_window_grows_with_what_ends_within_a_second(db: Database, broker: str) -> None:
-    now = 0.0
-    queue = TaskQueue(load_settings(REDIS_URL=broker))
-    pace = Pace(lambda: now)
-    dispatcher = Dispatcher(db, queue, 4, pace.ended_within)
-    await with_slots(db, 24)
-    await waiting(db, "a", 100)
-    await dispatcher.dispatch(QUEUE)
-    assert len(await in_redis(db)) == 4
-    for _ in range(20):
-        pace.note_end()
-    await dispatcher.dispatch(QUEUE)
-    assert len(await in_redis(db)) == 20
-    for _ in range(50):
-        pace.note_end()
-    now = 0.9
-    await take(db, await in_redis(db))
-    await dispatcher.dispatch(QUEUE)
-    assert len(await in_redis(db)) == 24, "never more than there are slots"
-    now = 1.1
-    await take(db, (await in_redis(db))[:22])
-    await dispatcher.dispatch(QUEUE)
-    assert len(await in_redis(db)) == 4
-    await queue.close()
 
 
 async def test_a_queue_whose_dispatches_are_all_lost_goes_on_by_maintenance_alone(
@@ -188,14 +155,14 @@ async def test_a_foreground_response_beyond_the_kept_places_is_dispatched_by_its
 ) -> None:
     """No worker claims anything here, and no maintenance runs."""
     queue = TaskQueue(load_settings(REDIS_URL=broker))
-    creator = ResponseCreator(db, queue, Dispatcher(db, queue, 4), BackgroundTasks(), lambda _: None)
+    creator = ResponseCreator(db, queue, Dispatcher(db, queue), BackgroundTasks(), lambda _: None)
     await with_slots(db, SLOTS)
     await take(db, await waiting(db, "a", SLOTS))
-    await queue.mark(QUEUE)
+    own = f"{worker_list(QUEUE, 'w')}{Kind.FOREGROUND}"
     async with redis.asyncio.from_url(broker) as client:
         for sent in (1, 2):
             assert await creator.insert(replace(new_response(project="b"), priority=Priority.FOREGROUND)) is None
-            await until(lambda n=sent: _has(client, f"{QUEUE}{Kind.FOREGROUND}", n), what=f"message {sent}")
+            await until(lambda n=sent: _has(client, own, n), what=f"message {sent}")
     await creator.close()
     await queue.close()
 
@@ -207,8 +174,9 @@ async def _has(client: Any, name: str, messages: int) -> bool:
 async def test_an_idle_queue_is_served_without_a_dispatch(db: Database, broker: str) -> None:
     queue = TaskQueue(load_settings(REDIS_URL=broker))
 
-    def send(new: NewResponse, _: Sending) -> None:
-        sends.append(asyncio.create_task(queue.enqueue(Message(new.id, new.model, new.queue, new.priority))))
+    def send(new: NewResponse, sending: Sending) -> None:
+        message = replace(Message.of(new), sent_to=sending.sent_to)
+        sends.append(asyncio.create_task(queue.enqueue(message)))
 
     sends: list[asyncio.Task[None]] = []
     inserter = Inserter(db, send)

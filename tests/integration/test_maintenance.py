@@ -16,7 +16,6 @@ from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
 from app.store.database import Database
-from app.store.queue.window import RESERVE
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.streaming.pubsub import PubSub
@@ -25,7 +24,7 @@ from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
-from tests.support.waiting_rows import take, waiting, with_slots
+from tests.support.waiting_rows import end, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
 from workers.maintenance import Maintenance, maintain
@@ -37,18 +36,6 @@ class Queue:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.away = False
-        self.marked = True
-
-    async def head(self, name: str) -> str | None:
-        if self.away:
-            raise QueueUnavailable("away")
-        return None
-
-    async def is_marked(self, queue: str) -> bool:
-        return self.marked
-
-    async def mark(self, queue: str) -> None:
-        self.marked = True
 
     async def enqueue(self, *messages: Message) -> None:
         if self.away:
@@ -89,47 +76,46 @@ async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: 
     ids = await waiting(db, "a", 20)
     queue = Queue()
     await maintenance(db, pubsub, queue).dispatch()
-    assert queue.sent == ids[:RESERVE]
-    await with_slots(db, 30)
-    await maintenance(db, pubsub, queue, queue_window=16).dispatch()
+    assert queue.sent == [], "nobody would take it"
+    await with_slots(db, 15)
+    await maintenance(db, pubsub, queue).dispatch()
+    assert queue.sent == ids[:15]
+    await end(db, ids[:1])
+    await maintenance(db, pubsub, queue).dispatch()
     assert queue.sent == ids[:16]
-    await claim(db, ids[0], "w")
-    await maintenance(db, pubsub, queue, queue_window=16).dispatch()
-    assert queue.sent == ids[:16], "more than half of the window is full"
-
-
-async def test_a_dispatch_after_redis_was_emptied_sends_what_was_lost_first(db: Database, pubsub: PubSub) -> None:
-    ids = await waiting(db, "a", 40)
-    await with_slots(db, 16)
-    queue = Queue()
-    await maintenance(db, pubsub, queue).dispatch()
-    await take(db, ids[:8])
-    queue.marked = False
-    await maintenance(db, pubsub, queue).dispatch()
-    assert queue.sent == [*ids[:16], *ids[8:24]] and queue.marked
 
 
 async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(db: Database, pubsub: PubSub) -> None:
     ids = await waiting(db, "a", 40)
     await with_slots(db, 16)
-    steps, queue = maintenance(db, pubsub, Queue(), lost_seconds=0.001), Queue()
-    await steps.dispatch()
-    emptied = maintenance(db, pubsub, queue, lost_seconds=0.001)
+    await maintenance(db, pubsub, Queue()).dispatch()
+    queue = Queue()
+    emptied = maintenance(db, pubsub, queue)
+    await age(db, "sent_at")
     await emptied.redeliver()
+    await with_slots(db, 15, "another")
+    await emptied.dispatch()
     assert queue.sent == ids[:16]
-    await take(db, ids[:16])
+    await end(db, ids[:16])
     await emptied.dispatch()
     assert queue.sent == ids[:32]
 
 
 async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pubsub: PubSub) -> None:
+    await with_slots(db, 4)
     response_id = await queued(db)
     queue = Queue()
-    await maintenance(db, pubsub, queue).redeliver()
+    await dispatched(maintenance(db, pubsub, queue))
     assert queue.sent == []
     await age(db, "sent_at")
-    await maintenance(db, pubsub, queue).redeliver()
+    await dispatched(maintenance(db, pubsub, queue))
     assert queue.sent == [response_id]
+
+
+async def dispatched(steps: Maintenance) -> None:
+    """What was lost waits again, and is sent."""
+    await steps.redeliver()
+    await steps.dispatch()
 
 
 async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pubsub: PubSub) -> None:
@@ -137,7 +123,8 @@ async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pu
     ids = {await queued(db) for _ in range(50)}
     await age(db, "sent_at")
     queue = Queue()
-    await asyncio.gather(*(maintenance(db, pubsub, queue, queue_window=100).redeliver() for _ in range(4)))
+    await asyncio.gather(*(dispatched(maintenance(db, pubsub, queue)) for _ in range(4)))
+    await maintenance(db, pubsub, queue).dispatch()
     assert sorted(queue.sent) == sorted(ids)
 
 
@@ -195,6 +182,7 @@ async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Datab
     queue = Queue()
     steps = maintenance(db, pubsub, queue)
     await steps.release_dead_workers()
+    await alive(db, "another")
     await steps.send_released()
     assert queue.sent == [row.id]
     async with worker(db, pubsub) as w:
@@ -227,15 +215,16 @@ async def test_a_response_that_crashes_its_workers_fails_and_its_error_says_why(
 
 
 async def test_no_message_is_lost_while_the_queue_is_away(db: Database, pubsub: PubSub) -> None:
+    await with_slots(db, 4)
     response_id = await queued(db)
     await age(db, "sent_at")
     queue = Queue()
     queue.away = True
     with pytest.raises(QueueUnavailable):
-        await maintenance(db, pubsub, queue).redeliver()
+        await dispatched(maintenance(db, pubsub, queue))
     queue.away = False
     await age(db, "sent_at")
-    await maintenance(db, pubsub, queue).redeliver()
+    await dispatched(maintenance(db, pubsub, queue))
     assert queue.sent == [response_id]
 
 

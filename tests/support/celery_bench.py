@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,21 @@ class Bench:
             if client["db"] == "7":
                 self.broker.client_kill_filter(_id=client["id"], skipme=True)
 
-    def send(self, *ids: str, priority: int = Priority.FOREGROUND, project: str = "default") -> None:
+    def send(
+        self,
+        *ids: str,
+        priority: int = Priority.FOREGROUND,
+        project: str = "default",
+        node: str = "own",
+        foreground_place: bool = False,
+    ) -> None:
+        """Sends responses to the worker of this node, and counts to any."""
+        of = partial(Message, sent_to=node, foreground_place=foreground_place)
+        messages = [of(each, "demo", QUEUE, priority, project) for each in ids]
+
         async def all_of_them() -> None:
             queue = TaskQueue(self.settings)
-            await asyncio.gather(*(queue.enqueue(Message(each, "demo", QUEUE, priority, project)) for each in ids))
+            await asyncio.gather(*(queue.enqueue(message) for message in messages))
             await queue.close()
 
         asyncio.run(all_of_them())

@@ -66,11 +66,13 @@ class Process:
 
 
 class Worker(Process):
+    """A worker whose node is its name."""
+
     def __init__(self, redis_url: str, folder: Path, name: str = "w1", concurrency: int = 64, **env: str) -> None:
         args = [sys.executable, "-m", "celery", "--quiet", "-A", "tests.support.queue_app:celery", "worker"]
         args += ["-Q", QUEUE, "-c", str(concurrency), "-n", f"{name}@test", "-l", "INFO"]
         args += ["--without-gossip", "--without-mingle"]
-        env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", **env}
+        env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", "PRETEND_NODE": name, **env}
         self._redis_url, self._name = redis_url, f"{name}@test"
         super().__init__(args, env, folder / f"{name}.log")
 

@@ -28,7 +28,7 @@ class Request:
 
     def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp", priority: int = Priority.FOREGROUND) -> None:
         self.id = task_id
-        self.delivery_info = {"routing_key": list_of("model.test", priority)}
+        self.delivery_info = {"routing_key": list_of("model.test", priority, "node")}
         self.task = SimpleNamespace(run=body, throws=(Expected,))
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}

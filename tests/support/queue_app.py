@@ -20,11 +20,11 @@ from celery.worker.control import control_command
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
-from app.aio import run_to_completion
+from app.aio import BackgroundTasks, run_to_completion
 from config.settings import ConfigError, load_settings
 from tests.support.cycles import count_objects as count
 from tests.support.waiting import until
-from workers.celery_host import program, sharing
+from workers.celery_host import program
 from workers.celery_host.pool import StopWorker
 from workers.celery_host.tasks import Runner
 from workers.generation.cancellation import why_cancelled
@@ -36,10 +36,11 @@ from workers.pace import Pace
 STORE = 8
 """The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
 CLEANUP_SECONDS = 0.3
-SLOT_SECONDS = 0.1
 LEAVE_SECONDS = 5.0
 """For the last line of the log, which cannot be written without Redis."""
 SECRET = " ".join(("a", "secret", "prompt"))
+LOOP = threading.Barrier(2)
+"""Where a response of the kind `block` keeps the pool's loop until the remote control has met it twice."""
 OUTCOMES = {
     "short": Outcome.INCOMPLETE,
     "dup": Outcome.NOT_CLAIMED,
@@ -53,14 +54,20 @@ class PretendRunner:
         self.store = store
         self.stop_worker = stop_worker
         self.running: set[str] = set()
+        self.node = os.environ["PRETEND_NODE"]
         slots = int(os.environ.get("PRETEND_SLOTS", "0"))
-        self.pace = Pace()
-        self.slots = Slots(slots, self.pace, slots) if slots else None
-        self.engine = asyncio.Semaphore(slots or 1)
-        self.waiting = 0
+        self.slots = Slots(slots, Pace(), slots, changed=self.write_offer) if slots else None
+        self.loop = asyncio.get_running_loop()
+        self.background = BackgroundTasks()
 
     async def write_log(self, word: str, response_id: str) -> None:
         await self.store.rpush("log", f"{word} {response_id}")
+
+    def write_offer(self) -> None:
+        """Writes what the heartbeat of a real worker would tell Postgres. From any thread."""
+        assert self.slots is not None
+        line = self.write_log("offers", str(self.slots.offered))
+        self.loop.call_soon_threadsafe(self.background.start, line)
 
     async def run(self, response_id: str) -> Outcome:
         try:
@@ -91,8 +98,9 @@ class PretendRunner:
                 await asyncio.Event().wait()
             case "until":
                 await until(lambda: self.store.exists("go"))
-            case "slot":
-                await self.generate(response_id)
+            case "block":
+                LOOP.wait()
+                LOOP.wait()
             case "fail":
                 try:
                     raise ValueError(SECRET)
@@ -105,16 +113,6 @@ class PretendRunner:
                 await asyncio.Event().wait()
         await self.write_log("end", response_id)
         return OUTCOMES.get(response_id.split("-")[0], Outcome.COMPLETED)
-
-    async def generate(self, response_id: str) -> None:
-        """Holds a slot of the pretended engine, and notes at its end whether another response waits for it."""
-        self.waiting += 1
-        async with self.engine:
-            self.waiting -= 1
-            await asyncio.sleep(SLOT_SECONDS)
-            word = "fed" if self.waiting else "hungry"
-        self.pace.note_end()
-        await self.write_log(word, response_id)
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
         cancelled = []
@@ -172,6 +170,13 @@ def raise_error(state: Any) -> dict[str, str]:
 
 
 @control_command()
+def meet_loop(_state: Any) -> dict[str, str]:
+    """Waits for a response that blocks the pool's loop; the second call lets the loop go on."""
+    LOOP.wait()
+    return {"ok": "met"}
+
+
+@control_command()
 def count_objects(state: Any, kinds: Sequence[str]) -> dict[str, int]:
     """Counts the objects of these types. The first call disables the garbage collector."""
     if gc.isenabled():
@@ -190,8 +195,6 @@ def __getattr__(name: str) -> Any:
         return pretend_lifespan(settings.broker_url, stop_worker)
 
     celery = globals()["celery"] = make_worker_app(settings, lifespan)
-    if look := os.environ.get("PRETEND_LOOK_SECONDS"):
-        sharing.LOOK_SECONDS = float(look)
     if os.environ.get("PRETEND_STOP") == "never":
         program.STOP_SECONDS = 1.0
         celery.steps["consumer"].add(Stuck)

@@ -66,7 +66,8 @@ def new_response(idempotency: Idempotency | None = None, project: str = DEFAULT_
 
 async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0, model: str = "scripted") -> str:
     """Registers a worker with a lease of `lease_seconds`, but without its lock (`workers.presence`)."""
-    await workers.register(db, WorkerIdentity(worker, model, f"model.{model}", "host", 1, 4096, SLOTS), lease_seconds)
+    identity = WorkerIdentity(worker, model, f"model.{model}", "host", 1, 4096, SLOTS, worker)
+    await workers.register(db, identity, lease_seconds)
     return worker
 
 
@@ -75,6 +76,12 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
     async with living(db, worker):
         (row,) = await claims.claim_all(db, [(response_id, worker)])
         return await lookup.find(db, row.id) if isinstance(row, LargeRow) else row
+
+
+async def released(db: Database) -> list[str]:
+    """The responses that maintenance is to send to another worker, in the order of their arrival."""
+    found = "SELECT id FROM responses WHERE status = 'in_progress' AND worker IS NULL AND NOT yielded ORDER BY position"
+    return [row.id for row in await db.execute(text(found))]
 
 
 async def release_all(db: Database, worker: str) -> None:

@@ -1,4 +1,4 @@
-"""A worker without Celery and without an engine: slots that take messages from the real Redis, one turn each."""
+"""A worker without Celery and without an engine: it claims what is sent to it, and has so many slots."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import redis.asyncio
 
 from app.aio import end_tasks
 from app.dispatcher import Dispatcher
-from app.queue.message import Kind
+from app.queue.message import Kind, worker_list
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.queue import workers
+from app.store.queue.dispatch import Ahead
 from app.store.responses import claims, logs
 from app.store.rows import ResponseRow
 from config.settings import load_settings
 from tests.support.rows import Writer
 from tests.support.waiting_rows import QUEUE, with_slots
+from workers.generation.slots import Slots
 from workers.pace import Pace
 
 AT_ONCE = 8
@@ -31,11 +33,12 @@ PAUSE = 0.002
 class SlotWorker:
     """Claims as a worker does, with the real dispatcher. `tokens` is what each response takes, by its project."""
 
-    def __init__(self, db: Database, redis_url: str, slots: int, window: int, name: str = "w") -> None:
+    def __init__(self, db: Database, redis_url: str, slots: int, name: str = "w") -> None:
         settings = load_settings(REDIS_URL=redis_url)
         self.db = db
         self.name = name
-        self.slots = slots
+        self.pace = Pace()
+        self.slots = Slots(slots, self.pace, slots)
         self.claimed: list[ResponseRow] = []
         """In the order of their claims."""
         self.tokens: dict[str, int] = {}
@@ -46,25 +49,25 @@ class SlotWorker:
         """How long each response holds its slot."""
         self.most_in_redis = 0
         self.queue = TaskQueue(settings)
-        self.pace = Pace()
-        self.dispatcher = Dispatcher(db, self.queue, window, self.pace.ended_within)
+        self.dispatcher = Dispatcher(db, self.queue, lambda: Ahead(name, self.slots.ahead))
         self.redis = redis.asyncio.from_url(redis_url)
-        self._free = slots
+        self._places = asyncio.Semaphore(slots)
         self._runs: set[asyncio.Task[None]] = set()
-        self._names = [f"{QUEUE}{kind}" for kind in reversed(Kind)]
+        self._names = [f"{worker_list(QUEUE, name)}{kind}" for kind in (Kind.FOREGROUND, Kind.ANSWERS)]
 
     async def work(self) -> None:
         """Takes and runs what comes, until cancelled."""
         while True:
-            ids = await self._take(min(self._free, AT_ONCE)) if self._free else []
-            if not ids:
+            if not (ids := await self._take()):
                 await asyncio.sleep(PAUSE)
                 continue
             rows = await claims.claim_all(self.db, [(each, self.name) for each in ids])
-            self.dispatcher.nudge(QUEUE)
             for row in rows:
                 if isinstance(row, ResponseRow):
-                    self._start(row)
+                    self.claimed.append(row)
+                    run = asyncio.create_task(self._run(row))
+                    self._runs.add(run)
+                    run.add_done_callback(self._end)
 
     async def close(self) -> None:
         await end_tasks(*self._runs)
@@ -72,48 +75,43 @@ class SlotWorker:
         await self.queue.close()
         await self.redis.aclose()
 
-    async def is_full(self) -> bool:
-        """Whether every slot is taken, and the window is so full that nothing is dispatched."""
-        return self._free == 0 and 2 * await self.in_redis() > self.slots
+    @property
+    def is_full(self) -> bool:
+        """Whether every slot is taken."""
+        return self._places.locked()
 
     async def in_redis(self) -> int:
-        """The messages of the queue."""
+        """The messages that were sent to it, and not taken yet."""
         return sum([int(await self.redis.llen(name)) for name in self._names])
 
-    async def _take(self, count: int) -> list[str]:
+    async def _take(self) -> list[str]:
         self.most_in_redis = max(self.most_in_redis, await self.in_redis())
         for name in self._names:
-            if found := await self.redis.rpop(name, count):
+            if found := await self.redis.rpop(name, AT_ONCE):
                 return [json.loads(each)["headers"]["id"] for each in found]
         return []
 
-    def _start(self, row: ResponseRow) -> None:
-        self.claimed.append(row)
-        self._free -= 1
-        run = asyncio.create_task(self._run(row))
-        self._runs.add(run)
-        run.add_done_callback(self._end)
-
     def _end(self, run: asyncio.Task[None]) -> None:
         self._runs.discard(run)
-        self._free += 1
         if not run.cancelled():
             run.result()
 
     async def _run(self, row: ResponseRow) -> None:
-        await self.turn.wait()
-        await asyncio.sleep(self.seconds)
-        writer = Writer(row, self.name)
-        await logs.append(self.db, [writer.begin()])
-        await logs.append(self.db, [writer.finish()])
+        async with self._places:
+            await self.turn.wait()
+            await asyncio.sleep(self.seconds)
+            writer = Writer(row, self.name)
+            await logs.append(self.db, [writer.begin()])
+            await logs.append(self.db, [writer.finish()])
         self.pace.note_end()
         self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0), cut_short=False)
+        self.dispatcher.nudge(QUEUE)
 
 
 @asynccontextmanager
-async def slot_worker(db: Database, redis_url: str, slots: int, window: int = 32) -> AsyncIterator[SlotWorker]:
+async def slot_worker(db: Database, redis_url: str, slots: int) -> AsyncIterator[SlotWorker]:
     """A registered worker at work."""
-    worker = SlotWorker(db, redis_url, slots, window)
+    worker = SlotWorker(db, redis_url, slots)
     async with workers.presence(db, worker.name):
         await with_slots(db, slots, worker.name)
         working: asyncio.Task[Any] = asyncio.create_task(worker.work())

@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from app.queue.message import Priority
 from app.store.database import Database
-from app.store.queue.dispatch import dispatch
-from app.store.queue.window import KEPT_PART
+from app.store.queue.dispatch import NOTHING_AHEAD, Ahead, dispatch
+from app.store.queue.placement import KEPT_PART
 from app.store.queue.workers import WorkerIdentity, register
 from tests.support.requests import stored_request
 
@@ -56,7 +56,7 @@ async def waiting(
 async def with_slots(db: Database, slots: int, worker: str = "w", queue: str = QUEUE) -> None:
     """A living worker with so many slots that are open to all, beside those that are kept for foreground responses."""
     every = slots + max(slots // (KEPT_PART - 1), 1)
-    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, every), 3600.0)
+    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, every, worker), 3600.0)
 
 
 async def weigh(db: Database, project: str, weight: float) -> None:
@@ -67,26 +67,34 @@ async def weigh(db: Database, project: str, weight: float) -> None:
         await connection.execute(text(changed), {"project": project, "weight": weight})
 
 
-async def sent(db: Database, window: int = 32, queue: str = QUEUE) -> list[str]:
+async def sent(db: Database, ahead: Ahead = NOTHING_AHEAD, queue: str = QUEUE) -> list[str]:
     """Dispatches until nothing more is sent; returns the ids in order."""
     ids: list[str] = []
-    while messages := await dispatch(db, queue, window):
+    while messages := await dispatch(db, queue, ahead):
         ids += [message.response_id for message in messages]
     return ids
 
 
-async def take(db: Database, ids: Sequence[str]) -> None:
+async def take(db: Database, ids: Sequence[str], worker: str = "w") -> None:
     """What a claim does to the queue."""
-    columns = "status = 'in_progress', attempt = attempt + 1, started_at = now(), worker = 'w', yielded = false"
-    claim = f"UPDATE responses SET {columns} WHERE id = ANY(:ids)"
+    columns = "status = 'in_progress', attempt = attempt + 1, started_at = now(), yielded = false"
+    owner = "worker = :worker, sent_to = :worker, sent_at = coalesce(sent_at, now())"
+    claim = f"UPDATE responses SET {columns}, {owner} WHERE id = ANY(:ids)"
     async with db.autocommit() as connection:
-        await connection.execute(text(claim), {"ids": list(ids)})
+        await connection.execute(text(claim), {"ids": list(ids), "worker": worker})
 
 
-async def drain(db: Database, count: int, window: int = 4, queue: str = QUEUE) -> list[str]:
-    """Dispatches and takes what was sent until `count` were, or nothing is left; returns the ids in order."""
-    taken: list[str] = []
-    while len(taken) < count and (ids := await sent(db, window, queue)):
-        await take(db, ids)
-        taken += ids
-    return taken
+async def end(db: Database, ids: Sequence[str]) -> None:
+    """What the end of a response does to the queue."""
+    ended = "status = 'cancelled', worker = NULL, finished_at = now(), output = '[]'"
+    async with db.autocommit() as connection:
+        await connection.execute(text(f"UPDATE responses SET {ended} WHERE id = ANY(:ids)"), {"ids": list(ids)})
+
+
+async def drain(db: Database, count: int, queue: str = QUEUE) -> list[str]:
+    """Dispatches and ends what was sent until `count` were, or nothing is left; returns the ids in order."""
+    ended: list[str] = []
+    while len(ended) < count and (ids := await sent(db, queue=queue)):
+        await end(db, ids)
+        ended += ids
+    return ended

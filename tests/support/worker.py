@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from app.dispatcher import Dispatcher
 from app.protocol.types import Json
-from app.queue.message import Message
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -73,10 +71,9 @@ class Job:
 
 
 class NoDispatcher(Dispatcher):
-    """Dispatches nothing, and notes what was released, and what flows are corrected by."""
+    """Dispatches nothing, and notes what flows are corrected by."""
 
     def __init__(self) -> None:
-        self.released: list[str] = []
         self.corrected: list[tuple[str, int, bool]] = []
         """Of each response that ended: its id, the tokens that it took, and whether it was cut short."""
 
@@ -85,9 +82,6 @@ class NoDispatcher(Dispatcher):
 
     def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
         self.corrected.append((row.id, used, cut_short))
-
-    async def send_released(self, message: Message) -> None:
-        self.released.append(message.response_id)
 
 
 class Worker:
@@ -114,26 +108,21 @@ class Worker:
         self.runs = ActiveRuns()
         pace = Pace()
         slots = Slots(self.engine.slots, pace, limit or self.engine.slots)
-        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length, lambda: slots.count)
+        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length, lambda: slots.offered)
         self.dispatcher = dispatcher or NoDispatcher()
         inputs = Inputs(db, held_bytes=held_context_bytes)
         clock = FlushClock(events_per_second)
         self.runner = Runner(
-            Claimer(db, self.runs, lambda: self.lease.worker, partial(self.dispatcher.nudge, model.queue)),
+            Claimer(db, self.runs, lambda: self.lease.worker),
             self.runs,
             SuspectGate(MAX_CRASHES),
             Generator(db, self.engine, slots, model, inputs, mcp_sessions or McpSessions(), self.journal, clock),
-            ErrorHandler(db, self.journal, MAX_CRASHES, self.dispatcher.send_released, self._on_engine_death),
+            ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
             self.dispatcher,
             pace,
             slots,
+            self.lease.node,
         )
-
-    @property
-    def redelivered(self) -> Sequence[str]:
-        """The ids of released responses."""
-        assert isinstance(self.dispatcher, NoDispatcher)
-        return self.dispatcher.released
 
     def _on_engine_death(self) -> None:
         self.engine_deaths += 1

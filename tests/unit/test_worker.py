@@ -25,6 +25,7 @@ class Part:
         self._closed = closed
         self._fails = fails
         self.context_length = self.slots = 1
+        self.node = name
         self.check_error: Exception | None = None
 
     def _do(self, what: str) -> None:
@@ -41,6 +42,9 @@ class Part:
     stop = close
 
     def open(self) -> None:
+        pass
+
+    def renew_now(self) -> None:
         pass
 
     async def check(self) -> None:

@@ -23,7 +23,7 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
 from app.protocol.text import one_line
-from app.queue.message import Kind
+from app.queue.message import Kind, worker_list
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
 from workers.celery_host.tasks import current_runner
@@ -57,6 +57,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     _slots: Slots | None = None
     """The runner's, if it has one."""
+    _node: str | None = None
     _hub: Any = None
     _thread: threading.Thread | None = None
 
@@ -97,6 +98,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             async with type(self).lifespan(self._stop_worker) as runner:
                 current_runner.set(runner)
                 self._slots = getattr(runner, "slots", None)
+                self._node = getattr(runner, "node", None)
                 self._resize(self.limit)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
@@ -156,17 +158,11 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     @property
     def num_processes(self) -> int:
-        """How many answers the worker may have now: `limit`, or a few more than the engine has slots."""
-        return self.limit if self._slots is None else self._slots.places
+        """How many answers the worker may have: `limit`, or as many more as the engine has slots."""
+        return self._most_jobs
 
     @property
-    def slots(self) -> int:
-        """How many answers generate at once."""
-        return self.limit if self._slots is None else self._slots.count
-
-    @property
-    def answers(self) -> int:
-        """How many answers the worker has, in all places."""
+    def _answers(self) -> int:
         return self._jobs.count(Kind.ANSWERS) + self._jobs.count(Kind.FOREGROUND)
 
     def free_places(self, kind: Kind) -> int:
@@ -176,7 +172,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         if kind is Kind.COUNTS:
             return COUNT_MESSAGES - self._jobs.count(kind)
         if self._slots is None:
-            return self.limit - self.answers
+            return self.limit - self._answers
         return self._slots.free(kind, self._jobs.count(Kind.ANSWERS), self._jobs.count(Kind.FOREGROUND))
 
     @property
@@ -202,7 +198,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     def _stop(self, grace: float) -> None:
         if self._thread is None or not self._thread.is_alive():
             return
-        drained = asyncio.run_coroutine_threadsafe(self._jobs.drain(grace), self._loop)
+        drained = asyncio.run_coroutine_threadsafe(self.drain(grace), self._loop)
         concurrent.futures.wait([drained], timeout=grace + 2 * CLEANUP_SECONDS)
         self._end_loop()
 
@@ -231,9 +227,17 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     # Called by Longhaul's parts of the worker, from any thread
 
-    def wake_consumer_in(self, seconds: float) -> None:
-        """Celery asks Redis for messages after `seconds`, not at its next tick."""
-        self.call(self._loop.call_later, seconds, self._wake_consumer)
+    def lists_of(self, queue: str, kind: Kind) -> list[str]:
+        """The lists that have this worker's messages of a kind."""
+        return [f"{queue if kind is Kind.COUNTS else worker_list(queue, self._node)}{kind}"]
+
+    def offer(self, *, is_consuming: bool) -> None:
+        """Notes whether Celery takes messages: nothing is sent to a worker that does not."""
+        self.call(self._offer, is_consuming)
+
+    def _offer(self, is_offering: bool) -> None:
+        if self._slots is not None:
+            self._slots.offer(is_offering=is_offering and not self._jobs.is_draining)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Calls a function on the loop's thread, soon. Takes no lock: a signal handler may use it."""
@@ -245,6 +249,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     async def drain(self, grace: float) -> None:
         """`Jobs.drain`; for the loop's thread."""
+        self._offer(is_offering=False)
         await self._jobs.drain(grace)
 
     def end_grace(self) -> None:

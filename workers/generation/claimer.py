@@ -21,15 +21,12 @@ MAX_BATCH = 64
 
 
 class Claimer:
-    """Claims responses for a worker: `worker` says its id now, and `claimed` is called after each batch."""
+    """Claims responses for a worker: `worker` says its id now."""
 
-    def __init__(
-        self, db: Database, runs: ActiveRuns, worker: Callable[[], str], claimed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, db: Database, runs: ActiveRuns, worker: Callable[[], str]) -> None:
         self._db = db
         self._runs = runs
         self._worker = worker
-        self._claimed = claimed
         self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
 
     async def claim(self, response_id: str) -> ResponseRow | None:
@@ -73,6 +70,4 @@ class Claimer:
         return await retry_until_available(submit)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | LargeRow | None]:
-        rows = await claims.claim_all(self._db, wanted)
-        self._claimed()
-        return rows
+        return await claims.claim_all(self._db, wanted)

@@ -10,9 +10,8 @@ from typing import Any
 
 from app.protocol.response import error_object
 from app.protocol.text import type_and_places
-from app.queue.message import Message
 from app.store.database import Database, StoreUnavailable, retry_until_available
-from app.store.guards import is_last_chance, is_suspect
+from app.store.guards import is_last_chance
 from app.store.responses import claims, endings, lookup
 from app.store.responses.logs import Entry
 from app.store.rows import Ending
@@ -52,8 +51,6 @@ class ErrorHandler:
     journal: Journal
     max_crashes: int
     """A response is failed once so many engines or workers died under it."""
-    send_released: Callable[[Message], Awaitable[None]]
-    """Sends the message of a released response."""
     engine_died: Callable[[], None]
     """Stops the worker."""
 
@@ -137,11 +134,7 @@ class ErrorHandler:
         released = await retry_until_available(
             lambda: claims.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
         )
-        if released is None:
-            return None
-        if not is_suspect(released.crashes, self.max_crashes):  # maintenance sends suspects, a few at a time
-            await self.send_released(released.message)
-        return Outcome.RELEASED
+        return Outcome.RELEASED if released else None
 
     async def _yield(self, run: Run) -> Outcome | None:
         """None: the response belongs to this run no longer."""

@@ -42,18 +42,22 @@ HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
-def new_identity(model: ServedModel, context_length: int, slots: int) -> WorkerIdentity:
-    """A new worker id for this process."""
-    host, pid = socket.gethostname(), os.getpid()
-    worker_id = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"
+def new_name() -> str:
+    """A name that no other process and no other lease has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def new_identity(model: ServedModel, context_length: int, slots: int, node: str) -> WorkerIdentity:
+    """A new worker id for this process, whose node stays."""
     return WorkerIdentity(
-        id=worker_id,
+        id=new_name(),
         model=model.name,
         queue=model.queue,
-        host=host,
-        pid=pid,
+        host=socket.gethostname(),
+        pid=os.getpid(),
         context_length=context_length,
         slots=slots,
+        node=node,
         format=model.format,
         tool_parser=model.tool_parser,
         reasoning_parser=model.reasoning_parser,
@@ -106,7 +110,7 @@ class Lease:
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
 
-    `slots` says how many responses the worker runs at once now; each heartbeat says so in Postgres.
+    `slots` says how many responses the worker runs at once now, 0 if it takes none; each heartbeat says so in Postgres.
 
     `on_end` is called on the worker's loop if the lease cannot be kept any more, because of a bug.
     """
@@ -123,7 +127,11 @@ class Lease:
         readiness: WorkerReadiness | None = None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
-        self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(model, context_length, slots())
+        self.node = new_name()
+        """Of this process: what is sent to it stays its own if a lease is lost."""
+        self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(
+            model, context_length, slots(), self.node
+        )
         self._slots = slots
         self._seconds = seconds
         self._runs = runs
@@ -135,6 +143,7 @@ class Lease:
         """Responses (id -> attempt) that the last heartbeat found owned and not running."""
         self._watch = LoopWatch(min(RETRY_SECONDS, seconds / 10))
         self._closing = asyncio.Event()
+        self._changed = asyncio.Event()
         self._registered: Future[None] = Future()
         self._thread: threading.Thread | None = None
 
@@ -162,6 +171,11 @@ class Lease:
             self._loop.call_soon_threadsafe(self._closing.set)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         await self._watch.close()
+
+    def renew_now(self) -> None:
+        """Sends a heartbeat now: the slots have changed. From any thread, once the lease has started."""
+        with suppress(RuntimeError):  # the thread has ended
+            self._loop.call_soon_threadsafe(self._changed.set)
 
     # In the thread
 
@@ -240,8 +254,17 @@ class Lease:
         while True:
             renewed = await self._heartbeat()
             pause = self._seconds / 3 if renewed else min(RETRY_SECONDS, self._seconds / 10)
-            await asyncio.sleep(pause)
-            self._end_if_hung(pause)
+            slept = await self._sleep(pause)
+            self._end_if_hung(slept)
+
+    async def _sleep(self, seconds: float) -> float:
+        """Sleeps until `renew_now`; returns how long."""
+        start = self._loop.time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()
+        return min(self._loop.time() - start, seconds)
 
     def _end_if_hung(self, slept: float) -> None:
         """Ends the process if the worker's loop has not turned for long: its responses must not wait for ever."""

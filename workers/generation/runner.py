@@ -48,8 +48,9 @@ class Runner:
         dispatcher: Dispatcher,
         pace: Pace,
         slots: Slots,
+        node: str,
     ) -> None:
-        """`slots` is for the pool: how many responses it may take."""
+        """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
         self._claimer = claimer
         self._runs = runs
         self._suspect_gate = suspect_gate
@@ -58,6 +59,7 @@ class Runner:
         self._dispatcher = dispatcher
         self._pace = pace
         self.slots = slots
+        self.node = node
 
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
@@ -75,6 +77,7 @@ class Runner:
         outcome, row = await self._claimer.why_not(response_id)
         if row is not None and row.status.final and row.attempt == 0:
             self._dispatcher.correct_flow(row, 0, cut_short=True)
+            self._dispatcher.nudge(row.queue)  # it was counted among what this worker has
         return outcome
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
@@ -113,8 +116,7 @@ class Runner:
         finally:  # also if the response failed, which raises
             if outcome not in _GOES_ON:
                 self._correct_flow(run)
-            if row.foreground_place and self.slots.are_taken:  # another one may wait for its place
-                self._dispatcher.nudge(row.queue)
+            self._dispatcher.nudge(row.queue)  # its place is free
 
     def _correct_flow(self, run: Run) -> None:
         usage = run.stream.response["usage"]

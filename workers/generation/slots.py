@@ -4,11 +4,11 @@ Some slots are kept for foreground responses: only those with a foreground place
 their turn, first come, first served. If a foreground response comes and every slot is taken, a background response
 yields: its run is cancelled, its worker puts it back in line, and it continues under its next attempt.
 
-Between the end of a response and the next one in its slot lie a message, a claim and a prompt. The engine would lack
-work meanwhile, although more is queued. So a worker looks ahead: it takes as many more as will probably end within
-AHEAD_SECONDS. They wait here with their prompts ready. If few responses end, few are taken, so each waits about
-AHEAD_SECONDS, however long the responses are. What stays queued is free for other workers, and other flows can still
-pass it.
+Between the end of a response and the next one in its slot lie a dispatch, a message, a claim and a prompt. The engine
+would lack work meanwhile, although more is queued. So a worker looks ahead: it has as many more sent to it as will
+probably end within AHEAD_SECONDS. They wait here with their prompts ready. If few responses end, few are sent, so each
+waits about AHEAD_SECONDS, however long the responses are. What stays queued is free for other workers, and other flows
+can still pass it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 from app.queue.message import FOREGROUND, WEIGHTS, Kind
-from app.store.queue.window import kept_of, most_foreground_of
+from app.store.queue.placement import kept_of, most_foreground_of
 from workers.generation.run import Run
 from workers.pace import Pace
 
@@ -39,14 +39,24 @@ MAX_YIELDS = 8
 class Slots:
     """The slots of one engine. `limit` is the most responses that the worker runs at once; the pool sets it.
 
-    A smaller limit than the engine's slots leaves slots free on purpose: then there is no look-ahead.
+    A smaller limit than the engine's slots leaves slots free on purpose: then there is no look-ahead. `changed` is
+    called when `offered` has changed.
     """
 
-    def __init__(self, engine_slots: int, pace: Pace, limit: int, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        engine_slots: int,
+        pace: Pace,
+        limit: int,
+        clock: Callable[[], float] = monotonic,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._engine_slots = engine_slots
         self._pace = pace
         self._limit = limit
         self._clock = clock
+        self.changed = changed
+        self._is_offering = True
         self._generating: dict[int, Run] = {}
         """The runs that hold a slot open to all."""
         self._in_foreground: set[int] = set()
@@ -62,24 +72,42 @@ class Slots:
         return min(self._limit, self._engine_slots)
 
     @property
+    def offered(self) -> int:
+        """How many responses may be sent to this worker; 0: none now."""
+        return self.count if self._is_offering else 0
+
+    def offer(self, *, is_offering: bool) -> None:
+        """Whether the worker takes what is sent to it: not while it stops, or has no connection to Redis."""
+        if self._is_offering is not is_offering:
+            self._is_offering = is_offering
+            self.changed()
+
+    @property
     def kept(self) -> int:
         """How many slots are kept for foreground places."""
         return kept_of(self.count)
 
     @property
     def most(self) -> int:
-        """The most that `places` returns."""
+        """The most responses that the worker has at once, those that wait here included."""
         return self._limit if self._limit < self._engine_slots else 2 * self._engine_slots
 
     @property
-    def places(self) -> int:
-        """How many responses the worker may have now."""
-        return self._limit if self._limit < self._engine_slots else self._engine_slots + self._ahead()
+    def ahead(self) -> int:
+        """How many more responses than `count` are to be sent to this worker now."""
+        if self._limit < self._engine_slots:
+            return 0
+        ahead = self._pace.ended_within(MEMORY_SECONDS) * AHEAD_SECONDS / MEMORY_SECONDS
+        return min(math.ceil(ahead), self._engine_slots)
 
     def free(self, kind: Kind, answers: int, in_foreground: int) -> int:
-        """How many messages of this kind may be taken, if the worker has so many jobs of either kind."""
+        """How many messages of this kind may be taken, if the worker has so many jobs of either kind.
+
+        Whoever sent an answer has counted what the worker has. A foreground response may have to wait for another one
+        to yield.
+        """
         if kind is Kind.ANSWERS:
-            return self.places - max(self.kept, in_foreground) - answers
+            return self.most - answers
         may_push_out = len(self._yielding()) > self._lacking(in_foreground)
         room = max(self.kept - in_foreground, self.count - in_foreground - answers, int(may_push_out))
         return min(room, most_foreground_of(self.count) - in_foreground)
@@ -88,10 +116,6 @@ class Slots:
         """How many of so many foreground responses have no slot until others yield."""
         leaving = sum(run.yielding for run in list(self._generating.values()))
         return in_foreground + len(self._generating) - leaving - self.count
-
-    def _ahead(self) -> int:
-        ahead = self._pace.ended_within(MEMORY_SECONDS) * AHEAD_SECONDS / MEMORY_SECONDS
-        return min(math.ceil(ahead), self._engine_slots)
 
     def _yielding(self) -> Sequence[Run]:
         """The background responses that may yield now."""
@@ -103,7 +127,9 @@ class Slots:
 
     def resize(self, limit: int) -> None:
         """After a larger limit, call `admit`. After a smaller one, surplus runs go on to their end."""
-        self._limit = limit
+        if self._limit != limit:
+            self._limit = limit
+            self.changed()
 
     # On the worker's loop
 

@@ -94,7 +94,7 @@ class ResponseCreator:
             if row.priority in FOREGROUND:  # what runs may yield to it
                 self._dispatcher.nudge(row.queue)
             return
-        message = replace(Message.of(row), foreground_place=sending.foreground_place)
+        message = replace(Message.of(row), sent_to=sending.sent_to, foreground_place=sending.foreground_place)
         self._background.start(self._send(message))
 
     async def _send(self, message: Message) -> None:

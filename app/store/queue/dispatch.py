@@ -1,4 +1,4 @@
-"""Dispatch: which responses that wait in Postgres get a message in Redis next, by start-time fair queueing.
+"""Dispatch: which responses that wait in Postgres are sent next, by start-time fair queueing, and to which worker.
 
 A flow is what waits of one queue, project and priority. Its tag is where its last response ends on the queue's virtual
 time, which moves by cost / weight. The next response of a flow starts at its tag, or now if that has passed; those with
@@ -25,20 +25,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.queue.message import MESSAGE_COLUMNS, WEIGHTS, Message
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
-from app.store.queue.window import (
+from app.store.queue.placement import (
+    KEPT_ROOM,
+    MOST_ROOM,
+    OPEN_ROOM,
+    PLACED,
     is_foreground,
-    kept,
-    most_foreground,
+    loads,
     places,
-    room,
-    slots,
+    preferred,
+    ran,
     some_foreground_waits,
     some_wait,
     waits,
 )
+from app.store.tables import IS_SENT
 
 MAX_SENT = 64
-"""Responses of one dispatch, if the window has room. It reads as many of each leading flow."""
+"""Responses of one dispatch, if the workers have room. It reads as many of each leading flow."""
 MAX_CHARGE = 2**31 - 1
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""
@@ -74,15 +78,16 @@ class FlowCorrection:
 _FLOW: Columns[Flow] = Columns(Column("project", "text"), Column("priority", "int"))
 _CORRECTION: Columns[FlowCorrection] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
 
-_WINDOW = slots(":queue", ":window")
-_KEPT = room(":queue", places(":queue", kept("w.slots")), foreground=True)
-_MOST = room(":queue", places(":queue", most_foreground("w.slots")), foreground=True)
+_AHEAD = "CASE WHEN l.node = :node THEN CAST(:ahead AS int) ELSE 0 END"
 _ROOMS = text(
     f"""
-    SELECT CASE WHEN waiting."some" THEN {room(":queue", _WINDOW)} ELSE 0 END AS room, {_WINDOW} AS window,
-        CASE WHEN waiting.foreground THEN {_KEPT} ELSE 0 END AS kept,
-        CASE WHEN waiting.foreground THEN {_MOST} ELSE 0 END AS most
-    FROM (SELECT {some_wait(":queue")} AS "some", {some_foreground_waits(":queue")} AS foreground) waiting
+    WITH waiting AS MATERIALIZED (
+        SELECT {some_wait(":queue")} AS "some", {some_foreground_waits(":queue")} AS foreground
+    ), loads AS MATERIALIZED ({loads('(SELECT "some" FROM waiting) AND w.queue = :queue')})
+    SELECT coalesce(sum(greatest({OPEN_ROOM}, 0)), 0) AS free,
+        coalesce(sum(greatest({OPEN_ROOM} + {_AHEAD}, 0)), 0) AS room,
+        coalesce(bool_or((SELECT foreground FROM waiting) AND {MOST_ROOM} > 0), false) AS foreground
+    FROM loads l
     """
 )
 
@@ -132,7 +137,11 @@ _CORRECT = text(
 # Another transaction that holds a row is about to end it: SKIP LOCKED leaves it, so that nothing waits here. The
 # conditions are on the locked rows, because those of the statement's snapshot may be older.
 _FIRST = f"""
-    WITH RECURSIVE {_WEIGHTS}, busy AS (
+    WITH RECURSIVE {_WEIGHTS}, loads AS MATERIALIZED ({loads("w.queue = :queue")}
+    ), places AS MATERIALIZED ({{places}}
+    ), room AS MATERIALIZED (
+        SELECT CAST(least(coalesce(sum(p.room), 0), {MAX_SENT}) AS int) AS responses FROM places p
+    ), busy AS (
         (SELECT r.project, r.priority, r.position FROM responses r WHERE r.queue = :queue AND {waits("r")}
         ORDER BY r.project, r.priority, r.position LIMIT 1)
         UNION ALL
@@ -150,7 +159,7 @@ _FIRST = f"""
         ) f ON true
         LEFT JOIN weights w ON w.priority = b.priority
         WHERE {{of}}
-        ORDER BY start, was_idle DESC, b.position LIMIT :room
+        ORDER BY start, was_idle DESC, b.position LIMIT (SELECT responses FROM room)
     ), next AS MATERIALIZED (
         SELECT o.id, o.position, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
             o.charge / f.weight AS length, f.was_idle AND o.number = 1 AS was_idle, o.number, f.weight
@@ -160,58 +169,60 @@ _FIRST = f"""
                     THEN least(ceil(r.cost * f.scale), {MAX_CHARGE}) ELSE 0 END AS charge
                 FROM responses r
                 WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")}
-                ORDER BY r.position LIMIT :room
+                ORDER BY r.position LIMIT (SELECT responses FROM room)
             ) c WINDOW o AS (ORDER BY c.position ROWS UNBOUNDED PRECEDING)
-        ) o ORDER BY tag, was_idle DESC, o.position LIMIT :room
+        ) o ORDER BY tag, was_idle DESC, o.position LIMIT (SELECT responses FROM room)
     )"""
 
 _SEND = f"""
     , locked AS MATERIALIZED (
-        SELECT n.*, r.status, r.yielded, r.worker, r.sent_at
+        SELECT n.*, r.status, r.yielded, r.worker, r.sent_at, r.sent_to, r.previous_response_id, r.affinity
         FROM {{chosen}} n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
-    ), sent AS (
-        UPDATE responses r SET sent_at = now(), sends = r.sends + 1, foreground_place = {{place}},
+    ), lined AS (
+        SELECT l.*, :queue AS queue, CAST({{place}} AS boolean) AS has_place,
+            row_number() OVER (ORDER BY l.tag, l.was_idle DESC, l.position) AS in_order
+        FROM locked l WHERE {waits("l")}
+    ), rows AS MATERIALIZED (
+        SELECT l.in_order AS number, l.queue, l.has_place,
+            {preferred("l", "l.sent_to", ran("l.previous_response_id"))} AS preferred
+        FROM lined l
+    ), {PLACED}, sent AS (
+        UPDATE responses r SET sent_at = now(), sends = r.sends + 1, foreground_place = l.has_place, sent_to = p.node,
             charged = coalesce(r.charged, CAST(l.charge AS int))
-        FROM locked l WHERE r.id = l.id AND {waits("l")}
-        RETURNING {", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)}, l.position, l.was_idle, l.tag,
-            l.tag + l.length AS finish
+        FROM lined l JOIN placed p ON p.number = l.in_order WHERE r.id = l.id
+        RETURNING {", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)}, l.in_order, l.tag, l.tag + l.length AS finish
     ), charged AS (
         INSERT INTO flows (queue, project, priority, tag)
         SELECT :queue, s.project, s.priority, max(s.finish) FROM sent s GROUP BY s.project, s.priority
         ON CONFLICT (queue, project, priority) DO UPDATE SET tag = excluded.tag
     )"""
-_SENT = f"""
-    SELECT {", ".join(f"s.{name}" for name in MESSAGE_COLUMNS)} FROM sent s ORDER BY s.tag, s.was_idle DESC, s.position
-    """
+_SENT = f"SELECT {', '.join(f's.{name}' for name in MESSAGE_COLUMNS)} FROM sent s ORDER BY s.in_order"
 
 _DISPATCH = text(
-    f"""{_FIRST.format(of="true")} {_SEND.format(chosen="next", place="false")}, moved AS (
+    f"""{_FIRST.format(of="true", places=places((False, f"{OPEN_ROOM} + {_AHEAD}")))}
+    {_SEND.format(chosen="next", place="false")}, moved AS (
         UPDATE queues q SET virtual_time = s.tag FROM (SELECT max(tag) AS tag FROM sent) s
         WHERE q.name = :queue AND s.tag > q.virtual_time
     ) {_SENT}"""
 )
 
-# The first `kept` foreground responses of the order take the places that are kept for them. The others make background
+# The first foreground responses of the order take the places that are kept for them. The others make background
 # yield, and may only while their flow has less than the background flow that runs most: responses by weight. They are
 # charged as all others, but virtual time stays: background that starts earlier still waits.
 _DISPATCH_FOREGROUND = text(
-    f"""{_FIRST.format(of=is_foreground("b"))}, running AS MATERIALIZED (
+    f"""{_FIRST.format(of=is_foreground("b"), places=places((True, MOST_ROOM)))}, running AS MATERIALIZED (
         SELECT b.project, b.priority, b.count, {_weight("b")} AS weight FROM (
-            SELECT r.project, r.priority, count(*) FROM workers k JOIN responses r ON r.worker = k.id
-            WHERE k.queue = :queue AND r.priority > 0 GROUP BY r.project, r.priority
+            SELECT r.project, r.priority, count(*) FROM loads k JOIN responses r
+                ON r.sent_to = k.node AND {IS_SENT.format("r.")}
+            WHERE r.priority > 0 AND (r.worker IS NOT NULL OR r.foreground_place) GROUP BY r.project, r.priority
         ) b LEFT JOIN weights w ON w.priority = b.priority
-    ), coming AS MATERIALIZED (
-        SELECT t.project, t.priority, count(*) FROM responses t
-        WHERE t.queue = :queue AND t.foreground_place AND t.finished_at IS NULL AND t.worker IS NULL
-        GROUP BY t.project, t.priority
     ), allowed AS MATERIALIZED (
-        SELECT n.*, row_number() OVER (ORDER BY n.tag, n.was_idle DESC, n.position) <= :kept
-            OR n.number + coalesce(r.count, 0) + coalesce(c.count, 0) <= n.weight * (
+        SELECT n.*, row_number() OVER (ORDER BY n.tag, n.was_idle DESC, n.position)
+                <= (SELECT sum(greatest({KEPT_ROOM}, 0)) FROM loads l)
+            OR n.number + coalesce(r.count, 0) <= n.weight * (
                 SELECT max(m.count / m.weight) FROM running m WHERE NOT {is_foreground("m")}
             ) AS may_be_sent
-        FROM next n
-        LEFT JOIN running r ON r.project = n.project AND r.priority = n.priority
-        LEFT JOIN coming c ON c.project = n.project AND c.priority = n.priority
+        FROM next n LEFT JOIN running r ON r.project = n.project AND r.priority = n.priority
     ) {_SEND.format(chosen="(SELECT * FROM allowed WHERE may_be_sent)", place="true")} {_SENT}"""
 )
 
@@ -242,57 +253,45 @@ _FORGET_IDLE = text(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How many more responses than it has slots one worker wants, by its node: so many are about to end there."""
+
+    node: str = ""
+    responses: int = 0
+
+
+NOTHING_AHEAD = Ahead()
+
+
 async def dispatch(
-    db: Database, queue: str, window: int, corrections: Mapping[Flow, FlowCorrection] | None = None
+    db: Database, queue: str, ahead: Ahead = NOTHING_AHEAD, corrections: Mapping[Flow, FlowCorrection] | None = None
 ) -> Sequence[Message] | None:
-    """Marks the next responses of the queue as sent; returns their messages in order. The caller sends them.
+    """Marks the next responses of the queue as sent, each to a worker; returns their messages in order.
 
-    Foreground responses come first, as far as they have places of their own, or may make background yield.
-
-    None: none waits, or more than half of the window is full (a dispatch of one costs as much as one of many). The
-    window has `window` messages for each living worker, and no more than the worker has slots open to all. The
-    `corrections` of this queue's flows are made if the result is not None.
+    The caller sends them. Foreground responses come first, as far as they have places of their own, or may make
+    background yield. None: none waits, or no worker has a slot for one, and more than half of what is `ahead` is there
+    (a dispatch of one costs as much as one of many). The `corrections` of this queue's flows are made if the result is
+    not None.
     """
+    values = {"queue": queue, "node": ahead.node, "ahead": ahead.responses}
     async with db.autocommit() as connection:
-        if not (await _rooms(connection, queue, window)).are_open:
-            return None
+        rooms = (await connection.execute(_ROOMS, values)).one()
+    is_open = rooms.free > 0 or (rooms.room > 0 and 2 * rooms.room >= ahead.responses)
+    if not (is_open or rooms.foreground):
+        return None
+    weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
     async with db.begin() as connection:
         virtual_time = (await connection.execute(_LOCK, {"queue": queue})).scalar_one()
-        left = await _rooms(connection, queue, window)
-        if not left.are_open:
-            return None
-        weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
         if corrections:
             await _correct_flows(connection, queue, corrections, weights)
-        values = {"queue": queue, "virtual_time": virtual_time, **weights}
+        order = {"queue": queue, "virtual_time": virtual_time, **weights}
         sent: list[Message] = []
-        if left.most > 0:
-            rooms = {"room": min(left.most, MAX_SENT), "kept": left.kept}
-            sent += map(Message.of, await connection.execute(_DISPATCH_FOREGROUND, {**values, **rooms}))
-        if left.room > 0:
-            sent += map(Message.of, await connection.execute(_DISPATCH, {**values, "room": min(left.room, MAX_SENT)}))
+        if rooms.foreground:
+            sent += map(Message.of, await connection.execute(_DISPATCH_FOREGROUND, order))
+        if is_open:
+            sent += map(Message.of, await connection.execute(_DISPATCH, {**order, **values}))
         return sent
-
-
-@dataclass(frozen=True, slots=True)
-class _Rooms:
-    """How many responses may be sent now; none where none waits."""
-
-    room: int
-    """In the order of all."""
-    kept: int
-    """Foreground responses, to the places that are kept for them."""
-    most: int
-    """Foreground responses at all, beside the order of all."""
-
-    @property
-    def are_open(self) -> bool:
-        return self.room > 0 or self.most > 0
-
-
-async def _rooms(connection: AsyncConnection, queue: str, window: int) -> _Rooms:
-    row = (await connection.execute(_ROOMS, {"queue": queue, "window": window})).one()
-    return _Rooms(row.room if 2 * row.room >= row.window else 0, row.kept, row.most)
 
 
 async def _correct_flows(

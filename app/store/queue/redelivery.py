@@ -1,195 +1,123 @@
-"""Redelivery: which responses were sent although Redis has no message for them.
+"""Redelivery: what was sent and not claimed goes back, and what was released is sent again.
 
-The broker's lists are first in, first out, and the broker knows which message is next in each. So a long queue that
-lost nothing is not sent twice. What was queued and lost waits again, and a dispatch sends it in its turn (dispatch.py).
+A worker claims what it is sent at once, so a message that has led to no claim after some seconds was lost, by Redis or
+with its sender, or its worker does not take it. Its response waits again, and a dispatch sends it in its turn
+(dispatch.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Sequence
 
-from sqlalchemy import Boolean, Select, Text, case, cast, column, func, literal_column, select, update
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.sql import ColumnElement, FromClause
+from sqlalchemy import Integer, literal_column, text
 
-from app.protocol.status import Status
-from app.queue.message import MESSAGE_COLUMNS, Kind, Message, Priority
+from app.queue.message import MESSAGE_COLUMNS, Message, Priority
 from app.store.database import Database
-from app.store.guards import IS_IN_PROGRESS, is_suspect
-from app.store.tables import in_line, responses, workers
+from app.store.guards import is_suspect
+from app.store.queue.placement import PLACED, loads, places, preferred, ran
+from app.store.tables import IS_SENT
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
-CLOCK_WENT_BACK = timedelta(minutes=1)
+CLOCK_WENT_BACK = "interval '1 minute'"
 """A time so far in the future is one from before the clock of Postgres went back."""
 
+_MESSAGE = ", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)
+_IS_UNCLAIMED = f"{IS_SENT.format('r.')} AND r.worker IS NULL"
+_IS_DUE = f"""
+    (r.sent_at < now() - make_interval(secs => :seconds * power(2, least(greatest(r.sends - 1, 0), {MAX_DOUBLINGS})))
+    OR r.sent_at > now() + {CLOCK_WENT_BACK})"""
 
-@dataclass(frozen=True, slots=True)
-class BrokerList:
-    """One list of the broker, and its queue."""
+# A worker counts with a slot less for each message that it left lying, until its next heartbeat: one that never claims
+# would look idle, and get everything. A foreground response may wait for a slot whose response yields, so it does not
+# count. Whoever has a worker's row locked writes its slots anyway.
+_PUT_BACK = text(
+    f"""
+    WITH late AS MATERIALIZED (
+        SELECT r.id, r.sent_to, r.foreground_place FROM responses r
+        WHERE {_IS_UNCLAIMED} AND r.priority > {Priority.COUNT.value} AND (
+            {_IS_DUE} OR NOT EXISTS (SELECT FROM workers w WHERE w.node = r.sent_to AND w.slots > 0)
+        ) ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
+    ), left_lying AS (
+        SELECT w.id, l.count FROM workers w
+        JOIN (SELECT sent_to, count(*) FROM late WHERE NOT foreground_place GROUP BY sent_to) l ON l.sent_to = w.node
+        FOR NO KEY UPDATE OF w SKIP LOCKED
+    ), counted AS (
+        UPDATE workers w SET slots = greatest(w.slots - l.count, 0) FROM left_lying l WHERE w.id = l.id
+    )
+    UPDATE responses r SET sent_at = NULL,
+        foreground_place = l.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
+    FROM late l WHERE r.id = l.id
+    RETURNING r.id
+    """
+)
 
-    queue: str
-    list: str
+_RESEND_COUNTS = text(
+    f"""
+    WITH late AS MATERIALIZED (
+        SELECT r.id FROM responses r
+        WHERE {_IS_UNCLAIMED} AND r.priority = {Priority.COUNT.value} AND {_IS_DUE}
+        ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
+    )
+    UPDATE responses r SET sent_at = now(), sends = r.sends + 1 FROM late l WHERE r.id = l.id
+    RETURNING {_MESSAGE}
+    """
+)
+
+_IS_SUSPECT = is_suspect(literal_column("r.crashes", Integer), literal_column("CAST(:max_crashes AS int)", Integer))
+_SUSPECT = str(_IS_SUSPECT.compile(compile_kwargs={"literal_binds": True}))
+_IS_RELEASED = "r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded AND r.sent_at IS NULL"
+# Released responses go at once, however much their workers have. Suspects of a queue are sent as many as it has living
+# workers, and the next ones when these have ended: a worker runs them one at a time, and those that wait there would
+# keep the places of others.
+_TAKE_RELEASED = text(
+    f"""
+    WITH released AS MATERIALIZED (
+        SELECT r.id, r.queue, {_SUSPECT} AS is_suspect,
+            row_number() OVER (PARTITION BY r.queue, {_SUSPECT} ORDER BY r.position) AS nth
+        FROM responses r WHERE {_IS_RELEASED} ORDER BY r.position LIMIT :limit
+    ), loads AS MATERIALIZED ({loads("w.queue IN (SELECT queue FROM released)")}
+    ), suspects AS MATERIALIZED (
+        SELECT k.queue, count(*) - coalesce(sum(h.count), 0) AS room FROM loads k CROSS JOIN LATERAL (
+            SELECT count(*) FROM responses r
+            WHERE r.sent_to = k.node AND {IS_SENT.format("r.")} AND r.status = 'in_progress' AND {_SUSPECT}
+        ) h GROUP BY k.queue
+    ), locked AS MATERIALIZED (
+        SELECT r.id, r.queue, r.priority, r.position, r.status, r.worker, r.yielded, r.sent_at, r.foreground_place,
+            r.sent_to, r.previous_response_id, r.affinity
+        FROM released n JOIN suspects s ON s.queue = n.queue JOIN responses r ON r.id = n.id
+        WHERE NOT n.is_suspect OR n.nth <= s.room
+        FOR NO KEY UPDATE OF r SKIP LOCKED
+    ), places AS MATERIALIZED ({places((False, "CAST(:limit AS int)"), (True, "CAST(:limit AS int)"))}
+    ), lined AS MATERIALIZED (
+        SELECT r.*, r.foreground_place AS has_place, row_number() OVER (ORDER BY r.position) AS number
+        FROM locked r WHERE {_IS_RELEASED}
+    ), rows AS MATERIALIZED (
+        SELECT l.number, l.queue, l.has_place,
+            {preferred("l", "l.sent_to", ran("l.previous_response_id"))} AS preferred
+        FROM lined l
+    ), {PLACED}
+    UPDATE responses r SET sent_at = now(), sends = r.sends + 1, sent_to = p.node
+    FROM lined l JOIN placed p ON p.number = l.number WHERE r.id = l.id
+    RETURNING {_MESSAGE}
+    """
+)
+
+
+async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[str]:
+    """Makes responses wait again that were sent and not claimed; returns their ids.
+
+    They were sent `seconds` ago, which doubles with every redelivery, or to a worker that is gone or takes none. In
+    line they wait for a dispatch; released ones for `take_released`. Counts never wait: see `resend_counts`.
+    """
+    return [row.id for row in await db.execute(_PUT_BACK, {"seconds": seconds, "limit": limit})]
+
+
+async def resend_counts(db: Database, seconds: float, limit: int = 500) -> list[Message]:
+    """Marks counts that were sent so long ago, and not claimed, as sent now; returns their messages."""
+    return list(map(Message.of, await db.execute(_RESEND_COUNTS, {"seconds": seconds, "limit": limit})))
 
 
 async def take_released(db: Database, max_crashes: int, limit: int = 500) -> list[Message]:
-    """Marks released responses that were not sent since as sent now; returns their messages.
-
-    Suspects of a queue are sent as many as it has living workers, and the next ones when these have ended. A worker
-    runs them one at a time: those that wait there would keep the places of others.
-    """
-    is_unsent = _is_released() & responses.c.sent_at.is_(None)
-    suspects = is_suspect(responses.c.crashes, max_crashes)
-    unsent = (
-        select(
-            responses.c.id,
-            responses.c.queue,
-            suspects.label("is_suspect"),
-            func.row_number()
-            .over(partition_by=(responses.c.queue, suspects), order_by=responses.c.position)
-            .label("n"),
-        )
-        .where(is_unsent)
-        .cte("unsent")
-    )
-    sent = responses.alias("sent")
-    is_of_queue = (sent.c.status == Status.IN_PROGRESS.value) & (sent.c.queue == unsent.c.queue)
-    suspects_sent = select(func.count()).where(is_of_queue, is_suspect(sent.c.crashes, max_crashes))
-    # Two counts, each with an index of its own: Postgres would read the whole table for both at once.
-    owned = suspects_sent.where(sent.c.worker == workers.c.id, workers.c.queue == unsent.c.queue).scalar_subquery()
-    on_their_way = suspects_sent.where(sent.c.worker.is_(None), sent.c.sent_at.is_not(None)).scalar_subquery()
-    living = (
-        select(func.count())
-        .where(workers.c.queue == unsent.c.queue, workers.c.lease_until > func.now())
-        .scalar_subquery()
-    )
-    may_be_sent = ~unsent.c.is_suspect | (unsent.c.n <= func.greatest(living, 1) - owned - on_their_way)
-    released = (
-        select(responses.c.id)
-        .join(unsent, unsent.c.id == responses.c.id)
-        .where(is_unsent, may_be_sent)
-        .order_by(responses.c.position)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=responses)
-    )
-    return await _mark_sent(db, released)
-
-
-async def lists_to_check(db: Database, seconds: float) -> Sequence[BrokerList]:
-    """The lists that should hold messages sent more than `seconds` ago."""
-    found = select(responses.c.queue, _LIST.label("list"))
-    statement = found.where(_is_sent(), _is_due(seconds)).union(found.where(_is_released(), _is_due(seconds)))
-    return [BrokerList(row.queue, row.list) for row in await db.execute(statement)]
-
-
-async def put_back(
-    db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
-) -> Sequence[str]:
-    """Makes responses in line wait again whose message has left its list without leading to a claim; returns their ids.
-
-    `heads` and `seconds` are as in `take_undelivered`. Counts are left to that, because they never wait.
-    """
-    undelivered = _undelivered(heads, seconds, limit).where(_is_sent(), _IS_DISPATCHED)
-    lost = undelivered.order_by(*_BY_QUEUE)
-    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(**_WAITS)
-    return [row.id for row in await db.execute(statement.returning(responses.c.id))]
-
-
-async def put_all_back(db: Database, queue: str, limit: int = 500) -> int:
-    """Makes responses of this queue wait again, whose messages are all lost; returns how many, `limit` at most.
-
-    It leaves counts to `take_undelivered`, and those that a claim is just taking to that.
-    """
-    sent = select(responses.c.id).where(responses.c.queue == queue, _is_sent(), _IS_DISPATCHED)
-    lost = sent.order_by(*_BY_QUEUE).limit(limit).with_for_update(skip_locked=True)
-    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(**_WAITS)
-    return len(await db.execute(statement.returning(responses.c.id)))
-
-
-async def take_undelivered(
-    db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
-) -> list[Message]:
-    """Marks counts and released responses whose message has left its list without leading to a claim as sent now.
-
-    Returns their messages.
-
-    `heads` has each list's next message (a response's id), or None if the list is empty. A message sent `seconds`
-    before the head has left the list, because lists are first in, first out. If it was also sent `seconds` ago, a
-    worker would have claimed the response by now. The wait doubles with every redelivery.
-    """
-    undelivered = _undelivered(heads, seconds, limit)
-    counts = undelivered.where(_is_sent(), responses.c.priority == Priority.COUNT.value).order_by(*_BY_QUEUE)
-    released = undelivered.where(_is_released()).order_by(responses.c.position)
-    return [*(await _mark_sent(db, counts)), *(await _mark_sent(db, released))]
-
-
-_WAITS = {"sent_at": None, "foreground_place": False}
-_BY_QUEUE = (responses.c.queue, responses.c.priority)
-"""The order of `responses_sent_idx`, so that Postgres reads no rows that wait, whatever its statistics say."""
-_IS_DISPATCHED = responses.c.priority > Priority.COUNT.value
-"""Counts never wait."""
-_LIST = case(
-    (responses.c.priority == Priority.COUNT.value, responses.c.queue.concat(literal_column(f"'{Kind.COUNTS}'"))),
-    (responses.c.foreground_place, responses.c.queue.concat(literal_column(f"'{Kind.FOREGROUND}'"))),
-    else_=responses.c.queue,
-)
-"""`message.list_of` of a row."""
-
-
-def _undelivered(heads: Mapping[BrokerList, str | None], seconds: float, limit: int) -> Select[Any]:
-    head = responses.alias("head")
-    lists = _table_of(heads)
-    has_left = lists.c.head_id.is_(None) | (_sent_at(responses) < _sent_at(head) - timedelta(seconds=seconds))
-    return (
-        select(responses.c.id)
-        .select_from(responses)
-        .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.list == _LIST))
-        .outerjoin(head, head.c.id == lists.c.head_id)
-        .where(_is_due(seconds), has_left)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=responses)
-    )
-
-
-def _table_of(heads: Mapping[BrokerList, str | None]) -> Any:
-    return (
-        func.unnest(
-            cast([each.queue for each in heads], ARRAY(Text)),
-            cast([each.list for each in heads], ARRAY(Text)),
-            cast(list(heads.values()), ARRAY(Text)),
-        )
-        .table_valued(column("queue", Text), column("list", Text), column("head_id", Text), name="lists")
-        .render_derived()
-    )
-
-
-def _is_sent() -> ColumnElement[bool]:
-    return literal_column(in_line("responses."), Boolean) & responses.c.sent_at.is_not(None)
-
-
-def _is_released() -> ColumnElement[bool]:
-    return IS_IN_PROGRESS & responses.c.worker.is_(None) & ~responses.c.yielded
-
-
-def _sent_at(table: FromClause) -> ColumnElement[datetime]:
-    # A released response has no time until its message was sent again.
-    return func.coalesce(table.c.sent_at, table.c.started_at)
-
-
-def _is_due(seconds: float) -> ColumnElement[bool]:
-    doublings = func.least(func.greatest(responses.c.sends - 1, 0), MAX_DOUBLINGS)
-    wait = func.power(2, doublings) * timedelta(seconds=seconds)
-    return (_sent_at(responses) < func.now() - wait) | (_sent_at(responses) > func.now() + CLOCK_WENT_BACK)
-
-
-async def _mark_sent(db: Database, chosen: Select[Any]) -> list[Message]:
-    statement = (
-        update(responses)
-        .where(responses.c.id.in_(chosen.scalar_subquery()))
-        .values(sent_at=func.now(), sends=responses.c.sends + 1)
-        .returning(*(responses.c[name] for name in MESSAGE_COLUMNS))
-    )
-    return list(map(Message.of, await db.execute(statement)))
+    """Marks released responses as sent, each to a worker; returns their messages. Suspects a few at a time."""
+    return list(map(Message.of, await db.execute(_TAKE_RELEASED, {"max_crashes": max_crashes, "limit": limit})))

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import Boolean, ColumnElement, delete, func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.store.database import Connection, Database
 from app.store.guards import IS_IN_PROGRESS, RELEASED
 from app.store.layout import LAYOUT
-from app.store.tables import responses, workers
+from app.store.tables import IS_SENT, responses, workers
 
 SILENT_SECONDS = 5.0
 """Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
@@ -38,7 +38,9 @@ class WorkerIdentity:
     context_length: int
     """Tokens of prompt and output together, in its engine."""
     slots: int
-    """The most responses that it runs at once."""
+    """How many responses it runs at once; 0: it takes none now."""
+    node: str
+    """Its process, by which its messages find it: a process whose lease was lost is another worker."""
     format: str = "chat"
     tool_parser: str | None = None
     reasoning_parser: str | None = None
@@ -59,6 +61,12 @@ class RegisteredModel:
 
 class LeaseLost(Exception):
     """The worker's row is gone: maintenance took it for dead, and other workers may claim what it ran."""
+
+
+def _is_owned_by(worker: str) -> Sequence[ColumnElement[bool]]:
+    """The conditions of what a living worker runs. What it claimed was sent to its node."""
+    node = select(workers.c.node).where(workers.c.id == worker).scalar_subquery()
+    return (responses.c.sent_to == node, _IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
 
 
 def _lease(seconds: float) -> object:
@@ -88,12 +96,12 @@ async def heartbeat(
 ) -> HeartbeatResult:
     """Extends the lease, and compares the worker's rows with what it says is `running` (response id -> attempt).
 
-    The worker has so many `slots` now, and its queue's window follows.
+    The worker has so many `slots` now, and is sent as many responses.
 
     Raises LeaseLost if the worker was taken for dead.
     """
     extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), slots=slots)
-    owned = select(responses.c.id, responses.c.attempt).where(responses.c.worker == worker, IS_IN_PROGRESS)
+    owned = select(responses.c.id, responses.c.attempt).where(*_is_owned_by(worker))
     async with db.autocommit() as connection:
         if (await connection.execute(extend)).rowcount == 0:
             raise LeaseLost(worker)
@@ -188,9 +196,10 @@ _DELETE_DEAD = text(
     RETURNING id, lease_until - make_interval(secs => :lease) >= pg_postmaster_start_time() AS crashed
     """
 )
+_IS_SENT = literal_column(IS_SENT.format("responses."), Boolean)
 _OWNERS_WITHOUT_ROW = (
     select(responses.c.worker)
-    .where(responses.c.worker.is_not(None))
+    .where(_IS_SENT, responses.c.worker.is_not(None))
     .where(~select(workers.c.id).where(workers.c.id == responses.c.worker).exists())
     .distinct()
 )
@@ -252,7 +261,7 @@ async def release_dead_workers(
 async def release_all(connection: Connection, worker: str, *, crashed: bool) -> None:
     """Releases every response of a worker that is dead. `crashed` counts against them."""
     # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
-    owned = select(responses.c.id).where(responses.c.worker == worker, IS_IN_PROGRESS)
+    owned = select(responses.c.id).where(_IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
     await connection.execute(
         update(responses)
         .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sqlalchemy import text, update
 
 from app.protocol.status import TRANSITIONS
-from app.queue.message import MESSAGE_COLUMNS, Message
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.guards import IS_IN_PROGRESS, MAX_CLAIMS, RELEASED, sources
@@ -54,14 +53,14 @@ _CLAIM = text(
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
     ), living AS MATERIALIZED (
-        SELECT w.id FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
+        SELECT w.id, w.node FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
         FOR KEY SHARE OF w
     ), unflushed AS MATERIALIZED (
         SELECT set_config('synchronous_commit', 'off', true) AS setting
     )
     UPDATE responses r SET
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, layout = {LAYOUT},
-        yielded = false,
+        yielded = false, sent_at = coalesce(r.sent_at, now()), sent_to = w.node,
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
     FROM locked l JOIN living w ON w.id = l.claimant, unflushed
@@ -94,22 +93,11 @@ async def claim_all(
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
-    """A response that another worker may claim."""
+async def release(db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False) -> bool:
+    """Releases a response, if this worker still owns it under this attempt; returns whether it did.
 
-    message: Message
-    """It leads to the next claim, once it is sent."""
-    crashes: int
-
-
-async def release(
-    db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False
-) -> Released | None:
-    """Releases a response, if this worker still owns it under this attempt: another worker may claim it at once.
-
-    `crashed` counts against the response: its engine died. An orderly stop does not count. Reads nothing large: a
-    worker that stops releases many at once.
+    Maintenance sends it to another worker (redelivery.py). `crashed` counts against the response: its engine died. An
+    orderly stop does not count. Reads nothing large: a worker that stops releases many at once.
     """
     statement = (
         update(responses)
@@ -120,10 +108,9 @@ async def release(
             responses.c.worker == worker,
         )
         .values(**RELEASED, crashes=responses.c.crashes + int(crashed))
-        .returning(*(responses.c[name] for name in MESSAGE_COLUMNS), responses.c.crashes)
+        .returning(responses.c.id)
     )
-    rows = await db.execute(statement)
-    return Released(Message.of(rows[0]), rows[0].crashes) if rows else None
+    return bool(await db.execute(statement))
 
 
 _YIELD = text(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from hashlib import blake2b
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, ClassVar
 
@@ -24,22 +25,27 @@ from app.queue.message import FOREGROUND, Priority
 from app.sizes import weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
 from app.store.layout import LAYOUT
-from app.store.queue.window import (
+from app.store.queue.placement import (
+    KEPT_ROOM,
+    OPEN_ROOM,
+    PLACED,
     is_foreground,
-    kept,
+    loads,
     places,
-    room,
-    slots,
+    preferred,
+    ran,
     some_foreground_waits,
     some_wait,
 )
 from app.store.rows import CHUNK_COLUMNS, Idempotency
-from app.store.tables import in_line
+from app.store.tables import IS_SENT
 
 BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
 """The estimate for a response that does not say how long it may become. The end corrects it."""
 MAX_COST = 2**31 - 1
+PREFIX_BYTES = 4096
+"""Instructions and tools of so many bytes of JSON, about 1,000 tokens, are worth to be read once (`affinity`)."""
 
 _NUL = b"\\u0000"
 
@@ -79,6 +85,8 @@ class Sending:
 
     at_once: bool
     """Otherwise the response waits for a dispatch."""
+    sent_to: str | None
+    """The node of the worker that takes it; None: any takes a count, and nobody yet what waits."""
     foreground_place: bool
     """Whether it has one of the places that are kept for foreground responses."""
 
@@ -109,6 +117,7 @@ class NewResponse:
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     attempt: ClassVar[int] = 0
+    sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
     """The insert decides: `Sending`."""
 
@@ -133,6 +142,26 @@ class NewResponse:
     @property
     def is_limited(self) -> bool:
         return self.reserving is not None
+
+    @property
+    def affinity(self) -> int | None:
+        """A number that responses have in common whose prompts begin alike, as far as their requests say so.
+
+        Their client says so by its cache key, or by a conversation. A long beginning says so by itself: short ones are
+        soon computed, and everybody has the same.
+        """
+        request = self.request
+        conversation = request.get("conversation")
+        if (key := request.get("prompt_cache_key")) is not None:
+            prefix = orjson.dumps(("key", key))
+        elif conversation is not None:
+            prefix = orjson.dumps(("conversation", conversation["id"]))
+        else:
+            prefix = orjson.dumps((request.get("instructions"), request.get("tools")))
+            if len(prefix) < PREFIX_BYTES:
+                return None
+        digest = blake2b(prefix, digest_size=8, key=self.project.encode()[: blake2b.MAX_KEY_SIZE]).digest()
+        return int.from_bytes(digest, signed=True)
 
     @property
     def cost(self) -> int:
@@ -192,6 +221,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
     Column("cost", "int"),
+    Column("affinity", "bigint"),
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 
@@ -201,69 +231,74 @@ _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 # messages right after.
 #
 # Foreground responses first take the places that are kept for them, whatever of the background waits. Beyond these
-# they do not stand behind background responses, which may run for hours, in Redis or in a worker: they wait for a
-# dispatch, which may make one yield.
+# they do not stand behind background responses, which may run for hours, in a worker: they wait for a dispatch, which
+# may make one yield.
 #
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
-_SLOTS = slots("q.queue", "NULL")
-_KEPT_ROOM = room("q.queue", places("q.queue", kept("w.slots")), foreground=True)
-_SENT = (
-    f"z.queue = q.queue AND z.priority > 0 AND {in_line('z.')} AND z.sent_at IS NOT NULL AND NOT {is_foreground('z')}"
-)
-_RUNS = f"v.queue = q.queue AND z.worker = v.id AND z.priority > 0 AND NOT {is_foreground('z')}"
-_HAS_BACKGROUND = f"""CASE WHEN q.has_foreground THEN
-    (SELECT true FROM responses z WHERE {_SENT} ORDER BY z.queue, z.priority LIMIT 1) IS NOT NULL
-    OR (SELECT true FROM workers v CROSS JOIN LATERAL (
-        SELECT FROM responses z WHERE {_RUNS} ORDER BY z.worker LIMIT 1) z LIMIT 1) IS NOT NULL END"""
+_HAS_BACKGROUND = f"""(SELECT true FROM loads v CROSS JOIN LATERAL (
+    SELECT FROM responses z WHERE z.sent_to = v.node AND {IS_SENT.format("z.")} AND z.priority > 0
+        AND NOT {is_foreground("z")} ORDER BY z.sent_to LIMIT 1) z WHERE v.queue = q.queue LIMIT 1) IS NOT NULL"""
 
 
-def _insert_of(kept: str, has_background: str, has_place: str) -> TextClause:
-    """The statement: `kept` places and `has_background` of a queue `q`, and whether a row `b` `has_place`."""
+def _insert_of(kinds: str, kept: str, has_background: str, has_place: str) -> TextClause:
+    """The statement. `kinds` of places, `kept` ones and `has_background` of a queue `q`, and whether a row `b`
+    `has_place`."""
     return text(
         f"""
         WITH batch AS (
             SELECT * FROM unnest({named_arrays(_ROW, _OPENING)})
                 WITH ORDINALITY AS b({names(_ROW, _OPENING)}, number)
+        ), queues_of AS MATERIALIZED (
+            SELECT b.queue, bool_or({is_foreground("b")}) AS has_foreground FROM batch b GROUP BY b.queue
+        ), loads AS MATERIALIZED ({loads("w.queue IN (SELECT queue FROM queues_of)")}
+        ), places AS MATERIALIZED ({kinds}
         ), rooms AS MATERIALIZED (
-            SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0 ELSE {room("q.queue", _SLOTS)} END AS room,
+            SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0
+                ELSE (SELECT sum(p.room) FROM places p WHERE p.queue = q.queue AND NOT p.has_place) END AS room,
                 {kept} AS kept, {has_background} AS has_background
-            FROM (SELECT b.queue, bool_or({is_foreground("b")}) AS has_foreground FROM batch b GROUP BY b.queue) q
-        ), placed AS (
-            SELECT b.*, q.room, q.has_background, {has_place} AS has_place
+            FROM queues_of q
+        ), classed AS (
+            SELECT b.*, q.room, q.has_background, {has_place} AS has_place,
+                b.priority = {Priority.COUNT.value} AS counts
             FROM batch b JOIN rooms q ON q.queue = b.queue
-        ), numbered AS (
+        ), numbered AS MATERIALIZED (
             SELECT b.*, CASE
-                WHEN b.has_place OR b.priority = {Priority.COUNT.value} THEN 1
+                WHEN b.has_place OR b.counts THEN 1
                 WHEN {is_foreground("b")} AND b.has_background THEN 0
-                WHEN b.room >= row_number() OVER (
-                    PARTITION BY b.queue, b.has_place, b.priority = {Priority.COUNT.value} ORDER BY b.number) THEN 1
+                WHEN b.room >= row_number() OVER (PARTITION BY b.queue, b.has_place, b.counts ORDER BY b.number) THEN 1
                 ELSE 0 END AS sends
-            FROM placed b
-        ), created AS (
-            INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, foreground_place, reserved_at)
-            SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends, b.has_place,
-                CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
-            FROM numbered b ORDER BY project, idempotency_key, number
+            FROM classed b
+        ), rows AS MATERIALIZED (
+            SELECT b.number, b.queue, b.has_place, {preferred("b", ran("b.previous_response_id"))} AS preferred
+            FROM numbered b WHERE b.sends = 1 AND NOT b.counts
+        ), {PLACED}, created AS (
+            INSERT INTO responses
+                ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
+            SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends, p.node,
+                b.has_place, CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
+            FROM numbered b LEFT JOIN placed p ON p.number = b.number ORDER BY project, idempotency_key, b.number
             ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-            RETURNING id, sends, foreground_place
+            RETURNING id, sends, sent_to, foreground_place
         ), opened AS (
             INSERT INTO chunks ({_OPENING.names})
             SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
         )
-        SELECT id, sends, foreground_place FROM created
+        SELECT id, sends, sent_to, foreground_place FROM created
         """
     )
 
 
 # What only foreground responses need takes 15 % of Postgres' time for a statement, even where none is among them.
-_INSERT_BACKGROUND = _insert_of("0", "false", "false")
+_INSERT_BACKGROUND = _insert_of(places((False, OPEN_ROOM)), "0", "false", "false")
 _INSERT = _insert_of(
-    f"CASE WHEN {some_foreground_waits('q.queue')} THEN 0 ELSE {_KEPT_ROOM} END",
-    _HAS_BACKGROUND,
-    f"{is_foreground('b')} AND q.kept >= row_number() OVER ("
-    f"PARTITION BY b.queue, {is_foreground('b')} ORDER BY b.number)",
+    places((False, OPEN_ROOM), (True, KEPT_ROOM)),
+    f"CASE WHEN {some_foreground_waits('q.queue')} THEN 0 ELSE "
+    "(SELECT sum(p.room) FROM places p WHERE p.queue = q.queue AND p.has_place) END",
+    f"q.has_foreground AND {_HAS_BACKGROUND}",
+    f"({is_foreground('b')} AND coalesce(q.kept, 0) >= row_number() OVER ("
+    f"PARTITION BY b.queue, {is_foreground('b')} ORDER BY b.number))",
 )
 
 
@@ -273,4 +308,4 @@ async def insert(connection: AsyncConnection, batch: Sequence[NewResponse]) -> d
     parameters = {**_ROW.named_parameters(batch), **_OPENING.named_parameters(openings)}
     statement = _INSERT if any(new.priority in FOREGROUND for new in batch) else _INSERT_BACKGROUND
     inserted = await connection.execute(statement, parameters)
-    return {row.id: Sending(bool(row.sends), row.foreground_place) for row in inserted}
+    return {row.id: Sending(bool(row.sends), row.sent_to, row.foreground_place) for row in inserted}

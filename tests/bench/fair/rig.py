@@ -24,7 +24,6 @@ from tests.support.waiting_rows import QUEUE
 from workers.maintenance import Maintenance
 
 SLOTS = 16
-WINDOW = 32
 PATIENCE = 600.0
 MIB = 1 << 20
 _EMPTY = "TRUNCATE responses, conversations, workers, flows, queues, settlements CASCADE"
@@ -62,7 +61,7 @@ class Rig:
     @asynccontextmanager
     async def worker(self, slots: int = SLOTS) -> AsyncIterator[SlotWorker]:
         """A worker whose first dispatch, which is maintenance's, was made."""
-        async with slot_worker(self.db, self.services.redis_url, slots, WINDOW) as worker:
+        async with slot_worker(self.db, self.services.redis_url, slots) as worker:
             worker.dispatcher.nudge(QUEUE)
             yield worker
 

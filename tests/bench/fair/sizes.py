@@ -17,13 +17,13 @@ from app.queue.message import WEIGHTS
 from app.store.database import Database
 from app.store.queue import dispatch
 from app.store.queue.dispatch import MAX_SENT
-from tests.bench.fair.rig import MIB, PATIENCE, WINDOW, Rig
+from tests.bench.fair.rig import MIB, PATIENCE, Rig
 from tests.bench.results import Results
 from tests.bench.scale.setup import curves
 from tests.support.celery_processes import Flower
 from tests.support.services import open_folder
 from tests.support.waiting import until
-from tests.support.waiting_rows import QUEUE, take, waiting, with_slots
+from tests.support.waiting_rows import QUEUE, end, waiting, with_slots
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 FLOWS = 100
@@ -60,7 +60,7 @@ async def sizes(rig: Rig, results: Results) -> None:
                 row: Row = {"queued": queued, "flows": min(FLOWS, queued // 10)}
                 async with rig.worker() as worker:
                     worker.turn.clear()
-                    await until(worker.is_full, timeout=PATIENCE, what="the window is full")
+                    await until(lambda: worker.is_full, timeout=PATIENCE, what="the slots are full")
                     row["messages in Redis"] = await worker.in_redis()
                     row["Redis MiB"] = await _redis_mebibytes(rig.services.redis_url)
                     row["Flower MiB"] = _mebibytes(flower)
@@ -124,19 +124,19 @@ async def _dispatches(db: Database) -> Row:
     seconds: list[float] = []
     for _ in range(DISPATCHES):
         begun = time.monotonic()
-        messages = await dispatch.dispatch(db, QUEUE, MAX_SENT)
+        messages = await dispatch.dispatch(db, QUEUE)
         seconds.append(time.monotonic() - begun)
-        await take(db, [message.response_id for message in messages or ()])
+        await end(db, [message.response_id for message in messages or ()])
     return {"dispatch ms": round(1000 * statistics.median(seconds), 1), "full scans": await _full_scans(db)}
 
 
 async def _full_scans(db: Database) -> str:
     weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
-    values = {"queue": QUEUE, "virtual_time": 0.0, "room": MAX_SENT, "window": WINDOW, **weights}
+    values = {"queue": QUEUE, "virtual_time": 0.0, "node": "w", "ahead": 0, **weights}
     async with db.begin() as connection:
         await connection.execute(dispatch._LOCK, {"queue": QUEUE})  # and what it sets for the transaction
         plans: list[str] = []
-        for statement in (dispatch._ROOM, dispatch._DISPATCH):
+        for statement in (dispatch._ROOMS, dispatch._DISPATCH):
             explained = text(f"EXPLAIN {statement.text}")
             used = {name: values[name] for name in explained.compile().params}
             plans += (await connection.execute(explained, used)).scalars()

@@ -32,7 +32,8 @@ _COPY = """
     FROM {table} t, generate_series(1, CAST(:count AS int)) i WHERE t.{own} = :template
 """
 _CLAIM = """
-    UPDATE responses SET status = 'in_progress', attempt = 1, worker = :worker, started_at = now()
+    UPDATE responses SET status = 'in_progress', attempt = 1, worker = :worker, started_at = now(),
+        sent_to = :worker, sent_at = now()
     WHERE id = ANY(CAST(:ids AS text[]))
 """
 _FILL = """

@@ -123,7 +123,7 @@ async def _claims(rig: Rig) -> Found:
 async def _alive(rig: Rig) -> Found:
     """A heartbeat of a worker with 64 responses, and the check of its presence."""
     worker = "alive"
-    await workers.register(rig.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1, 4096, 32), 3600.0)
+    await workers.register(rig.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1, 4096, 32, worker), 3600.0)
     running = dict.fromkeys(await make_running(rig.db, 64, "resp_alive", worker), 1)
     count = rig.times(400)
     beats = await _repeated(rig, count, lambda: workers.heartbeat(rig.db, worker, 3600.0, running, SLOTS))
@@ -176,8 +176,8 @@ async def _register(rig: Rig, ids: Sequence[str]) -> None:
         await other.execute(text("DELETE FROM workers"))
         register = """
             INSERT INTO workers
-                (id, model, queue, host, pid, started_at, lease_until, layout, context_length, slots, format)
-            SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour', 1, 4096, 32, 'chat'
+                (id, model, queue, node, host, pid, started_at, lease_until, layout, context_length, slots, format)
+            SELECT id, 'bench', 'model.bench', id, 'host', 1, now(), now() + interval '1 hour', 1, 4096, 32, 'chat'
             FROM unnest(CAST(:ids AS text[])) id
         """
         await other.execute(text(register), {"ids": list(ids)})

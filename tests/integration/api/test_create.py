@@ -11,12 +11,13 @@ import pytest
 
 from app.api.docs import schemas
 from app.protocol.status import Status
-from app.queue.message import Kind
+from app.queue.message import Kind, worker_list
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
+from tests.support.rows import WORKER, alive
 from tests.support.waiting import until
 
 
@@ -37,11 +38,13 @@ class TestBackground:
         assert final.completed_at is not None
         assert final.usage is not None
 
-    async def test_the_message_is_in_the_queue_of_the_model(self, api: Api, db: Database, pubsub: PubSub) -> None:
+    async def test_the_message_is_in_the_list_of_a_worker(self, api: Api, db: Database, pubsub: PubSub) -> None:
+        await alive(db, model=MODEL)
         response_id = await api.background()
 
         async def is_there() -> bool:
-            return any(response_id.encode() in message for message in await _messages(pubsub, f"model.{MODEL}"))
+            own = worker_list(f"model.{MODEL}", WORKER)
+            return any(response_id.encode() in message for message in await _messages(pubsub, own))
 
         await until(is_there, what="its message")
 

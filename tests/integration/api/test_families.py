@@ -29,7 +29,7 @@ async def api(services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.M
 
 
 async def register(db: Database, name: str = "w", **fields: Any) -> None:
-    worker = WorkerIdentity(name, "open", "model.open", "host", 1, 4096, 8, **fields)
+    worker = WorkerIdentity(name, "open", "model.open", "host", 1, 4096, 8, name, **fields)
     await workers.register(db, worker, 60.0)
 
 

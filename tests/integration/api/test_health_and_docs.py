@@ -41,7 +41,9 @@ class TestModels:
 
     async def test_the_context_length_is_the_shortest_of_the_living_workers(self, api: Api, db: Database) -> None:
         for name, length, seconds in (("w1", 4096, 60.0), ("w2", 2048, 60.0), ("w3", 16, 0.0)):
-            await workers.register(db, WorkerIdentity(name, MODEL, f"model.{MODEL}", "host", 1, length, 8), seconds)
+            await workers.register(
+                db, WorkerIdentity(name, MODEL, f"model.{MODEL}", "host", 1, length, 8, name), seconds
+            )
         query = {"client_version": "0.169.0"}
         body = (await api.client.get("/v1/models", params=query)).json()
         assert [model["context_length"] for model in body["data"]] == [2048, None]

@@ -23,6 +23,7 @@ from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.celery_processes import Process
 from tests.support.player import Player, ids, one, row_of
+from tests.support.rows import alive
 from tests.support.upping import LONGHAUL
 from tests.support.waiting import until
 
@@ -101,6 +102,7 @@ async def test_every_cancellation_is_published_to_readers_and_workers(
         revoked.extend(response_ids)
 
     monkeypatch.setattr(TaskQueue, "revoke", revoke)
+    await alive(db, model=MODEL)
     request = asyncio.create_task(api.post(stream=stream))
     left = await one(db)
     async with pubsub.subscribe(left) as subscription:
@@ -156,6 +158,7 @@ async def test_leaving_during_a_batched_insert_cancels_that_response_alone(
         await send(queue, messages)
 
     monkeypatch.setattr(TaskQueue, "_send_messages", counted)
+    await alive(db, model=MODEL)
     async with db.begin() as connection:
         await connection.execute(text("LOCK TABLE responses IN SHARE MODE"))
         first = asyncio.create_task(api.post(stream=stream))

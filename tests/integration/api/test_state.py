@@ -412,7 +412,9 @@ class TestDeadlines:
     async def deadlines(self, db: Database, response_id: str) -> tuple[float, float]:
         from sqlalchemy import text
 
-        sql = "SELECT extract(epoch FROM queue_deadline - sent_at) AS q, run_seconds AS r FROM responses WHERE id=:id"
+        sql = (
+            "SELECT extract(epoch FROM queue_deadline - inserted_at) AS q, run_seconds AS r FROM responses WHERE id=:id"
+        )
         async with db.autocommit() as connection:
             row = (await connection.execute(text(sql), {"id": response_id})).one()
         return float(row.q), row.r

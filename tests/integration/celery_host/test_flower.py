@@ -34,7 +34,7 @@ class Desk:
         async def all_of_them() -> None:
             queue = TaskQueue(self.settings)
             for response_id in ids:
-                await queue.enqueue(Message(response_id, "demo", QUEUE, Priority.FLEX, "team-a", True, 2))
+                await queue.enqueue(Message(response_id, "demo", QUEUE, Priority.FLEX, "team-a", True, 2, "w1"))
             await queue.close()
 
         asyncio.run(all_of_them())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.queue.message import Priority
+import pytest
+
+from app.queue.message import Priority, worker_list
 from tests.support.celery_bench import Bench
-from tests.support.celery_processes import Worker
+from tests.support.celery_processes import QUEUE, Worker
 from tests.support.queue_app import SECRET
 from tests.support.waiting import until_sync
 from workers.celery_host import remote_control
@@ -23,16 +25,50 @@ def test_64_responses_run_at_once_and_one_revoke_ends_them_all(bench: Bench, wor
     bench.wait_for_cancelled(*ids)
 
 
-def test_a_worker_leaves_responses_that_it_has_no_slot_for_to_others(bench: Bench, start: Any) -> None:
+def test_a_worker_takes_no_more_than_it_has_places_for_and_nothing_that_was_sent_to_another(
+    bench: Bench, start: Any
+) -> None:
+    bench.send("ok-nowhere", node="nowhere")
+    bench.broker.rename(worker_list(QUEUE, "nowhere"), QUEUE)  # the list that Celery was told to consume from
     ids = [f"hold-{n}" for n in range(10)]
     bench.send(*ids)
     start(concurrency=3).ready()
-    bench.wait_for_log("start hold-0", "start hold-1", "start hold-2")
-    assert bench.queued() == 7
+    bench.wait_for_log(*(f"start {i}" for i in ids[:3]))
     start("other", concurrency=7).ready()
+    bench.send("hold-other", node="other")
+    bench.wait_for_log("start hold-other")
+    for _ in range(2):
+        assert bench.active(workers=2) == [1, 3]
+    assert (bench.queued(), bench.broker.llen(QUEUE)) == (8, 1)
+
+
+@pytest.mark.parametrize(("concurrency", "taken"), [(256, 8), (3, 3)])
+def test_a_worker_takes_as_many_more_as_its_engine_has_slots_if_none_is_left_free_on_purpose(
+    bench: Bench, start: Any, concurrency: int, taken: int
+) -> None:
+    """Whoever sends has counted: more than this comes only by mistake."""
+    ids = [f"hold-{n}" for n in range(12)]
+    bench.send(*ids)
+    start(concurrency=concurrency, PRETEND_SLOTS="4").ready()
+    bench.wait_for_log(*(f"start {i}" for i in ids[:taken]))
+    bench.ask("ping")
+    assert bench.queued() == len(ids) - taken
+
+
+def test_a_foreground_place_is_taken_while_answers_have_every_other(bench: Bench, start: Any) -> None:
+    ids = [f"hold-{n}" for n in range(8)]
+    bench.send(*ids, "ok-behind")
+    start(concurrency=256, PRETEND_SLOTS="4").ready()
     bench.wait_for_log(*(f"start {i}" for i in ids))
-    bench.cancel(*ids)
-    bench.wait_for_log(*(f"revoked {i}" for i in ids))
+    bench.send("ok-foreground", foreground_place=True)
+    bench.wait_for_log("end ok-foreground")
+    assert "start ok-behind" not in bench.log
+
+
+def test_counts_are_taken_by_whichever_worker_has_places_for_them(bench: Bench, start: Any) -> None:
+    start("other").ready()
+    bench.send("ok-count", priority=Priority.COUNT)
+    bench.wait_for_log("end ok-count")
 
 
 def test_answers_are_taken_in_the_order_in_which_they_were_sent(bench: Bench, start: Any) -> None:

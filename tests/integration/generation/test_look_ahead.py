@@ -10,7 +10,7 @@ from app.store.responses import endings
 from app.streaming.pubsub import PubSub
 from tests.support.logs import row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import queued
+from tests.support.rows import queued, released
 from tests.support.waiting import until
 from tests.support.worker import Worker, worker
 from workers.generation.cancellation import Cancelled
@@ -51,7 +51,7 @@ async def test_a_response_that_waits_for_a_slot_is_handed_over_and_that_is_no_cr
         waiting = w.start(response_id := await queued(db, input=[message("/say Hello")]))
         await until(lambda: len(w.runner.slots.waiting) == 1)
         assert await waiting.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-        assert w.redelivered == [response_id]
+        assert await released(db) == [response_id]
     assert (await row_of(db, response_id)).crashes == 0
     async with worker(db, pubsub) as other:
         assert await other.run(response_id) is Outcome.COMPLETED
@@ -76,6 +76,6 @@ async def test_only_responses_that_had_a_slot_count_as_endings(db: Database, pub
         response_id = await queued(db)
         await endings.cancel(db, response_id, None)
         assert await w.run(response_id) is Outcome.CANCELLED
-        assert w.runner.slots.places == 4
+        assert w.runner.slots.ahead == 0
         await w.run(await queued(db))
-        assert w.runner.slots.places == 5
+        assert w.runner.slots.ahead == 1

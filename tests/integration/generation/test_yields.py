@@ -18,7 +18,7 @@ from app.store.responses import claims, endings
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import queued, release_all
+from tests.support.rows import queued, release_all, released
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
 from workers.generation import slots as slots_module
@@ -86,11 +86,12 @@ async def test_a_response_yields_to_a_second_stream_and_continues_token_exact(db
         (yielded,) = await yielded_of(db, list(jobs))
         row = await row_of(db, yielded)
         assert (row.status, row.worker, row.crashes, row.attempt) == (Status.IN_PROGRESS, None, 0, 1)
-        assert w.redelivered == [], "it waits in line, and is not sent at once"
-        messages = await dispatch.dispatch(db, QUEUE, 8)
-        assert [each.response_id for each in messages or ()] == [yielded]
+        assert await released(db) == [], "it waits in line, and is not sent at once"
+        assert await dispatch.dispatch(db, QUEUE) is None, "no slot is free"
         for stream in streams:
             await stream.stop(Cancelled.SHUTDOWN)
+        messages = await dispatch.dispatch(db, QUEUE)
+        assert [each.response_id for each in messages or ()] == [yielded]
         assert await w.run(yielded) is Outcome.COMPLETED
         await counted(db, yielded)
         assert (await row_of(db, yielded)).started_at == row.started_at
@@ -177,7 +178,7 @@ async def test_what_waits_after_a_yield_can_be_cancelled_and_is_then_not_sent(db
         await claims.yield_(db, response_id, 1, w.lease.worker)
         assert (await endings.cancel(db, response_id, None)) is not None
         assert (await row_of(db, response_id)).status is Status.CANCELLED
-        assert not await dispatch.dispatch(db, QUEUE, 8)
+        assert not await dispatch.dispatch(db, QUEUE)
 
 
 async def test_a_yield_of_what_another_has_changes_nothing(db: Database, pubsub: PubSub) -> None:

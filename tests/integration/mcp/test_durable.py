@@ -17,7 +17,7 @@ from app.streaming.pubsub import PubSub
 from config.tools import McpServer
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import queued, release_all
+from tests.support.rows import queued, release_all, released
 from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
@@ -68,7 +68,7 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
         await until(lambda: tools.count(f"begun slow {text}"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
         await until(lambda: tools.count(f"cut slow {text}"))  # the server got the cancellation
-        assert first.redelivered == [response_id]
+        assert await released(db) == [response_id]
     tools.release(text)
     row = await finish(db, pubsub, response_id, server)
     [made] = called(row)

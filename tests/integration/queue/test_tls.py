@@ -17,6 +17,7 @@ from flower.utils.broker import Broker
 from app.local import service_check
 from app.local.service_check import check_postgres, check_redis
 from app.queue.celery_app import make_celery
+from app.queue.message import Message, Priority
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.settings import ConfigError, Settings, load_settings
@@ -45,7 +46,7 @@ async def with_tls(redis_url: str, authority: Authority, address: str = HOST) ->
 async def publishes(settings: Settings) -> None:
     queue = TaskQueue(settings)
     try:
-        await queue.mark("tls")
+        await queue.enqueue(Message("resp_tls", "tls", "tls", Priority.COUNT))
     finally:
         await queue.close()
 

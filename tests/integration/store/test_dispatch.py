@@ -1,4 +1,4 @@
-"""Dispatching on a real Postgres: the order of the queue, its shares, its window, and what costs nobody anything."""
+"""Dispatching on a real Postgres: the order of the queue, its shares, its room, and what costs nobody anything."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from app.queue.message import WEIGHTS, Priority
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
-from app.store.queue.dispatch import MAX_SENT, Flow, FlowCorrection
-from app.store.queue.window import RESERVE, kept, kept_of, most_foreground, most_foreground_of
+from app.store.queue.dispatch import MAX_SENT, NOTHING_AHEAD, Ahead, Flow, FlowCorrection
+from app.store.queue.placement import kept, kept_of, most_foreground, most_foreground_of
 from app.store.responses import claims, endings, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse, Sending, estimated_cost
@@ -27,7 +27,7 @@ from tests.support.limited import limited_project, reserving
 from tests.support.rows import new_response
 from tests.support.services import AS_OWNER
 from tests.support.waiting import until
-from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, weigh, with_slots
+from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, weigh, with_slots
 
 
 def projects(ids: Iterable[str]) -> Counter[str]:
@@ -56,24 +56,18 @@ async def test_workers_and_postgres_count_the_same_places_for_the_foreground(db:
 async def test_the_responses_of_one_flow_are_sent_in_the_order_of_their_arrival(db: Database) -> None:
     ids = await waiting(db, "a", 100)
     await with_slots(db, 16)
-    assert await drain(db, 100, window=16) == ids
+    assert await drain(db, 100) == ids
 
 
 async def test_a_single_response_passes_the_backlog_of_another_project(db: Database) -> None:
     await with_slots(db, 4)
     await waiting(db, "a", 5000)
     await drain(db, 100)
-    await sent(db)
+    running = await sent(db)
     (single,) = await waiting(db, "b")
-    assert await sent(db) == [], "the window is full"
-    await take(db, await _in_redis(db))
+    assert await sent(db) == [], "every slot is taken"
+    await end(db, running)
     assert single in (await sent(db))[:2]
-
-
-async def _in_redis(db: Database) -> list[str]:
-    found = "SELECT id FROM responses WHERE status = 'queued' AND sent_at IS NOT NULL"
-    async with db.autocommit() as connection:
-        return list((await connection.execute(text(found))).scalars())
 
 
 async def test_projects_get_shares_by_their_weights(db: Database) -> None:
@@ -164,17 +158,15 @@ async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(
     await waiting(db, "b", 100)
     first = await sent(db)
     assert projects(first) == {"a": 2, "b": 2}
-    await take(db, first)
-    messages = await dispatch.dispatch(
-        db, QUEUE, 4, {Flow(QUEUE, "a", Priority.BACKGROUND): FlowCorrection(1, 1000, 0, 1000)}
-    )
+    await end(db, first)
+    correction = {Flow(QUEUE, "a", Priority.BACKGROUND): FlowCorrection(1, 1000, 0, 1000)}
+    messages = await dispatch.dispatch(db, QUEUE, NOTHING_AHEAD, correction)
     assert messages is not None
     following = [message.response_id for message in messages]
-    await take(db, following)
+    await end(db, following)
     following += await drain(db, 16)
     assert projects(following[:10]) == {"b": 10}
-    await take(db, await sent(db))
-    await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): FlowCorrection(1, 1000, 0, 1000)})
+    await dispatch.dispatch(db, QUEUE, NOTHING_AHEAD, {Flow(QUEUE, "nobody", 6): FlowCorrection(1, 1000, 0, 1000)})
 
 
 async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches_no_scale(
@@ -185,12 +177,12 @@ async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches
     assert await sent(db) == ids
     await waiting(db, "b", 4)
     before = await flow_of_a(db)
-    dispatcher = Dispatcher(db, TaskQueue(load_settings(REDIS_URL=redis_url)), 4)
+    dispatcher = Dispatcher(db, TaskQueue(load_settings(REDIS_URL=redis_url)))
     for response_id, used in zip(ids[:2], (0, 300), strict=True):
         row = await lookup.find(db, response_id)
         assert row is not None and row.charged == 1000
         dispatcher.correct_flow(row, used, cut_short=True)
-    await take(db, ids)
+    await end(db, ids)
     await dispatcher._dispatch_once(QUEUE)
     refund = (1000 + 700) / WEIGHTS[Priority.BACKGROUND]
     assert await flow_of_a(db) == (pytest.approx(before[0] - refund), before[1])
@@ -205,6 +197,7 @@ async def flow_of_a(db: Database) -> tuple[float, float]:
 async def test_the_clocks_of_api_processes_order_nothing(db: Database) -> None:
     now = datetime.now(UTC)
     ids = await waiting(db, "default")
+    await with_slots(db, 4)
     for ahead in (timedelta(minutes=5), timedelta(), timedelta(minutes=-5)):
         new = replace(new_response(), created_at=now + ahead)
         await Inserter(db).create(new)
@@ -221,51 +214,79 @@ def test_an_estimate_is_bounded_and_counts_input_and_output() -> None:
     assert estimated_cost(2**40, None) == 2**31 - 1
 
 
-# The window
+# The room
 
 
-async def test_the_window_holds_no_more_than_its_share_of_each_worker(db: Database) -> None:
+async def test_no_more_is_sent_than_the_workers_have_slots_for(db: Database) -> None:
     await waiting(db, "a", 1000)
-    assert len(await sent(db, window=16)) == RESERVE
+    assert await sent(db) == [], "nobody would take it"
     await with_slots(db, 100, "large")
-    assert len(await sent(db, window=16)) == 16 - RESERVE
+    first = await sent(db)
+    assert len(first) == 100
     await with_slots(db, 12, "small")
-    assert len(await sent(db, window=16)) == 0, "more than half of the window is full"
-    await take(db, await _in_redis(db))
-    assert len(await sent(db, window=16)) == 16 + 12
-    await take(db, await _in_redis(db))
-    half = (100 + 12) // 2
-    assert half <= len(await sent(db, window=1000)) < half + MAX_SENT
+    assert len(await sent(db)) == 12
+    assert len(await sent(db)) == 0
+    await end(db, first[:5])
+    assert len(await sent(db)) == 5
 
 
-async def test_a_queue_s_window_is_its_own(db: Database) -> None:
+async def test_a_worker_gets_more_ahead_once_half_of_it_is_used_up(db: Database) -> None:
+    await waiting(db, "a", 100)
+    await with_slots(db, 8, "fast")
+    await with_slots(db, 8, "slow")
+    ahead = Ahead("fast", 10)
+    first = await sent(db, ahead)
+    assert await loads(db) == {"fast": 18, "slow": 8}
+    of_fast = [each for each in first if await node_of(db, each) == "fast"]
+    await end(db, of_fast[:4])
+    assert await sent(db, ahead) == [], "it has more than half of what is ahead"
+    await end(db, of_fast[4:5])
+    assert len(await sent(db, ahead)) == 5
+    await end(db, [each for each in first if each not in of_fast][:1])
+    assert len(await sent(db, ahead)) == 1, "a slot of the other worker is free"
+
+
+async def loads(db: Database) -> dict[str, int]:
+    """How many responses each worker has."""
+    count = "SELECT sent_to, count(*) FROM responses WHERE sent_at IS NOT NULL AND finished_at IS NULL GROUP BY sent_to"
+    return {row.sent_to: row.count for row in await db.execute(text(count))}
+
+
+async def node_of(db: Database, response_id: str) -> str | None:
+    (row,) = await db.execute(text("SELECT sent_to FROM responses WHERE id = :id"), {"id": response_id})
+    return None if row.sent_to is None else str(row.sent_to)
+
+
+async def test_the_workers_of_a_queue_are_its_own(db: Database) -> None:
     await waiting(db, "a", 100)
     ids = await waiting(db, "a", 3, queue="model.other")
+    await with_slots(db, 8)
+    await with_slots(db, 4, "other", "model.other")
     assert await dispatch.busy_queues(db) == ["model.other", QUEUE]
     await sent(db)
     assert await sent(db, queue="model.other") == ids
     assert await dispatch.busy_queues(db) == [QUEUE]
 
 
-async def test_dispatches_at_once_send_each_response_once_and_keep_the_window(db: Database) -> None:
+async def test_dispatches_at_once_send_each_response_once_and_no_more_than_there_is_room(db: Database) -> None:
     ids = await waiting(db, "a", 300)
     await with_slots(db, 100)
     taken: list[str] = []
     while len(taken) < 300:
-        batches = await asyncio.gather(*(sent(db, window=100) for _ in range(6)))
+        batches = await asyncio.gather(*(sent(db) for _ in range(6)))
         found = [each for batch in batches for each in batch]
         assert len(found) <= 100
-        await take(db, found)
+        await end(db, found)
         taken += found
     assert sorted(taken) == sorted(ids)
 
 
 async def test_a_response_that_is_being_ended_holds_up_no_dispatch(db: Database) -> None:
     first, second = await waiting(db, "a", 2)
+    await with_slots(db, 4)
     async with db.begin() as connection:
         await connection.execute(text("SELECT id FROM responses WHERE id = :id FOR UPDATE"), {"id": first})
         assert await sent(db) == [second]
-    await take(db, [second])
     assert await sent(db) == [first]
 
 
@@ -277,12 +298,14 @@ async def test_a_dispatch_reads_by_index_whatever_the_statistics_say(db: Databas
             async with db.autocommit() as connection:
                 await connection.execute(text("VACUUM ANALYZE responses"))
         await waiting(db, f"p{number}", 200)
-    values = {"queue": QUEUE, "virtual_time": 0.0, "room": MAX_SENT, "priorities": [6], "weights": [2.0]}
+    await with_slots(db, 2 * MAX_SENT)
+    await sent(db)
+    values = {"queue": QUEUE, "virtual_time": 0.0, "node": "w", "ahead": 0, "priorities": [6], "weights": [2.0]}
     async with db.begin() as connection:
         await connection.execute(dispatch._LOCK, {"queue": QUEUE})
         explained = text(f"EXPLAIN {dispatch._DISPATCH.text}")
         plan = "\n".join((await connection.execute(explained, values)).scalars())
-    assert indexes_read(plan, "responses") == {"responses_waiting_idx", "responses_pkey"}
+    assert indexes_read(plan, "responses") == {"responses_waiting_idx", "responses_sent_idx", "responses_pkey"}
     assert "Scan on responses" not in plan
     assert re.search(r"flows_pkey on flows f .*\n *Index Cond: .*project = b", plan), "not all with all"
 
@@ -319,17 +342,18 @@ async def test_a_response_is_sent_at_once_while_nobody_waits_and_the_workers_hav
     assert len(await sender.insert(*made[2:])) == 1
     assert await scalar(db, "SELECT count(*) FROM responses WHERE sent_at IS NOT NULL AND sends = 1") == 3
     assert await scalar(db, "SELECT count(*) FROM responses WHERE sent_at IS NULL AND sends = 0") == 2
-    await take(db, await _in_redis(db))
     assert await sender.insert(new_response()) == [], "others wait"
-    await take(db, await sent(db))
+    await end(db, sender.sent)
+    await end(db, await sent(db))
     assert len(await sender.insert(new_response())) == 1
 
 
 async def test_requests_that_share_an_insert_keep_their_order(db: Database) -> None:
     await waiting(db, "default")
+    await with_slots(db, 8)
     made = [new_response() for _ in range(20)]
     assert await Sender(db).insert(*made) == [], "others wait"
-    assert (await sent(db, window=100))[1:] == [new.id for new in made][: RESERVE - 1]
+    assert (await sent(db))[1:] == [new.id for new in made][:7]
 
 
 async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
@@ -341,7 +365,6 @@ async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
 
 async def test_a_count_never_waits(db: Database) -> None:
     await waiting(db, "a", 50)
-    await sent(db)
     count = replace(new_response(), priority=Priority.COUNT.value)
     plain = new_response()
     assert await Sender(db).insert(plain, count) == [count.id]
@@ -353,7 +376,7 @@ async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_
     sender = Sender(db)
     at_once = reserving(limited)
     assert await sender.insert(at_once) == [at_once.id], "nobody waits"
-    await take(db, [at_once.id])
+    await end(db, [at_once.id])
     others = await waiting(db, "a", 4)
     late = [reserving(limited), reserving(limited)]
     assert await sender.insert(*late) == [], "others wait"
@@ -380,16 +403,15 @@ async def _age(db: Database, *ids: str) -> None:
 async def test_lost_messages_wait_again_and_are_sent_in_their_order_and_charged_once(db: Database) -> None:
     await with_slots(db, 16)
     ids = await waiting(db, "a", 32)
-    lost = await sent(db, window=16)
+    lost = await sent(db)
     tag = "SELECT CAST(tag AS int) FROM flows"
     charged = await scalar(db, tag)
     await _age(db, *lost)
-    lists = await redelivery.lists_to_check(db, LOST)
-    assert lists == [redelivery.BrokerList(QUEUE, QUEUE)]
-    assert sorted(await redelivery.put_back(db, {lists[0]: None}, LOST)) == sorted(lost)
-    assert await redelivery.put_back(db, {lists[0]: None}, LOST) == []
-    assert await redelivery.take_undelivered(db, {lists[0]: None}, LOST) == []
-    assert await sent(db, window=16) == lost == ids[:16]
+    assert sorted(await redelivery.put_back(db, LOST)) == sorted(lost)
+    assert await redelivery.put_back(db, LOST) == []
+    assert await redelivery.resend_counts(db, LOST) == []
+    await with_slots(db, 15, "another")
+    assert await sent(db) == lost == ids[:16]
     assert await scalar(db, tag) == charged
 
 
@@ -397,9 +419,10 @@ async def test_what_waits_is_not_taken_for_lost(db: Database) -> None:
     ids = await waiting(db, "a", 20)
     async with db.autocommit() as connection:
         await connection.execute(text("UPDATE responses SET created_at = created_at - interval '1 day'"))
-    assert await redelivery.lists_to_check(db, LOST) == []
-    assert (await sent(db)) == ids[:RESERVE]
-    assert await redelivery.lists_to_check(db, LOST) == []
+    assert await redelivery.put_back(db, LOST) == []
+    await with_slots(db, 8)
+    assert (await sent(db)) == ids[:8]
+    assert await redelivery.put_back(db, LOST) == []
 
 
 async def test_a_response_can_be_claimed_cancelled_and_failed_while_it_waits(db: Database) -> None:
@@ -418,9 +441,9 @@ async def test_a_dispatch_waits_for_the_one_before_and_sees_what_it_did(db: Data
     ids = await waiting(db, "a", 20)
     async with db.begin() as holder:
         await holder.execute(dispatch._LOCK, {"queue": QUEUE})
-        late = asyncio.create_task(dispatch.dispatch(db, QUEUE, 8))
+        late = asyncio.create_task(dispatch.dispatch(db, QUEUE))
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         await until(lambda: scalar(db, waits), what="the dispatch waits")
-        mark = "UPDATE responses SET sent_at = now() WHERE id = ANY(:ids)"
+        mark = "UPDATE responses SET sent_at = now(), sent_to = 'w' WHERE id = ANY(:ids)"
         await holder.execute(text(mark), {"ids": ids[:8]})
-    assert await late is None
+    assert await late == []

@@ -1,4 +1,7 @@
-"""The order of the queue against a model that sends one response after the other, as start-time fair queueing says."""
+"""Order and place against a model that sends one response after the other.
+
+The order is that of start-time fair queueing. The place is the worker that had the response before, or the emptiest.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,20 @@ from sqlalchemy import text
 
 from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.store.database import Database
-from app.store.queue import dispatch, redelivery
-from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, FlowCorrection
+from app.store.queue import dispatch, redelivery, workers
+from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, NOTHING_AHEAD, SCALE_RESPONSES, Flow, FlowCorrection
+from app.store.queue.placement import SURPLUS, kept_of, most_foreground_of
+from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims, endings, lookup
 from app.store.rows import ResponseRow
 from tests.support.services import AS_OWNER
-from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
+from tests.support.waiting_rows import QUEUE, take, waiting, weigh
 
 CLASSES = [priority for priority in Priority if priority is not Priority.COUNT]
-OPEN = 6
-KEPT = 1
-"""Slots for foreground responses alone."""
-MOST = (OPEN + KEPT) // 2
-"""The most foreground responses that have a place, or make background yield."""
+WORKERS = {"v": 6, "w": 4}
+"""Their slots."""
+OPEN = 8
+"""Slots that are open to all."""
 
 
 @dataclass
@@ -38,6 +42,9 @@ class Row:
     cost: int
     charged: bool = False
     placed: bool = False
+    """Whether it has a foreground place."""
+    node: str | None = None
+    """Where it was sent last."""
 
     @property
     def is_foreground(self) -> bool:
@@ -60,26 +67,55 @@ class Model:
         return Fraction(WEIGHTS[flow[1]]) * self.weights.get(flow[0], 1)
 
     def dispatch(self) -> Iterator[str]:
-        """The ids that are sent until there is neither a foreground place nor half of the window."""
+        """The ids that are sent until there is neither a foreground place nor a slot."""
         while ids := [*self._send_to_places(), *self._send_in_order()]:
             yield from ids
 
     def _send_to_places(self) -> list[str]:
-        placed = sum(row.placed for row in [*self.sent, *self.running])
-        offers = sorted(self._offers(), key=lambda offer: offer[:3])[: max(MOST - placed, 0)]
+        rooms = {node: most_foreground_of(slots) - self.has(node, placed=True) for node, slots in WORKERS.items()}
+        kept = sum(max(kept_of(slots) - self.has(node, placed=True), 0) for node, slots in WORKERS.items())
+        offers = sorted(self._offers(), key=lambda offer: offer[:3])[: _sum(rooms)]
         held = Counter(row.flow for row in self.running)
         level = max((n / self.weight(flow) for flow, n in held.items() if flow[1] not in FOREGROUND), default=None)
         held.update(row.flow for row in self.sent if row.placed)
         chosen = [
             (start, row)
             for place, (start, _, _, number, row) in enumerate(offers, 1)
-            if place <= KEPT - placed
-            or (level is not None and number + held[row.flow] <= self.weight(row.flow) * level)
+            if place <= kept or (level is not None and number + held[row.flow] <= self.weight(row.flow) * level)
         ]
+        self._place([row for _, row in chosen], rooms)
         for start, row in chosen:
             row.placed = True
             self._charge(row, start)
         return [row.id for _, row in chosen]
+
+    def has(self, node: str, *, placed: bool | None = None) -> int:
+        """How many responses a worker has; those with a foreground `placed`, or the others."""
+        rows = [*self.sent, *self.running]
+        return sum(row.node == node and placed in (None, row.placed) for row in rows)
+
+    def _place(self, rows: list[Row], rooms: dict[str, int]) -> None:
+        """Gives the rows their nodes: first those that go where they were, then all others."""
+        load = {node: self.has(node) for node in WORKERS}
+        least = min((Fraction(load[node], WORKERS[node]) for node in WORKERS if rooms[node] > 0), default=Fraction(0))
+        stay, left, before = list[Row](), dict(rooms), dict(load)
+        for row in rows:
+            node = row.node
+            if node is not None and rooms[node] > 0:
+                is_near = load[node] <= WORKERS[node] * (least + Fraction(SURPLUS))
+                if left[node] > 0 and is_near:
+                    stay.append(row)
+                    left[node] -= 1
+                load[node] += 1
+        load = {node: before[node] + sum(row.node == node for row in stay) for node in WORKERS}
+        for row in rows:
+            if row not in stay:
+                row.node = min(
+                    (node for node in WORKERS if left[node] > 0),
+                    key=lambda node: (Fraction(load[node] + 1, WORKERS[node]), node),
+                )
+                load[row.node] += 1
+                left[row.node] -= 1
 
     def _offers(self) -> Iterator[tuple[Fraction, bool, int, int, Row]]:
         """Of each foreground response that waits: its start, whether its flow was busy, and its number in its flow."""
@@ -95,10 +131,18 @@ class Model:
                 starts[row.flow] = start + self._price(row) / self.weight(row.flow)
 
     def _send_in_order(self) -> list[str]:
-        room = OPEN - sum(not row.placed for row in self.sent)
-        return [self._send() for _ in range(min(room, len(self.waiting)))] if 2 * room >= OPEN else []
+        rooms = {
+            node: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
+            for node, slots in WORKERS.items()
+        }
+        number = len(self.sent)
+        chosen = [self._send() for _ in range(min(_sum(rooms), len(self.waiting)))]
+        self.sent = self.sent[:number]
+        self._place(chosen, rooms)
+        self.sent += chosen
+        return [row.id for row in chosen]
 
-    def _send(self) -> str:
+    def _send(self) -> Row:
         heads: dict[tuple[str, Priority], Row] = {}
         for row in sorted(self.waiting, key=lambda row: row.arrival):
             heads.setdefault(row.flow, row)
@@ -109,7 +153,7 @@ class Model:
         )
         self._charge(row, start)
         self.time = max(self.time, start)
-        return row.id
+        return row
 
     def _charge(self, row: Row, start: Fraction) -> None:
         self.tags[row.flow] = start + self._price(row) / self.weight(row.flow)
@@ -126,6 +170,10 @@ class Model:
             scale = self.scales.get(flow, 1.0)
             scale += min(ended.count / SCALE_RESPONSES, 1.0) * (ended.used / ended.cost - scale)
             self.scales[flow] = max(MIN_SCALE, min(MAX_SCALE, scale))
+
+
+def _sum(rooms: dict[str, int]) -> int:
+    return sum(max(room, 0) for room in rooms.values())
 
 
 flows = st.tuples(st.sampled_from("abc"), st.sampled_from(CLASSES))
@@ -160,13 +208,20 @@ class Queue:
 
     async def dispatch(self) -> None:
         ids: list[str] = []
-        while messages := await dispatch.dispatch(self.db, QUEUE, OPEN):
+        while messages := await dispatch.dispatch(self.db, QUEUE):
             ids += [message.response_id for message in messages]
         assert ids == list(self.model.dispatch())
+        await self.compare_places()
+
+    async def compare_places(self) -> None:
+        found = "SELECT id, sent_to FROM responses WHERE sent_at IS NOT NULL AND finished_at IS NULL"
+        places = {row.id: row.sent_to for row in await self.db.execute(text(found))}
+        assert places == {row.id: row.node for row in [*self.model.sent, *self.model.running]}
 
     async def claim(self, count: int) -> None:
         claimed, self.model.sent = self.model.sent[:count], self.model.sent[count:]
-        await take(self.db, [row.id for row in claimed])
+        for node in WORKERS:
+            await take(self.db, [row.id for row in claimed if row.node == node], node)
         self.model.running += claimed
 
     async def end(self, number: int) -> None:
@@ -180,7 +235,7 @@ class Queue:
             row = background[number]
             found = await lookup.find(self.db, row.id)
             assert isinstance(found, ResponseRow)
-            assert await claims.yield_(self.db, row.id, found.attempt, "w")
+            assert await claims.yield_(self.db, row.id, found.attempt, str(row.node))
             self.model.running.remove(row)
             self.model.waiting.append(row)
 
@@ -195,16 +250,16 @@ class Queue:
             await connection.execute(
                 text("UPDATE responses SET sent_at = now() - interval '1 day', sends = 1 WHERE sent_at IS NOT NULL")
             )
-        heads = dict.fromkeys(await redelivery.lists_to_check(self.db, 1.0))
-        if heads:
-            await redelivery.put_back(self.db, heads, 1.0)
+        await redelivery.put_back(self.db, 1.0)
+        for node, slots in WORKERS.items():
+            await workers.heartbeat(self.db, node, 3600.0, {}, slots)
         for row in self.model.sent:
             row.placed = False
         self.model.waiting += self.model.sent
         self.model.sent = []
 
     async def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
-        ids = await dispatch.dispatch(self.db, QUEUE, OPEN, {Flow(QUEUE, *flow): ended})
+        ids = await dispatch.dispatch(self.db, QUEUE, NOTHING_AHEAD, {Flow(QUEUE, *flow): ended})
         if ids is None:
             assert list(self.model.dispatch()) == []
             return
@@ -231,12 +286,15 @@ async def test_postgres_sends_what_the_model_sends(db: Database, taken: list[Any
         await connection.execute(text(AS_OWNER))
         await connection.execute(text("TRUNCATE responses, flows, queues, workers CASCADE"))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
-    await with_slots(db, OPEN)
+    for node, slots in WORKERS.items():
+        await workers.register(db, WorkerIdentity(node, "scripted", QUEUE, "host", 1, 4096, slots, node), 3600.0)
     queue = Queue(db)
     for name, *values in [*taken, ("dispatch",)]:
         await getattr(queue, name)(*values)
     while queue.model.waiting or queue.model.sent:
         await queue.claim(OPEN)
+        while queue.model.running:
+            await queue.end(0)
         await queue.dispatch()
     left = text("SELECT count(*) FROM responses WHERE status = 'queued' OR status = 'in_progress' AND worker IS NULL")
     async with db.autocommit() as connection:

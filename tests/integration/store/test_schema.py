@@ -91,8 +91,9 @@ KEY = """
 """
 LIMIT = "INSERT INTO limits (project, model, kind, value, since, as_of) VALUES ('default', :id, {}, now(), now())"
 WORKER = """
-    INSERT INTO workers (id, model, queue, host, pid, started_at, lease_until, layout, context_length, slots, format)
-    VALUES (:id, 'm', 'q', 'h', 1, now(), now(), 1, {})
+    INSERT INTO workers
+        (id, node, model, queue, host, pid, started_at, lease_until, layout, context_length, slots, format)
+    VALUES (:id, 'n', 'm', 'q', 'h', 1, now(), now(), 1, {})
 """
 
 
@@ -109,7 +110,7 @@ WORKER = """
         ("limits_kind_known", LIMIT.format("'tokens_per_year', 1")),
         ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 0")),
         ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 9007199254740991")),
-        ("workers_engine_has_room", WORKER.format("4096, 0, 'chat'")),
+        ("workers_engine_has_room", WORKER.format("4096, -1, 'chat'")),
         ("workers_engine_has_room", WORKER.format("0, 1, 'chat'")),
         ("workers_format_known", WORKER.format("4096, 1, 'auto'")),
     ],

@@ -14,6 +14,7 @@ import pytest
 from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
+from app.queue.message import Kind, Priority, list_of
 from config.settings import ConfigError
 from tests.support.pool import Request, SlowCleanup, forever, start_pool
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -42,28 +43,72 @@ def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
     pool.stop()
 
 
-def test_the_runners_look_ahead_decides_how_many_jobs_celery_may_hand_over() -> None:
-    pace = Pace()
-    look_ahead = Slots(4, pace, 4)
+def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
+    """A pool whose runner has these slots, on the node `node`."""
 
     @asynccontextmanager
     async def lifespan(_: StopWorker) -> AsyncIterator[Any]:
-        yield SimpleNamespace(slots=look_ahead)
+        yield SimpleNamespace(slots=slots, node="node")
 
-    pool = start_pool(lifespan, limit=8)
-    assert (pool.num_processes, pool.slots, pool.info["max-concurrency"]) == (4, 4, 8)
-    for _ in range(100):
-        pace.note_end()
-    assert (pool.num_processes, pool.slots) == (8, 4)
+    return start_pool(lifespan, limit)
+
+
+def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
+    slots = Slots(4, Pace(), 4)
+    pool = pool_of(slots, limit=16)
+    assert (pool.num_processes, slots.count, pool.info["max-concurrency"]) == (8, 4, 16)
     requests = [Request(pool, forever).started() for _ in range(8)]
+    assert pool.free_places(Kind.ANSWERS) == 0
     late = Request(pool, forever)
     assert late.pid is None
-    pool.shrink(6)
-    assert (pool.num_processes, pool.slots, look_ahead.count) == (2, 2, 2)
+    pool.shrink(14)
+    assert (pool.num_processes, slots.count) == (2, 2)
     for request in requests:
         request.terminate()
     late.started()
+    until_sync(lambda: pool.free_places(Kind.ANSWERS) == 1)
     pool.stop()
+
+
+def test_a_pool_takes_answers_from_the_lists_of_its_node_and_counts_from_the_queues() -> None:
+    pool = pool_of(Slots(4, Pace(), 4))
+    lists = {kind: pool.lists_of("model.test", kind) for kind in Kind}
+    assert lists == {
+        Kind.ANSWERS: [list_of("model.test", Priority.FLEX, "node")],
+        Kind.FOREGROUND: [list_of("model.test", Priority.FOREGROUND, "node", foreground_place=True)],
+        Kind.COUNTS: [list_of("model.test", Priority.COUNT, "node")],
+    }
+    assert lists[Kind.COUNTS] == [list_of("model.test", Priority.COUNT, None)]
+    pool.stop()
+
+
+def turn(pool: TaskPool) -> None:
+    """Waits until the pool's loop has done what it was given."""
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), pool._loop).result(PATIENCE_SECONDS)
+
+
+def test_responses_are_offered_while_celery_takes_messages_and_until_the_drain() -> None:
+    changes: list[int] = []
+    slots = Slots(4, Pace(), 4, changed=lambda: changes.append(slots.offered))
+    pool = pool_of(slots)
+    pool.offer(is_consuming=True)
+    for is_consuming in (False, False, True, True):
+        pool.offer(is_consuming=is_consuming)
+    turn(pool)
+    pool.shrink(6)
+    running = Request(pool, forever).started()
+    assert changes[-3:] == [0, 4, 2]
+    drain = asyncio.run_coroutine_threadsafe(pool.drain(1000.0), pool._loop)
+    until_sync(lambda: pool.is_draining)
+    assert (slots.offered, slots.count) == (0, 2)
+    pool.offer(is_consuming=True)
+    turn(pool)
+    assert slots.offered == 0, "it reconnects, and takes nothing all the same"
+    pool.end_grace()
+    drain.result(PATIENCE_SECONDS)
+    assert running.ignored
+    pool.stop()
+    assert changes[-1] == 0
 
 
 def test_outside_a_pool_there_is_no_runner_and_no_reason_of_a_cancellation() -> None:
@@ -181,7 +226,7 @@ def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
 
 
 def test_a_draining_pool_does_not_report_jobs_that_never_started() -> None:
-    """So Celery never acknowledges their messages, and returns them to the queue."""
+    """So Celery never acknowledges their messages: it returns counts to their list."""
     pool = start_pool(limit=1)
     running = Request(pool, forever).started()
     waiting = Request(pool, forever)
@@ -193,6 +238,22 @@ def test_a_draining_pool_does_not_report_jobs_that_never_started() -> None:
     pool.stop()
     assert not waiting.ended.is_set() and waiting.pid is None
     assert not late.ended.is_set() and late.pid is None
+
+
+def test_a_job_that_comes_at_the_moment_of_a_drain_does_not_delay_it(
+    quick_cleanup: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = start_pool()
+    meeting = threading.Barrier(2)
+    pool.call(meeting.wait)
+    drain = asyncio.run_coroutine_threadsafe(pool.drain(0.0), pool._loop)
+    late = Request(pool, forever)
+    meeting.wait()
+    drain.result(PATIENCE_SECONDS)
+    pool.stop()
+    assert not late.ended.is_set() and late.pid is None
+    assert not pool.runs(late.id)
+    assert "did not end in time" not in caplog.text
 
 
 def test_the_pool_stops_although_a_clean_up_does_not_end(quick_cleanup: None, caplog: pytest.LogCaptureFixture) -> None:

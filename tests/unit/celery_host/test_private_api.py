@@ -14,12 +14,12 @@ from celery.worker import components
 from celery.worker import state as worker_state
 from celery.worker.control import Panel
 from celery.worker.request import Request, create_request_cls
-from kombu import Connection
+from kombu import Connection, Consumer
 from kombu.transport import redis as kombu_redis
 
 from app.queue.message import project_of
 from workers.celery_host.connection import FastReconnectConnection
-from workers.celery_host.fetch import BatchChannel
+from workers.celery_host.fetch import BatchChannel, PlacesQoS
 from workers.celery_host.pool import TaskPool
 from workers.celery_host.program import WorkerProgram
 
@@ -45,6 +45,16 @@ def test_kombu_still_reads_what_fetch_notes(name: str) -> None:
 
 def test_kombu_still_delivers_as_fetch_expects() -> None:
     assert parameters(kombu_redis.Transport._deliver) == ["self", "message", "queue"]
+
+
+@pytest.mark.parametrize("method", ["add_queue", "cancel_by_queue"])
+def test_kombus_consumer_still_changes_its_queues_by_name(method: str) -> None:
+    assert parameters(getattr(Consumer, method)) == ["self", "queue"]
+
+
+def test_kombu_still_asks_a_channel_whether_it_returns_what_was_not_acknowledged() -> None:
+    assert BatchChannel.do_restore
+    assert "self.channel.do_restore" in inspect.getsource(PlacesQoS.restore_unacked_once)
 
 
 @pytest.mark.parametrize("method", ["ensure_connection", "get_transport_cls", "maybe_close_channel"])

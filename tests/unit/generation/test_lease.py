@@ -33,6 +33,10 @@ class Postgres:
 
     def __init__(self) -> None:
         self.registered: list[str] = []
+        self.nodes: list[str] = []
+        """Of the workers that registered."""
+        self.slots: list[int] = []
+        """What each heartbeat said."""
         self.unregistered: list[str] = []
         self.present = 0
         self.held: set[str] = set()
@@ -53,6 +57,7 @@ class Postgres:
 
     async def register(self, _: object, worker: Any, __: float) -> None:
         self.registered.append(worker.id)
+        self.nodes.append(worker.node)
         if worker.id not in self.held:
             self.unproved.append(worker.id)
 
@@ -63,6 +68,7 @@ class Postgres:
         self, _: object, worker: str, __: float, running: Mapping[str, int], slots: int
     ) -> HeartbeatResult:
         self.beats += 1
+        self.slots.append(slots)
         if self.errors:
             raise self.errors.pop()
         return HeartbeatResult({}, self.owned)
@@ -250,12 +256,31 @@ async def test_a_start_that_is_cancelled_leaves_no_thread(postgres: Postgres, mo
     assert not [thread for thread in threading.enumerate() if thread.name == "longhaul-lease"]
 
 
-async def test_a_lost_lease_is_replaced_by_one_under_a_new_id(postgres: Postgres) -> None:
+async def test_a_lost_lease_is_replaced_by_one_under_a_new_id_of_the_same_node(postgres: Postgres) -> None:
     async with leased(postgres) as lease:
         first = lease.worker
         postgres.errors.append(LeaseLost("gone"))
         await until(lambda: len(postgres.registered) == 2)
         assert postgres.registered == [first, lease.worker]
+        assert postgres.nodes == [lease.node] * 2
+
+
+async def test_a_change_of_the_slots_is_told_at_once_and_not_only_at_the_next_heartbeat(postgres: Postgres) -> None:
+    slots = 8
+    lease = Lease(cast(Database, postgres), scripted_model(), 3600.0, ActiveRuns(), 4096, lambda: slots)
+    try:
+        await lease.start()
+        await until(lambda: postgres.slots == [8])
+        slots = 0
+        lease.renew_now()
+        await until(lambda: postgres.slots == [8, 0])
+        await until(lambda: not lease._changed.is_set())
+        slots = 8
+        lease.renew_now()
+        await until(lambda: postgres.slots == [8, 0, 8])
+    finally:
+        await lease.close()
+    lease.renew_now()  # as a part of a worker does that ends after its lease
 
 
 async def test_a_new_identity_registers_only_under_its_own_lock(postgres: Postgres) -> None:

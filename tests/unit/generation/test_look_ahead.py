@@ -1,4 +1,4 @@
-"""How many responses a worker takes beyond its engine's slots."""
+"""How many responses are sent to a worker beyond its engine's slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Clock:
 
 
 def after(clock: Clock, slots: int, per_second: float, seconds: float = 2 * MEMORY_SECONDS, limit: int = 0) -> Slots:
-    """The look-ahead after so many endings a second."""
+    """The slots of a worker after so many endings a second."""
     pace, start = Pace(clock), clock.now
     for number in range(round(per_second * seconds)):
         clock.now = start + (number + 1) / per_second
@@ -25,45 +25,44 @@ def after(clock: Clock, slots: int, per_second: float, seconds: float = 2 * MEMO
     return Slots(slots, pace, limit or slots)
 
 
-def test_nothing_is_taken_ahead_before_the_first_ending() -> None:
-    assert Slots(256, Pace(), 256).places == 256
+def test_nothing_is_sent_ahead_before_the_first_ending() -> None:
+    assert Slots(256, Pace(), 256).ahead == 0
 
 
 @pytest.mark.parametrize("per_second", [4, 20, 100, 400])
-def test_a_worker_takes_ahead_what_ends_within_the_time_that_a_response_may_wait(per_second: float) -> None:
-    ahead = after(Clock(), 256, per_second).places - 256
+def test_a_worker_is_sent_ahead_what_ends_within_the_time_that_a_response_may_wait(per_second: float) -> None:
+    ahead = after(Clock(), 256, per_second).ahead
     assert abs(ahead - per_second * AHEAD_SECONDS) <= 1
 
 
 def test_responses_of_one_length_that_end_together_are_remembered_until_they_end_again() -> None:
     clock = Clock()
     pace = Pace(clock)
-    look_ahead = Slots(256, pace, 256)
+    slots = Slots(256, pace, 256)
     for _ in range(256):
         pace.note_end()
     clock.now += MEMORY_SECONDS - 0.1
-    assert look_ahead.places == 256 + 256 * AHEAD_SECONDS / MEMORY_SECONDS
+    assert slots.ahead == 256 * AHEAD_SECONDS / MEMORY_SECONDS
 
 
-def test_no_more_are_taken_ahead_than_there_are_slots() -> None:
-    look_ahead = after(Clock(), 4, 1000)
-    assert look_ahead.places == look_ahead.most == 8
+def test_no_more_are_sent_ahead_than_there_are_slots() -> None:
+    slots = after(Clock(), 4, 1000)
+    assert (slots.ahead, slots.most) == (4, 8)
 
 
-def test_a_worker_whose_responses_take_minutes_takes_one_ahead_or_none() -> None:
+def test_a_worker_whose_responses_take_minutes_is_sent_one_ahead_or_none() -> None:
     clock = Clock()
-    look_ahead = after(clock, 256, 0.5)
-    assert look_ahead.places == 257
+    slots = after(clock, 256, 0.5)
+    assert slots.ahead == 1
     clock.now += MEMORY_SECONDS + 2
-    assert look_ahead.places == 256
+    assert slots.ahead == 0
 
 
 def test_slots_that_are_left_free_on_purpose_stay_free() -> None:
-    look_ahead = after(Clock(), 256, 100, limit=64)
-    assert look_ahead.places == look_ahead.most == look_ahead.count == 64
+    slots = after(Clock(), 256, 100, limit=64)
+    assert (slots.ahead, slots.most, slots.count) == (0, 64, 64)
 
 
-def test_a_limit_beyond_the_engines_slots_takes_no_more_than_the_look_ahead() -> None:
-    look_ahead = after(Clock(), 64, 1000, limit=256)
-    assert look_ahead.count == 64
-    assert look_ahead.places == look_ahead.most == 128
+def test_a_limit_beyond_the_engines_slots_gets_no_more_than_the_look_ahead() -> None:
+    slots = after(Clock(), 64, 1000, limit=256)
+    assert (slots.ahead, slots.most, slots.count) == (64, 128, 64)
