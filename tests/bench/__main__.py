@@ -15,7 +15,7 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import fair, fleet, foreground, gpu, page, path, restart, scale
+from tests.bench import fair, fleet, foreground, gpu, page, path, placement, restart, scale
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
@@ -234,6 +234,19 @@ def foreground_command(
         for line in foreground.ratios(results.rows):
             say(line)
         say(f"saved {results.save()}")
+
+    perform(measure)
+
+
+@cli.command("placement")
+def placement_command(
+    agents: Annotated[int, typer.Option(min=1)] = placement.Load.agents,
+    turns: Annotated[int, typer.Option(min=1)] = placement.Load.turns,
+) -> None:
+    """Measure what placement is worth to agents on eight workers, whose engines are arithmetic (eight minutes)."""
+
+    async def measure() -> None:
+        show(await placement.measure(say, placement.Load(agents=agents, turns=turns)))
 
     perform(measure)
 

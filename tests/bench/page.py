@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from config.settings import CHECKOUT
-from tests.bench import fair, gpu, plots, restart, tables
+from tests.bench import fair, gpu, placement, plots, restart, tables
 from tests.bench.fleet import pages as fleet
 from tests.bench.results import Results
 from tests.bench.scale import MEASUREMENTS, PREFIX
@@ -76,9 +76,10 @@ def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[
     for name, results in found.items():
         if name.startswith(gpu.PREFIX):
             yield name, [*_compared(results), *(f"\n{line}." for line in results.about["left_out"])], {}
-    for name, plotted in ((restart.NAME, None), (fair.NAME, fair.plots), (fair.SIZES, fair.sizes.plots)):
+    plotted = {fair.NAME: fair.plots, fair.SIZES: fair.sizes.plots}
+    for name in (restart.NAME, placement.NAME, fair.NAME, fair.SIZES):
         if name in found:
-            images = plotted(found[name]) if plotted else {}
+            images = plotted[name](found[name]) if name in plotted else {}
             yield name, [tables.about(found[name]), "", *tables.rows_of(found[name])], images
     for name, results in found.items():
         measurement = MEASUREMENTS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None

@@ -65,7 +65,7 @@ class SlotWorker:
             for row in rows:
                 if isinstance(row, ResponseRow):
                     self.claimed.append(row)
-                    run = asyncio.create_task(self._run(row))
+                    run = asyncio.create_task(self.run(row))
                     self._runs.add(run)
                     run.add_done_callback(self._end)
 
@@ -96,10 +96,10 @@ class SlotWorker:
         if not run.cancelled():
             run.result()
 
-    async def _run(self, row: ResponseRow) -> None:
+    async def run(self, row: ResponseRow) -> None:
+        """Runs what it has claimed, to the next dispatch."""
         async with self._places:
-            await self.turn.wait()
-            await asyncio.sleep(self.seconds)
+            await self.generate(row)
             writer = Writer(row, self.name)
             await logs.append(self.db, [writer.begin()])
             await logs.append(self.db, [writer.finish()])
@@ -107,16 +107,28 @@ class SlotWorker:
         self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0), cut_short=False)
         self.dispatcher.nudge(QUEUE)
 
+    async def generate(self, row: ResponseRow) -> None:
+        """What the engine's part of a response takes."""
+        await self.turn.wait()
+        await asyncio.sleep(self.seconds)
+
 
 @asynccontextmanager
 async def slot_worker(db: Database, redis_url: str, slots: int) -> AsyncIterator[SlotWorker]:
-    """A registered worker at work."""
+    """A worker at work, with so many slots that are open to all."""
     worker = SlotWorker(db, redis_url, slots)
-    async with workers.presence(db, worker.name):
-        await with_slots(db, slots, worker.name)
+    async with at_work(worker):
+        yield worker
+
+
+@asynccontextmanager
+async def at_work(worker: SlotWorker) -> AsyncIterator[None]:
+    """The worker is registered, and claims what is sent to it."""
+    async with workers.presence(worker.db, worker.name):
+        await with_slots(worker.db, worker.slots.count, worker.name)
         working: asyncio.Task[Any] = asyncio.create_task(worker.work())
         try:
-            yield worker
+            yield
         finally:
             await end_tasks(working)
             await worker.close()

@@ -3,15 +3,10 @@ engine."""
 
 from __future__ import annotations
 
-import asyncio
-
-from app.store.database import Database
-from app.store.migrate import migrate
 from tests.bench.fair import questions, sizes
-from tests.bench.fair.rig import Rig, Say
+from tests.bench.fair.rig import Say, started_rig
 from tests.bench.results import BUILD, Results
 from tests.bench.svg import lines
-from tests.support.services import Services
 
 NAME = "fair"
 SIZES = "fair-sizes"
@@ -23,23 +18,12 @@ async def measure(say: Say, size: float = 1.0) -> tuple[Results, Results]:
     Raises AssertionError if something does not come within minutes.
     """
     found, weighed = Results.begin(NAME, BUILD, size=size), Results.begin(SIZES, BUILD, size=size)
-    services = await asyncio.to_thread(Services)
-    try:
-        owner = Database(services.owner_url, 1)
-        await migrate(owner)
-        await owner.close()
-        db = Database(services.database_url, 10)
-        try:
-            rig = Rig(services, db, found, say, size)
-            asked = (questions.passing, questions.weights, questions.split, questions.classes, questions.alone)
-            for question in (*asked, questions.flushes, sizes.many_flows):
-                await rig.empty()
-                await question(rig)
-            await sizes.sizes(rig, weighed)
-        finally:
-            await db.close()
-    finally:
-        services.close()
+    async with started_rig(found, say, size) as rig:
+        asked = (questions.passing, questions.weights, questions.split, questions.classes, questions.alone)
+        for question in (*asked, questions.flushes, sizes.many_flows):
+            await rig.empty()
+            await question(rig)
+        await sizes.sizes(rig, weighed)
     return found, weighed
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
+from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.bench.results import Results
@@ -29,6 +30,23 @@ MIB = 1 << 20
 _EMPTY = "TRUNCATE responses, conversations, workers, flows, queues, settlements CASCADE"
 
 Say = Callable[[str], None]
+
+
+@asynccontextmanager
+async def started_rig(results: Results, say: Say, size: float) -> AsyncIterator[Rig]:
+    """Services with the schema, and a rig on them."""
+    services = await asyncio.to_thread(Services)
+    try:
+        owner = Database(services.owner_url, 1)
+        await migrate(owner)
+        await owner.close()
+        db = Database(services.database_url, 10)
+        try:
+            yield Rig(services, db, results, say, size)
+        finally:
+            await db.close()
+    finally:
+        services.close()
 
 
 @dataclass(frozen=True, slots=True)
