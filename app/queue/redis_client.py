@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -33,19 +34,28 @@ TLS = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
 """Of every connection to `rediss://`: the server proves who it is."""
 
 
-def make_client(url: str, reply_seconds: float | None = REPLY_SECONDS) -> redis.asyncio.Redis:
-    """A client that neither waits long nor retries: `try_twice` does. Connects to nothing."""
+def make_client(url: str) -> redis.asyncio.Redis:
+    """A client that neither ends nor repeats a command: `answer` and `try_twice` do. Connects to nothing.
+
+    redis-py's own time-out makes a task for each command, a fifth of the command's CPU (docs/decisions/scripts.md).
+    """
     scheme = urlsplit(url).scheme
     return redis.asyncio.from_url(
         url,
         socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=reply_seconds,
+        socket_timeout=None,
         health_check_interval=0,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
         **({} if scheme == "unix" else KEEPALIVE),
         **(TLS if scheme == "rediss" else {}),
     )
+
+
+async def answer(command: Awaitable[T]) -> T:
+    """What Redis answers. Raises TimeoutError after REPLY_SECONDS."""
+    async with asyncio.timeout(REPLY_SECONDS):
+        return await command
 
 
 async def try_twice(command: Callable[[], Awaitable[T]]) -> T:
@@ -55,9 +65,9 @@ async def try_twice(command: Callable[[], Awaitable[T]]) -> T:
     command may have been executed.
     """
     try:
-        return await command()
+        return await answer(command())
     except Exception:
-        return await command()
+        return await answer(command())
 
 
 async def run_script(client: redis.asyncio.Redis, script: str, keys: Sequence[str], *values: str | bytes) -> None:
@@ -72,7 +82,7 @@ async def version(url: str) -> tuple[int, ...]:
     """The version of Redis that the server is or stands for. Every user may say HELLO, whatever the ACL."""
     client = make_client(url)
     try:
-        said: Any = await cast(Any, client).execute_command("HELLO", 2)
+        said: Any = await answer(cast(Any, client).execute_command("HELLO", 2))
     except ResponseError:  # Redis 5 does not know the command
         return (5,)
     finally:

@@ -12,13 +12,14 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
+from typing import cast
 
 from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
-from app.queue.redis_client import CONNECT_SECONDS, make_client, run_script, try_twice
+from app.queue.redis_client import CONNECT_SECONDS, answer, make_client, run_script, try_twice
 from app.streaming.message import ForgedMessage, Messages
 from app.streaming.subscription import Subscription
 
@@ -69,7 +70,6 @@ class PubSub:
         self._messages: Messages | None = None
         self._next_key_at = 0.0
         self._client = make_client(url)
-        self._receiving_client = make_client(url, reply_seconds=None)
         self._pubsub: RedisPubSub | None = None
         self._channels: dict[str, _Channel] = {}
         self._unconfirmed: dict[str, deque[asyncio.Event]] = {}
@@ -97,12 +97,11 @@ class PubSub:
         if self._task is not None:
             await end_tasks(self._task)
         await self._client.aclose()
-        await self._receiving_client.aclose()
 
     async def ping(self) -> None:
         """Raises PubSubUnavailable if Redis does not answer."""
         try:
-            await self._client.ping()
+            await answer(cast(Awaitable[object], self._client.ping()))
         except Exception as error:
             raise PubSubUnavailable(type(error).__name__) from error
 
@@ -204,7 +203,7 @@ class PubSub:
 
     async def _connect_and_receive(self, ready: asyncio.Event) -> None:
         """Receives until the connection breaks; raises what broke it."""
-        async with self._receiving_client.pubsub() as pubsub:
+        async with self._client.pubsub() as pubsub:
             await pubsub.connect()
             async with self._lock:
                 self._pubsub = pubsub
