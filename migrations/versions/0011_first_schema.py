@@ -254,7 +254,7 @@ CREATE TABLE responses (
     CONSTRAINT responses_cost_not_negative CHECK (cost >= 0 AND charged >= 0),
     CONSTRAINT responses_reserved_all_or_none
         CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4))
-);
+) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)

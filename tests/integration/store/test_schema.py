@@ -41,10 +41,16 @@ def differences(connection: Connection) -> list[Any]:
     return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
 
+_OPTIONS = """
+    SELECT c.relname, o.option FROM pg_class c CROSS JOIN LATERAL unnest(c.reloptions) AS o(option)
+    WHERE c.relnamespace = CAST(:schema AS regnamespace) AND c.relkind = 'r'
+"""
+
+
 async def schema_of(connection: AsyncConnection, schema: str) -> set[tuple[str, ...]]:
-    """Columns, constraints and indexes, as Postgres writes them."""
+    """Columns, constraints, indexes and options of tables, as Postgres writes them."""
     found = set()
-    for statement in (_COLUMNS, _CONSTRAINTS, _INDEXES):
+    for statement in (_COLUMNS, _CONSTRAINTS, _INDEXES, _OPTIONS):
         for row in await connection.execute(text(statement), {"schema": schema}):
             table, *rest = (str(value).replace(f"{schema}.", "") for value in row)
             if table not in {_OF_ALEMBIC, *_VIEWS}:
