@@ -20,6 +20,8 @@ class Mode(StrEnum):
     """Background POSTs, and nothing waits for their end; the engine is kept busy meanwhile."""
     FIRE = "fire"
     """All background POSTs at once, then polls until the last one has ended."""
+    ARRIVE = "arrive"
+    """Streams of mixed lengths that come at random, `concurrency` a second, however many are still served."""
     GET = "get"
     """GETs of `paths`, in turn."""
     CANCEL = "cancel"
@@ -28,10 +30,14 @@ class Mode(StrEnum):
     """`concurrency` readers of streams, one on each of `paths` in turn."""
 
 
-STREAMING = frozenset({Mode.STREAM, Mode.BACKGROUND_STREAM})
+STREAMING = frozenset({Mode.STREAM, Mode.ARRIVE, Mode.BACKGROUND_STREAM})
 ON_PATHS = frozenset({Mode.GET, Mode.CANCEL, Mode.READ})
 """About responses that are there already."""
 IN_BACKGROUND = frozenset({Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL, Mode.ENQUEUE, Mode.FIRE})
+
+
+FIRST_SECONDS = 0.2
+TOKEN_SECONDS = 0.02
 
 
 class Time(StrEnum):
@@ -106,6 +112,8 @@ class Figures:
     times: dict[str, dict[str, float]]
     ids: list[str] = field(default_factory=list)
     """For `ENQUEUE` with `keep`."""
+    tokens_in_time: int = 0
+    """Of streams whose first text came within FIRST_SECONDS, and then a token every TOKEN_SECONDS at the mean."""
 
     def encode(self) -> bytes:
         return orjson.dumps(self)

@@ -90,6 +90,12 @@ def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[
 def _compared(results: Results) -> list[str]:
     """The tables of a comparison, as far as they have rows."""
     lines = [tables.about(results)]
-    for table in (tables.comparison(results), tables.posts(results), tables.costs(results), tables.rows_of(results)):
+    for table in (
+        tables.comparison(results),
+        tables.posts(results),
+        tables.arrivals(results),
+        tables.costs(results),
+        tables.rows_of(results),
+    ):
         lines += ["", *table] if table else []
     return lines

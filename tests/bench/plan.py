@@ -14,6 +14,8 @@ TOKENS = 128
 ASKING = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL)
 FIRED = 2000
 POSTED = 400
+ARRIVE_SECONDS = 20
+"""How long streams arrive in a round."""
 LATE = 64
 """At and above this concurrency fewer requests of each client make a round."""
 
@@ -80,6 +82,8 @@ class Plan:
             number = FIRED
         elif cell.mode is Mode.ENQUEUE:
             number = POSTED
+        elif cell.mode is Mode.ARRIVE:
+            number = cell.concurrency * ARRIVE_SECONDS
         else:
             number = cell.concurrency * (4 if cell.concurrency >= LATE else 6)
             number //= 2 if cell.prompt is Prompt.LONG and cell.concurrency > 1 else 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
+from tests.bench.load import Mode
 from tests.bench.metrics import Metric, cpu_by_role, ratio, spread
 from tests.bench.numbers import Spread
 from tests.bench.plan import Name
@@ -12,6 +14,7 @@ from tests.bench.results import Results
 from tests.bench.targets import verdicts
 
 COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, Metric.INTER_P95, Metric.GAP_P95)
+ARRIVED = (Metric.TTFT_P50, Metric.TTFT_P95, Metric.TTFT_P99, Metric.IN_TIME)
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
 _OF_COMPARISONS = {"load", "target", "metric", "contender"}
@@ -77,6 +80,20 @@ def posts(results: Results) -> list[str]:
         if spread(results, contender, cell, Metric.POST_P50)
     ]
     return markdown(("load", "contender", *(metric.value for metric in POSTS)), rows) if rows else []
+
+
+def arrivals(results: Results) -> list[str]:
+    """Of streams that come at random, each with its ratio to `vllm serve`; empty if none were measured."""
+    rows = []
+    for cell in results.cells():
+        for contender in results.contenders() if cell.startswith(Mode.ARRIVE) else ():
+            if results.of(contender, cell):
+                values = [number(_median(spread(results, contender, cell, metric))) for metric in ARRIVED]
+                others = [spread_text(ratio(results, contender, Name.PEER, cell, metric)) for metric in ARRIVED]
+                against = others if contender not in _OTHERS else [""] * len(others)
+                rows.append((cell, contender, *chain.from_iterable(zip(values, against, strict=True))))
+    header = chain.from_iterable((metric.value, "x") for metric in ARRIVED)
+    return markdown(("load", "contender", *header), rows) if rows else []
 
 
 def costs(results: Results) -> list[str]:

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from config.settings import CHECKOUT
-from tests.bench import fair, page, path, scale, svg
+from tests.bench import fair, page, path, scale, svg, tables
 from tests.bench.client.scan import Scan
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import scripted
-from tests.bench.load import Figures, Load, Mode
+from tests.bench.load import ON_PATHS, Figures, Load, Mode
 from tests.bench.measurement import Measured
 from tests.bench.metrics import Metric, ratio, spread, value
 from tests.bench.numbers import Spread, quantile, ratios
@@ -272,7 +272,7 @@ def test_a_profile_is_a_table_of_self_time() -> None:
 
 
 async def test_two_longhauls_are_compared_in_every_mode(tmp_path: Path) -> None:
-    modes = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL, Mode.ENQUEUE, Mode.FIRE)
+    modes = tuple(mode for mode in Mode if mode not in ON_PATHS)
     cells = [Cell(mode, 2, Prompt.SCRIPT, mode.value) for mode in modes]
     plan = Plan(cells, rounds=1, length=0.01, tokens=8, busy=2, realtime=False)
     results = Results.begin("run", tmp_path)
@@ -295,6 +295,7 @@ async def test_two_longhauls_are_compared_in_every_mode(tmp_path: Path) -> None:
         assert {"api", "worker", "maintenance", "postgres", "redis"} <= set(sample.measured.cpu)
         assert sample.measured.wal_bytes
         assert value(sample, Metric.RESPONSES)
+    assert any("in time" in line for line in tables.arrivals(results))
     streamed = results.of("again", "stream")[0].measured.figures
     assert streamed.tokens == 8 * streamed.ok
     assert 0 < streamed.deltas <= streamed.tokens

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,9 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 RESPONSES = "/v1/responses"
 WARM_UP_SECONDS = 60.0
 CLEAN_UP_SECONDS = 60.0
+SHORTEST = 8
+"""Tokens of the shortest stream of mixed lengths; the longest has LONGEST times the mean."""
+LONGEST = 6
 CLEANERS = 16
 """Connections that cancel what is left."""
 
@@ -40,6 +44,7 @@ class LoadRunner:
         self._modes: dict[Mode, One] = {
             Mode.STREAM: self._stream,
             Mode.BACKGROUND_STREAM: self._stream,
+            Mode.ARRIVE: self._stream_some,
             Mode.SYNC: self._sync,
             Mode.BACKGROUND_POLL: self._poll,
             Mode.ENQUEUE: self._enqueue,
@@ -69,6 +74,9 @@ class LoadRunner:
 
     async def measure(self) -> None:
         self.tally = Tally()
+        if self.load.mode is Mode.ARRIVE:
+            await self._at_random(self._stream_some, range(self.load.requests))
+            return
         await self._all(self._modes[self.load.mode], range(self.load.requests), self.load.concurrency)
         if self.load.mode is Mode.FIRE:
             await self._until_ended()
@@ -90,16 +98,37 @@ class LoadRunner:
         async def ask() -> None:
             wire = self.wire()
             for number in left:
-                try:
-                    async with asyncio.timeout(patience or self.load.patience):
-                        await request(wire, number)
-                    self.tally.ok += 1
-                except (Refused, ConnectionBroken, OSError, ValueError, KeyError, TimeoutError) as error:
-                    self.tally.complain(error)
-                    wire.close()
+                await self._one(request, wire, number, patience)
             wire.close()
 
         await asyncio.gather(*(ask() for _ in range(concurrency)))
+
+    async def _at_random(self, request: One, numbers: Iterable[int]) -> None:
+        """Each number once, at the times of a Poisson process, each on a connection that nobody uses then."""
+        random, loop, idle = Random(1), asyncio.get_running_loop(), list[Wire]()
+
+        async def ask(number: int) -> None:
+            wire = idle.pop() if idle else self.wire()
+            await self._one(request, wire, number)
+            idle.append(wire)
+
+        due = loop.time()
+        async with asyncio.TaskGroup() as asked:
+            for number in numbers:
+                due += random.expovariate(self.load.concurrency)
+                await asyncio.sleep(due - loop.time())
+                asked.create_task(ask(number))
+        for wire in idle:
+            wire.close()
+
+    async def _one(self, request: One, wire: Wire, number: int, patience: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(patience or self.load.patience):
+                await request(wire, number)
+            self.tally.ok += 1
+        except (Refused, ConnectionBroken, OSError, ValueError, KeyError, TimeoutError) as error:
+            self.tally.complain(error)
+            wire.close()
 
     def body(self, number: int, **more: Any) -> bytes:
         mode = self.load.mode
@@ -121,6 +150,12 @@ class LoadRunner:
 
     async def _stream(self, wire: Wire, number: int) -> None:
         await self._watch(wire, "POST", RESPONSES, self.body(number))
+
+    async def _stream_some(self, wire: Wire, number: int) -> None:
+        """A stream of another length than others, with the mean of the load."""
+        mean = int(self.load.body["max_output_tokens"])
+        length = min(max(SHORTEST, round(Random(number).expovariate(1 / mean))), LONGEST * mean)
+        await self._watch(wire, "POST", RESPONSES, self.body(number, max_output_tokens=length))
 
     async def _watch(self, wire: Wire, method: str, path: str, body: bytes = b"") -> None:
         scan, begun = Scan(), time.perf_counter()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.bench.client.scan import Scan
-from tests.bench.load import Figures, Time
+from tests.bench.load import FIRST_SECONDS, TOKEN_SECONDS, Figures, Time
 from tests.bench.numbers import quantiles
 
 COMPLAINTS = 3
@@ -35,6 +35,7 @@ class Tally:
     frame_bytes: int = 0
     times: defaultdict[Time, list[float]] = field(default_factory=lambda: defaultdict(list))
     ids: list[str] = field(default_factory=list)
+    tokens_in_time: int = 0
 
     def complain(self, error: object) -> None:
         self.errors += 1
@@ -56,7 +57,10 @@ class Tally:
         tokens = self.ended(scan.response())
         self.watched(scan, begun)
         if scan.first is not None and scan.last is not None and tokens > 1:
-            self.times[Time.INTER_TOKEN].append((scan.last - scan.first) / (tokens - 1))
+            each = (scan.last - scan.first) / (tokens - 1)
+            self.times[Time.INTER_TOKEN].append(each)
+            if scan.first - begun <= FIRST_SECONDS and each <= TOKEN_SECONDS:
+                self.tokens_in_time += tokens
 
     def watched(self, scan: Scan, begun: float) -> None:
         """What a stream showed but for its tokens, which others may have counted."""
@@ -82,4 +86,5 @@ class Tally:
             realtime=realtime,
             times={time.value: quantiles(values) for time, values in self.times.items()},
             ids=self.ids,
+            tokens_in_time=self.tokens_in_time,
         )

@@ -16,12 +16,12 @@ import orjson
 from app.local.ports import free_port
 from tests.bench.contenders.base import Contender, answers
 from tests.bench.contenders.models import NAME, Served
-from tests.bench.load import Load, Mode
+from tests.bench.load import ON_PATHS, Load, Mode
 from tests.bench.measurement import Go, client
 from tests.bench.processes import Role
 
 HOST = "127.0.0.1"
-MODES = frozenset({Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL, Mode.ENQUEUE, Mode.FIRE})
+MODES = frozenset(Mode) - ON_PATHS
 METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: {}\n"
 
 
