@@ -114,8 +114,7 @@ class Fetching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no 
         own.channel.do_restore = False
         for queue in queues:
             own.cancel_by_queue(queue)
-            for name in consumer.pool.lists_of(queue, Kind.ANSWERS):
-                own.add_queue(Queue(name, routing_key=name))
+            own.add_queue(_queue(consumer.pool.list_of(queue, Kind.ANSWERS)))
         consumer.kind_consumers = [self._consumer_of(consumer, queues, kind) for kind in (Kind.FOREGROUND, Kind.COUNTS)]
         consumer.pool.offer(is_consuming=True)
 
@@ -123,10 +122,9 @@ class Fetching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no 
         channel = consumer.connection.channel()
         channel.free_places = partial(consumer.pool.free_places, kind)
         channel.do_restore = kind is Kind.COUNTS
-        names = [name for queue in queues for name in consumer.pool.lists_of(queue, kind)]
         added = consumer.app.amqp.TaskConsumer(
             channel,
-            [Queue(name, routing_key=name) for name in names],
+            [_queue(consumer.pool.list_of(queue, kind)) for queue in queues],
             on_message=consumer.create_task_handler(),
             on_decode_error=consumer.on_decode_error,
         )
@@ -137,3 +135,8 @@ class Fetching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no 
         consumer.pool.offer(is_consuming=False)
         for added in consumer.kind_consumers:
             ignore_errors(consumer, added.cancel)
+
+
+def _queue(list_: str) -> Queue:
+    """Of the default exchange: a binding of another one would stay in Redis after the worker."""
+    return Queue(list_, routing_key=list_)

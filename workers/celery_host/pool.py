@@ -227,9 +227,9 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     # Called by Longhaul's parts of the worker, from any thread
 
-    def lists_of(self, queue: str, kind: Kind) -> list[str]:
-        """The lists that have this worker's messages of a kind."""
-        return [f"{queue if kind is Kind.COUNTS else worker_list(queue, self._node)}{kind}"]
+    def list_of(self, queue: str, kind: Kind) -> str:
+        """The list that has this worker's messages of a kind."""
+        return f"{queue if kind is Kind.COUNTS else worker_list(queue, self._node)}{kind}"
 
     def offer(self, *, is_consuming: bool) -> None:
         """Notes whether Celery takes messages: nothing is sent to a worker that does not."""

@@ -260,11 +260,11 @@ def _insert_of(kinds: str, kept: str, has_background: str, has_place: str) -> Te
                 {kept} AS kept, {has_background} AS has_background
             FROM queues_of q
         ), classed AS (
-            SELECT b.*, q.room, q.has_background, {has_place} AS has_place,
-                b.priority = {Priority.COUNT.value} AS counts
+            SELECT b.number, b.queue, b.priority, b.previous_response_id, b.affinity, q.room, q.has_background,
+                {has_place} AS has_place, b.priority = {Priority.COUNT.value} AS counts
             FROM batch b JOIN rooms q ON q.queue = b.queue
         ), numbered AS MATERIALIZED (
-            SELECT b.*, CASE
+            SELECT b.number, b.queue, b.previous_response_id, b.affinity, b.has_place, b.counts, CASE
                 WHEN b.has_place OR b.counts THEN 1
                 WHEN {is_foreground("b")} AND b.has_background THEN 0
                 WHEN b.room >= row_number() OVER (PARTITION BY b.queue, b.has_place, b.counts ORDER BY b.number) THEN 1
@@ -276,9 +276,10 @@ def _insert_of(kinds: str, kept: str, has_background: str, has_place: str) -> Te
         ), {PLACED}, created AS (
             INSERT INTO responses
                 ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
-            SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends, p.node,
-                b.has_place, CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
-            FROM numbered b LEFT JOIN placed p ON p.number = b.number ORDER BY project, idempotency_key, b.number
+            SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE n.sends WHEN 1 THEN now() END, n.sends, p.node,
+                n.has_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END
+            FROM batch b JOIN numbered n ON n.number = b.number LEFT JOIN placed p ON p.number = b.number
+            ORDER BY b.project, b.idempotency_key, b.number
             ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
             RETURNING id, sends, sent_to, foreground_place
         ), opened AS (

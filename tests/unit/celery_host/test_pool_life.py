@@ -72,13 +72,13 @@ def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
 
 def test_a_pool_takes_answers_from_the_lists_of_its_node_and_counts_from_the_queues() -> None:
     pool = pool_of(Slots(4, Pace(), 4))
-    lists = {kind: pool.lists_of("model.test", kind) for kind in Kind}
+    lists = {kind: pool.list_of("model.test", kind) for kind in Kind}
     assert lists == {
-        Kind.ANSWERS: [list_of("model.test", Priority.FLEX, "node")],
-        Kind.FOREGROUND: [list_of("model.test", Priority.FOREGROUND, "node", foreground_place=True)],
-        Kind.COUNTS: [list_of("model.test", Priority.COUNT, "node")],
+        Kind.ANSWERS: list_of("model.test", Priority.FLEX, "node"),
+        Kind.FOREGROUND: list_of("model.test", Priority.FOREGROUND, "node", foreground_place=True),
+        Kind.COUNTS: list_of("model.test", Priority.COUNT, "node"),
     }
-    assert lists[Kind.COUNTS] == [list_of("model.test", Priority.COUNT, None)]
+    assert lists[Kind.COUNTS] == list_of("model.test", Priority.COUNT, None)
     pool.stop()
 
 
