@@ -240,8 +240,8 @@ def foreground_command(
 
 @cli.command("placement")
 def placement_command(
-    agents: Annotated[int, typer.Option(min=1)] = placement.Load.agents,
-    turns: Annotated[int, typer.Option(min=1)] = placement.Load.turns,
+    agents: Annotated[int, typer.Option(min=1)] = placement.Load().agents,
+    turns: Annotated[int, typer.Option(min=1)] = placement.Load().turns,
 ) -> None:
     """Measure what placement is worth to agents on eight workers, whose engines are arithmetic (eight minutes)."""
 

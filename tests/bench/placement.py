@@ -30,6 +30,8 @@ from tests.support.slot_worker import SlotWorker, at_work
 NAME = "placement"
 BLOCK = 16
 """Tokens of a block of the cache."""
+LOOK_SECONDS = 0.02
+"""How often a worker looks for messages: eight in one process must not be busy with that alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class CachingWorker(SlotWorker):
 
     def __init__(self, rig: Rig, load: Load, name: str) -> None:
         super().__init__(rig.db, rig.services.redis_url, load.slots, name)
+        self.pause = LOOK_SECONDS
         self.found = Found()
         self.ends: dict[str, asyncio.Future[None]] = {}
         self._load = load

@@ -47,6 +47,8 @@ class SlotWorker:
         self.turn.set()
         self.seconds = 0.0
         """How long each response holds its slot."""
+        self.pause = PAUSE
+        """Seconds between two looks at its lists."""
         self.most_in_redis = 0
         self.queue = TaskQueue(settings)
         self.dispatcher = Dispatcher(db, self.queue, lambda: Ahead(name, self.slots.ahead))
@@ -59,7 +61,7 @@ class SlotWorker:
         """Takes and runs what comes, until cancelled."""
         while True:
             if not (ids := await self._take()):
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(self.pause)
                 continue
             rows = await claims.claim_all(self.db, [(each, self.name) for each in ids])
             for row in rows:

@@ -22,9 +22,11 @@ KEPT_PART = 16
 """One of so many slots of each worker with two or more, and one at least, is kept for foreground responses."""
 MOST_PART = 2
 """Foreground responses push background out of one of so many slots at most, and of one at least."""
-SURPLUS = 0.25
-"""How much more of its slots may be taken in the worker that has read a prefix than in the emptiest one. A response
-that moves is computed from its first token; one that stays waits no longer than this much load makes it."""
+SURPLUS = 0.5
+"""How much more of its slots may be taken in the worker that has read a prefix than in the emptiest one.
+
+A response that moves is computed from its first token. One that stays has a slot, and shares steps with more others.
+With less, chance alone makes agents move, and what they read again makes more of them move (docs/performance.md)."""
 
 
 def waits(table: str) -> str:
