@@ -28,6 +28,8 @@ from workers.pace import Pace
 AT_ONCE = 8
 """Messages that a worker takes at a time (workers/celery_host/fetch.py)."""
 PAUSE = 0.002
+BEAT_SECONDS = 0.5
+LEASE_SECONDS = 3600.0
 
 
 class SlotWorker:
@@ -127,10 +129,18 @@ async def slot_worker(db: Database, redis_url: str, slots: int) -> AsyncIterator
 async def at_work(worker: SlotWorker) -> AsyncIterator[None]:
     """The worker is registered, and claims what is sent to it."""
     async with workers.presence(worker.db, worker.name):
-        await with_slots(worker.db, worker.slots.count, worker.name)
+        slots = await with_slots(worker.db, worker.slots.count, worker.name)
+        beating: asyncio.Task[Any] = asyncio.create_task(_beat(worker, slots))
         working: asyncio.Task[Any] = asyncio.create_task(worker.work())
         try:
             yield
         finally:
-            await end_tasks(working)
+            await end_tasks(working, beating)
             await worker.close()
+
+
+async def _beat(worker: SlotWorker, slots: int) -> None:
+    """Heartbeats: on a busy machine a message may be late, and then the worker counts with fewer slots."""
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        await workers.heartbeat(worker.db, worker.name, LEASE_SECONDS, {}, slots)

@@ -53,10 +53,14 @@ async def waiting(
     return [f"{values['prefix']}-{each}" for each in range(1, count + 1)]
 
 
-async def with_slots(db: Database, slots: int, worker: str = "w", queue: str = QUEUE) -> None:
-    """A living worker with so many slots that are open to all, beside those that are kept for foreground responses."""
+async def with_slots(db: Database, slots: int, worker: str = "w", queue: str = QUEUE) -> int:
+    """A living worker with so many slots that are open to all, beside those that are kept for foreground responses.
+
+    Returns how many it has in all.
+    """
     every = slots + max(slots // (KEPT_PART - 1), 1)
     await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, every, worker), 3600.0)
+    return every
 
 
 async def weigh(db: Database, project: str, weight: float) -> None:

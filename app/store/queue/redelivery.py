@@ -29,8 +29,9 @@ _IS_DUE = f"""
     OR r.sent_at > now() + {CLOCK_WENT_BACK})"""
 
 # A worker counts with a slot less for each message that it left lying, until its next heartbeat: one that never claims
-# would look idle, and get everything. A foreground response may wait for a slot whose response yields, so it does not
-# count. Whoever has a worker's row locked writes its slots anyway.
+# would look idle, and get everything. It keeps half of its slots each time, because it may only be slow. A foreground
+# response may wait for a slot whose response yields, so it does not count. Whoever has a worker's row locked writes its
+# slots anyway.
 _PUT_BACK = text(
     f"""
     WITH late AS MATERIALIZED (
@@ -43,7 +44,7 @@ _PUT_BACK = text(
         JOIN (SELECT sent_to, count(*) FROM late WHERE NOT foreground_place GROUP BY sent_to) l ON l.sent_to = w.node
         FOR NO KEY UPDATE OF w SKIP LOCKED
     ), counted AS (
-        UPDATE workers w SET slots = greatest(w.slots - l.count, 0) FROM left_lying l WHERE w.id = l.id
+        UPDATE workers w SET slots = greatest(w.slots - l.count, (w.slots + 1) / 2) FROM left_lying l WHERE w.id = l.id
     )
     UPDATE responses r SET sent_at = NULL,
         foreground_place = l.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
