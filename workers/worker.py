@@ -128,6 +128,7 @@ async def _claiming(
         pace = Pace()
         slots = Slots(engine.slots, pace, settings.worker_concurrency)
         slots.offer(is_offering=False)  # until Celery takes messages
+        dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
         lease = Lease(
             db,
             model,
@@ -137,11 +138,11 @@ async def _claiming(
             lambda: slots.offered,
             stop,
             readiness,
+            lambda: dispatcher.nudge(model.queue),
         )
         stack.push_async_callback(lease.close)
         await lease.start()
         slots.changed = lease.renew_now
-        dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe

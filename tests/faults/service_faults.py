@@ -99,14 +99,17 @@ def valkey_commands(*commands: str) -> Inflict:
 
 
 async def messages_repeated(arena: Arena) -> None:
-    """Sends extra messages for responses that are queued, running or final."""
-    statement = text("SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20")
+    """Sends extra messages for responses that are queued, running or final, to workers that need not be theirs."""
+    responses = text("SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20")
+    workers = text("SELECT node FROM workers")
     queue = TaskQueue(load_settings(REDIS_URL=arena.fleet.services.redis_url))
     try:
         async with arena.fleet.db.autocommit() as connection:
-            rows = (await connection.execute(statement)).all()
-        for row in rows:
-            await queue.enqueue(Message(row.id, MODEL, row.queue, row.priority))
+            rows = (await connection.execute(responses)).all()
+            nodes = sorted((await connection.execute(workers)).scalars())
+        for row in rows if nodes else ():
+            node = arena.random.choice(nodes)
+            await queue.enqueue(Message(row.id, MODEL, row.queue, row.priority, sent_to=node))
     except (StoreUnavailable, QueueUnavailable):
         pass
     finally:

@@ -112,7 +112,8 @@ class Lease:
 
     `slots` says how many responses the worker runs at once now, 0 if it takes none; each heartbeat says so in Postgres.
 
-    `on_end` is called on the worker's loop if the lease cannot be kept any more, because of a bug.
+    On the worker's loop, `on_end` is called if the lease cannot be kept any more, because of a bug; `on_more_slots`
+    after Postgres has got more slots than before: what waits can be sent here.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Lease:
         slots: Callable[[], int],
         on_end: Callable[[], None] = lambda: None,
         readiness: WorkerReadiness | None = None,
+        on_more_slots: Callable[[], None] = lambda: None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
         self.node = new_name()
@@ -136,8 +138,11 @@ class Lease:
         self._seconds = seconds
         self._runs = runs
         self._on_end = on_end
+        self._on_more_slots = on_more_slots
         self._readiness = readiness or WorkerReadiness()
         self._identity = self._new_identity()
+        self._told_slots = 0
+        """How many slots the last heartbeat told."""
         self._present = asyncio.Event()
         self._orphaned: Mapping[str, int] = {}
         """Responses (id -> attempt) that the last heartbeat found owned and not running."""
@@ -275,17 +280,21 @@ class Lease:
 
     async def _heartbeat(self) -> bool:
         """False: Postgres did not answer."""
-        claimed, running = self._runs.claimed_now(), dict(self._runs.attempts())
+        claimed, running, slots = self._runs.claimed_now(), dict(self._runs.attempts()), self._slots()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                result = await store.heartbeat(self._db, self.worker, self._seconds, running, self._slots())
+                result = await store.heartbeat(self._db, self.worker, self._seconds, running, slots)
                 self._tell(self._runs.fence, result.fenced)
+                if slots > self._told_slots:
+                    self._tell(self._on_more_slots)
+                self._told_slots = slots
                 await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         except LeaseLost:
             log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._tell(self._runs.fence, running)
             self._identity = self._new_identity()
             self._present.clear()
+            self._told_slots = 0
             await self._register()
         except (StoreUnavailable, TimeoutError):
             return False
