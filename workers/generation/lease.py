@@ -294,8 +294,8 @@ class Lease:
             self._tell(self._runs.fence, running)
             self._identity = self._new_identity()
             self._present.clear()
-            self._told_slots = 0
             await self._register()
+            self._tell(self._on_more_slots)
         except (StoreUnavailable, TimeoutError):
             return False
         self._show_ready()

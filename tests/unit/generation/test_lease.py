@@ -283,6 +283,39 @@ async def test_a_change_of_the_slots_is_told_at_once_and_not_only_at_the_next_he
     lease.renew_now()  # as a part of a worker does that ends after its lease
 
 
+async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgres: Postgres) -> None:
+    slots = 0
+    known: list[int] = []
+
+    async def tell(count: int) -> None:
+        nonlocal slots
+        slots, before = count, len(postgres.slots)
+        await until(lambda: not lease._changed.is_set())
+        lease.renew_now()
+        await until(lambda: len(postgres.slots) > before)
+
+    lease = Lease(
+        cast(Database, postgres),
+        scripted_model(),
+        3600.0,
+        ActiveRuns(),
+        4096,
+        lambda: slots,
+        on_more_slots=lambda: known.append(postgres.slots[-1]),
+    )
+    try:
+        await lease.start()
+        await until(lambda: postgres.slots == [0])
+        for count in (8, 8, 4, 6):
+            await tell(count)
+        await until(lambda: known == [8, 6])
+        postgres.errors.append(LeaseLost("gone"))
+        await tell(6)
+        await until(lambda: known == [8, 6, 6])
+    finally:
+        await lease.close()
+
+
 async def test_a_new_identity_registers_only_under_its_own_lock(postgres: Postgres) -> None:
     """The lease is lost while the lock of the old identity is being taken again."""
     async with leased(postgres) as lease:
