@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -193,24 +194,27 @@ async def _left_in_redis(fleet: Fleet) -> list[str]:
     """Messages and channels that remain in Redis after DRAIN_SECONDS.
 
     Unacknowledged messages do not count. All responses are final, so such a message is a duplicate: Celery delivers it
-    again after its visibility timeout, and a worker drops it.
+    again after its visibility timeout, and a worker drops it. What a dead worker has in its lists ends with them.
     """
     async with fleet.valkey as client:
 
         async def empty() -> bool:
-            return not await _contents(client)
+            return not await _contents(fleet.db, client)
 
         try:
             await until(empty, DRAIN_SECONDS)
         except AssertionError:
-            return await _contents(client)
+            return await _contents(fleet.db, client)
     return []
 
 
-async def _contents(client: redis.asyncio.Redis) -> list[str]:
+async def _contents(db: Database, client: redis.asyncio.Redis) -> list[str]:
     found = []
-    async for key in client.scan_iter():
-        if await client.type(key) == b"list":
+    async with db.autocommit() as connection:
+        nodes = set((await connection.execute(text("SELECT node FROM workers"))).scalars())
+    async for key in client.scan_iter(_type="list"):
+        node = re.sub(r"[^@]*@?|#.*", "", key.decode())
+        if not node or node in nodes or await client.ttl(key) == -1:
             found.append(f"{await client.llen(key)} messages in {key!r}")
     channels = [name.decode() for name in await client.pubsub_channels(f"{CHANNEL}*")]
     of_processes = f"{CHANNEL}doorbell."  # there for as long as a process runs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from typing import Any
 
 import redis.asyncio
@@ -30,6 +31,11 @@ AT_ONCE = 8
 PAUSE = 0.002
 BEAT_SECONDS = 0.5
 LEASE_SECONDS = 3600.0
+
+
+def late(turns: Sequence[int], places: int) -> int:
+    """How many ran after one that stood more than so many places behind them in the order."""
+    return sum(first - turn > places for first, turn in zip(accumulate(turns, max), turns, strict=True))
 
 
 class SlotWorker:
