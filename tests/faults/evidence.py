@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -213,7 +212,7 @@ async def _contents(db: Database, client: redis.asyncio.Redis) -> list[str]:
     async with db.autocommit() as connection:
         nodes = set((await connection.execute(text("SELECT node FROM workers"))).scalars())
     async for key in client.scan_iter(_type="list"):
-        node = re.sub(r"[^@]*@?|#.*", "", key.decode())
+        node = key.decode().partition("#")[0].partition("@")[2]
         if not node or node in nodes or await client.ttl(key) == -1:
             found.append(f"{await client.llen(key)} messages in {key!r}")
     channels = [name.decode() for name in await client.pubsub_channels(f"{CHANNEL}*")]
