@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -17,6 +16,7 @@ from app.heavy import beside_loop
 from app.protocol.events import frames
 from app.sizes import grouped
 from app.store.database import Database
+from app.store.packing import pack_events, unpack_events
 from app.store.rows import PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
 
@@ -35,20 +35,20 @@ _MERGEABLE = text(
 )
 _SIZES = text(
     """
-    SELECT response_id, sum(octet_length(frames)) AS bytes FROM chunks
+    SELECT response_id, sum(size) AS bytes FROM chunks
     WHERE response_id = ANY(CAST(:ids AS text[])) GROUP BY response_id
     """
 )
 _READ_CHUNKS = text(
     """
-    SELECT response_id, first, last, attempt, frames, compressed FROM chunks
+    SELECT response_id, first, last, attempt, frames FROM chunks
     WHERE response_id = ANY(CAST(:ids AS text[])) ORDER BY response_id, first
     """
 )
 _INSERT_MERGED = text(
     """
-    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, compressed)
-    VALUES (:id, :first, :last, :attempt, :final, '', :frames, true)
+    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
+    VALUES (:id, :first, :last, :attempt, :final, '', :frames, :size)
     """
 )
 _MARK_MERGED = text(
@@ -165,16 +165,14 @@ def _merged(response_id: str, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
 
 def _events(row: Row[Any]) -> list[bytes] | None:
     """The encoded events of a row; None if there are more or fewer than it says."""
-    try:
-        found = frames.split(zlib.decompress(row.frames) if row.compressed else row.frames)
-    except zlib.error:
-        return None
+    found = frames.split(unpack_events(row.frames))
     return found if len(found) == row.last - row.first + 1 else None
 
 
 def _merged_row(response_id: str, first: int, events: Sequence[bytes], attempt: int) -> dict[str, Any]:
-    last, encoded = first + len(events) - 1, zlib.compress(b"".join(events))
-    return {"id": response_id, "first": first, "last": last, "attempt": attempt, "frames": encoded, "final": False}
+    last, encoded = first + len(events) - 1, b"".join(events)
+    row = {"id": response_id, "first": first, "last": last, "attempt": attempt, "final": False}
+    return {**row, "frames": pack_events(encoded), "size": len(encoded)}
 
 
 async def delete_events(db: Database, before: datetime, limit: int = 1000) -> int:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from sys import byteorder
 from typing import Any
 
 from sqlalchemy import Row
@@ -17,6 +14,7 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.columns import Column, to_json
 from app.store.database import from_json
+from app.store.packing import pack_events, pack_tokens
 
 MESSAGES = ("input_messages", "output_messages")
 """Fields of a response object, present if the request asked for them (`Finish.messages`)."""
@@ -189,21 +187,6 @@ def parsed_row(row: Row[Any]) -> ResponseRow:
     return _row_of({**fields, **parsed})
 
 
-def pack_tokens(tokens: Iterable[int]) -> bytes:
-    """Token ids as little-endian unsigned 32-bit integers."""
-    packed = array("I", tokens)
-    if byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def unpack_tokens(packed: bytes) -> tuple[int, ...]:
-    tokens = array("I", packed)
-    if byteorder == "big":
-        tokens.byteswap()
-    return tuple(tokens)
-
-
 PAGE_BYTES = 256 * 1024
 """The events of one page of a log, unless a single chunk or event has more."""
 
@@ -214,7 +197,8 @@ CHUNK_COLUMNS = (
     Column("last", "int"),
     Column("final", "bool"),
     Column("tokens", "bytea", pack_tokens),
-    Column("frames", "bytea"),
+    Column("frames", "bytea", pack_events),
+    Column("size", "int", len, of="frames"),
     Column("steps", "json", lambda steps: to_json(steps or None)),
     Column("input_tokens", "int"),
     Column("cached_tokens", "int"),

@@ -262,13 +262,14 @@ chunks = Table(
     Column("final", BOOLEAN, nullable=False),
     # Token ids as little-endian unsigned 32-bit integers.
     Column("tokens", LargeBinary, nullable=False),
+    # Packed (app/store/packing.py), and how many bytes they are unpacked.
     Column("frames", LargeBinary, nullable=False),
+    Column("size", Integer, nullable=False),
     # What the next attempt must know besides the events: ends of turns, results of calls (generation/history.py).
     Column("steps", JSON(none_as_null=True)),
     # Of prompts, counted by the first chunk after the engine was given them; so a response that is cut has a usage.
     Column("input_tokens", Integer, nullable=False, server_default=text("0")),
     Column("cached_tokens", Integer, nullable=False, server_default=text("0")),
-    Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
     Index("chunks_final_idx", "response_id", unique=True, postgresql_where=text("final")),
 )

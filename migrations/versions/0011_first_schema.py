@@ -283,10 +283,10 @@ CREATE TABLE chunks (
     final BOOLEAN NOT NULL,
     tokens BYTEA NOT NULL,
     frames BYTEA NOT NULL,
+    size INTEGER NOT NULL,
     steps JSON,
     input_tokens INTEGER DEFAULT 0 NOT NULL,
     cached_tokens INTEGER DEFAULT 0 NOT NULL,
-    compressed BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT chunks_pkey PRIMARY KEY (response_id, first),
     CONSTRAINT chunks_numbers_in_order CHECK (first >= 0 AND last >= first),
     CONSTRAINT chunks_response_id_fkey FOREIGN KEY (response_id) REFERENCES responses (id) ON DELETE CASCADE

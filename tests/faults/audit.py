@@ -63,6 +63,7 @@ _INSTALL = (
         owner responses%ROWTYPE;
     BEGIN
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
+        IF owner.log = 'merged' THEN RETURN NULL; END IF;
         INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes,
             input_tokens, cached_tokens)
         VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE
@@ -76,7 +77,7 @@ _INSTALL = (
     """,
     """
     CREATE CONSTRAINT TRIGGER fault_write AFTER INSERT OR UPDATE ON chunks DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NOT NEW.compressed) EXECUTE FUNCTION fault_write()
+    FOR EACH ROW EXECUTE FUNCTION fault_write()
     """,
 )
 

@@ -30,6 +30,7 @@ from app.sizes import grouped, is_large
 from app.store.columns import Columns, named_arrays
 from app.store.database import Database, StoreUnavailable
 from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, MAX_CLAIMS, has_crashed_out
+from app.store.packing import unpack_events
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import CHUNK_COLUMNS, Ending, EndResult, ResponseRow, parsed_row
 from app.store.tables import LOG_BYTES, chunks, responses
@@ -72,7 +73,7 @@ _LOGS = (
     .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
     .order_by(chunks.c.response_id, chunks.c.first)
 )
-_LOG_BYTES = select(func.sum(func.octet_length(chunks.c.frames))).where(chunks.c.response_id == responses.c.id)
+_LOG_BYTES = select(func.sum(chunks.c.size)).where(chunks.c.response_id == responses.c.id)
 _SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes")).where(
     _BY_IDS
 )
@@ -279,7 +280,7 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
     """The row as it will be, and the chunk that ends it: without its output, if its events cannot be read."""
     if with_log:
         try:
-            events = (event for encoded in stored.frames for event in frames.decode(encoded))
+            events = (event for encoded in stored.frames for event in frames.decode(unpack_events(encoded)))
             return _ended(row, ResponseStream.restore(events, stored.next_sequence), close)
         except Exception as error:
             log.error("%s ends without its output, its log cannot be read: %s", row.id, type_and_places(error))

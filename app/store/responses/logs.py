@@ -8,7 +8,6 @@ over: nothing of its entry was written.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -27,7 +26,8 @@ from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
 from app.store.database import Database
-from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending, unpack_tokens
+from app.store.packing import unpack_events, unpack_tokens
+from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending
 from app.store.tables import CHUNK_BYTES
 
 
@@ -202,23 +202,21 @@ def _items(entry: Entry) -> list[_Item]:
 _PAGE_CHUNKS = 512
 
 # Reads only from the chunk that holds event `after` + 1. The log is contiguous, so earlier chunks do not matter.
-# The size of a compressed chunk is not known here, so it fills a page; Postgres knows that of the others unread.
 _READ = text(
     """
-    SELECT r.status, c.first, c.last, c.attempt, c.final, c.frames, c.compressed,
+    SELECT r.status, c.first, c.last, c.attempt, c.final, c.frames,
         CASE WHEN :whole THEN c.tokens END AS tokens, CASE WHEN :whole THEN c.steps END AS steps,
         c.input_tokens, c.cached_tokens,
         (SELECT e.last FROM chunks e WHERE e.response_id = r.id ORDER BY e.first DESC LIMIT 1) AS end
     FROM responses r LEFT JOIN LATERAL (
         SELECT s.*, sum(s.size) OVER (ORDER BY s.first) - s.size AS before FROM (
-            SELECT k.*, CASE WHEN k.compressed THEN CAST(:bytes AS bigint) ELSE octet_length(k.frames) END AS size
-            FROM chunks k WHERE k.response_id = r.id AND k.last > :after AND k.first >= coalesce((
+            SELECT k.* FROM chunks k WHERE k.response_id = r.id AND k.last > :after AND k.first >= coalesce((
                 SELECT p.first FROM chunks p WHERE p.response_id = :id AND p.first <= :after + 1
                 ORDER BY p.first DESC LIMIT 1
             ), 0)
             ORDER BY k.first LIMIT CAST(:chunks AS bigint)
         ) s
-    ) c ON c.before < CAST(:bytes AS bigint)
+    ) c ON c.before = 0 OR c.before + c.size <= CAST(:bytes AS bigint)
     WHERE r.id = :id ORDER BY c.first
     """
 )
@@ -271,7 +269,7 @@ def _chunk(response_id: str, row: Row[Any]) -> Chunk:
         last=row.last,
         attempt=row.attempt,
         tokens=unpack_tokens(row.tokens or b""),
-        frames=zlib.decompress(row.frames) if row.compressed else row.frames,
+        frames=unpack_events(row.frames),
         final=row.final,
         steps=tuple(row.steps or ()),
         input_tokens=row.input_tokens,

@@ -37,8 +37,8 @@ _CLAIM = """
     WHERE id = ANY(CAST(:ids AS text[]))
 """
 _FILL = """
-    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames)
-    SELECT id, i, i, 1, false, '\\x01000000', :frames
+    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
+    SELECT id, i, i, 1, false, '\\x01000000', :frames, octet_length(:frames)
     FROM unnest(CAST(:ids AS text[])) id, generate_series(2, CAST(:chunks AS int) + 1) i
 """
 _END = """

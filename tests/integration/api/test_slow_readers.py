@@ -17,6 +17,7 @@ from app.protocol.events.chunk import size_of
 from app.responses.read import reader
 from app.store import retention
 from app.store.database import Database
+from app.store.packing import pack_events
 from app.store.responses import logs
 from app.store.rows import PAGE_BYTES
 from app.store.tables import chunks
@@ -50,7 +51,8 @@ async def long_log(db: Database) -> str:
     for number in range(last + 1, last + 1 + LOG_BYTES // EVENT_BYTES):
         event = {"type": "response.output_text.delta", "sequence_number": number, "delta": "x" * EVENT_BYTES}
         rows.append({"response_id": row.id, "first": number, "last": number, "attempt": 1, "final": False})
-        rows[-1] |= {"tokens": b"", "frames": frames.encode_all([event])}
+        encoded = frames.encode_all([event])
+        rows[-1] |= {"tokens": b"", "frames": pack_events(encoded), "size": len(encoded)}
     rows[-1]["final"] = True
     async with db.begin() as connection:
         await connection.execute(chunks.update().where(chunks.c.response_id == row.id).values(final=False))

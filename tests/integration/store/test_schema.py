@@ -146,8 +146,8 @@ async def test_a_log_has_one_final_chunk(db: Database) -> None:
     await logs.append(db, [writer.begin()])
     assert await logs.append(db, [writer.finish()]) == {writer.row.id}
     another = """
-        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames)
-        VALUES (:id, 99, 99, 1, true, '', '')
+        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
+        VALUES (:id, 99, 99, 1, true, '', '', 0)
     """
     with pytest.raises(IntegrityError, match="chunks_final_idx"):
         async with db.begin() as connection:

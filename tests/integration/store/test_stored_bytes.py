@@ -244,7 +244,7 @@ class TestTheLimit:
     async def test_a_response_that_does_not_fit_is_refused_until_something_is_deleted(
         self, db: Database, inserter: Inserter
     ) -> None:
-        await limited_project(db, stored_bytes=12_000)
+        await limited_project(db, stored_bytes=8_000)
         old = reserving(input="x" * 3000)
         await inserter.create(old)
         await endings.cancel(db, old.id, None)
