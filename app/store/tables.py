@@ -274,9 +274,9 @@ chunks = Table(
     Index("chunks_final_idx", "response_id", unique=True, postgresql_where=text("final")),
 )
 
-CHUNK_BYTES = "octet_length(frames) + octet_length(tokens) + coalesce(octet_length(CAST(steps AS text)), 0)"
+CHUNK_BYTES = "octet_length({0}frames) + octet_length({0}tokens) + coalesce(octet_length(CAST({0}steps AS text)), 0)"
 """What a chunk counts with in the bytes that its project stores."""
-LOG_BYTES = f"(SELECT coalesce(sum({CHUNK_BYTES}), 0) FROM chunks WHERE response_id = responses.id)"
+LOG_BYTES = f"(SELECT coalesce(sum({CHUNK_BYTES.format('')}), 0) FROM chunks WHERE response_id = responses.id)"
 """What ends a response, or changes the log of one that has ended, sets `log_bytes` to this."""
 
 conversations = Table(

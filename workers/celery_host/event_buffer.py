@@ -13,7 +13,7 @@ from typing import Any
 from celery import bootsteps
 from celery.worker.consumer.events import Events
 
-FLUSH_SECONDS = 0.1
+FLUSH_SECONDS = 0.5
 """How late Flower may show the progress of a task."""
 
 

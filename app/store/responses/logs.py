@@ -16,6 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+import asyncpg
 from sqlalchemy import Row, text
 
 from app.heavy import beside_loop
@@ -25,7 +26,7 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
-from app.store.database import Database
+from app.store.database import Database, StoreBusy
 from app.store.packing import unpack_events, unpack_tokens
 from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending
 from app.store.tables import CHUNK_BYTES
@@ -56,7 +57,8 @@ _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 _WORKER: Columns[Entry] = Columns(Column("worker", "text"))
 
 # A repeated append (the connection broke during the first one) finds its own chunk and counts it as appended. Any
-# other chunk with that number means that the entry is not appended.
+# other chunk with that number means that the entry is not appended. ON CONFLICT would log each chunk twice: its rows
+# are inserted on trial. Without it, a repeated append that meets the first one under way fails, and is repeated.
 #
 # Rows are found by their key alone, and their status is compared once they are locked. If the query asked for worker
 # or status, Postgres with old statistics would choose a partial index and read all running responses.
@@ -70,12 +72,17 @@ _APPENDED = f"""
         SELECT l.id FROM locked l JOIN batch b ON b.response_id = l.id AND b.attempt = l.attempt
             AND b.worker = l.worker
         WHERE l.status = 'in_progress'
-    ), appended AS (
+    ), known AS MATERIALIZED (
+        SELECT c.response_id, c.first, c.attempt = b.attempt AND c.frames = b.frames AS is_same,
+            {CHUNK_BYTES.format("c.")} AS bytes
+        FROM batch b JOIN held h ON h.id = b.response_id JOIN chunks c USING (response_id, first)
+    ), inserted AS (
         INSERT INTO chunks ({_CHUNK.names})
         SELECT {_CHUNK.select("b")} FROM batch b JOIN held h ON h.id = b.response_id
-        ON CONFLICT (response_id, first) DO UPDATE SET attempt = excluded.attempt
-            WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames
-        RETURNING response_id, first, {CHUNK_BYTES} AS bytes
+        WHERE b.response_id NOT IN (SELECT response_id FROM known)
+        RETURNING response_id, first, {CHUNK_BYTES.format("")} AS bytes
+    ), appended AS (
+        SELECT * FROM inserted UNION ALL SELECT response_id, first, bytes FROM known WHERE is_same
     )"""
 
 _APPEND = f"{_APPENDED} SELECT response_id FROM appended"
@@ -103,7 +110,7 @@ _LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
             request = coalesce(CAST(e.request AS json), r.request),
-            log_bytes = a.bytes + (SELECT coalesce(sum({CHUNK_BYTES}), 0) FROM chunks c
+            log_bytes = a.bytes + (SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) FROM chunks c
                 WHERE c.response_id = r.id AND c.first < a.first)
         FROM appended a JOIN unnest({numbered_arrays(*_LAST, first=len(_CHUNK) + len(_WORKER) + 1)})
             AS e({names(*_LAST)}) ON e.response_id = a.response_id
@@ -160,14 +167,18 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     """Commits the entries that are still their worker's, at most one per response; returns the responses' ids.
 
     A large entry alone is encoded beside the event loop, and takes a connection of the pool: other batches go on.
-    Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe.
+    Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe. It may have
+    to be repeated until the first call, whose connection broke, has ended in Postgres.
     """
     alone = entries[0].size if len(entries) == 1 else 0
     statement, parameters = await beside_loop(partial(_statement, entries), alone)
     to_conversation = [entry for entry in entries if entry.conversation_input is not None]
     connecting = db.pooled_driver_connection() if is_large(alone) else db.driver_connection()
     async with connecting as connection, connection.transaction() if to_conversation else nullcontext():
-        appended = {row[0] for row in await connection.fetch(statement, *parameters)}
+        try:
+            appended = {row[0] for row in await connection.fetch(statement, *parameters)}
+        except asyncpg.UniqueViolationError:
+            raise StoreBusy("the same append is under way") from None
         if finished := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
             encode = partial(_item_parameters, finished)
             await connection.execute(_TO_CONVERSATION, *await beside_loop(encode, alone))

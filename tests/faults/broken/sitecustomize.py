@@ -34,17 +34,20 @@ def _without_fence(journal: Any) -> None:
         setattr(journal, name, _unfenced(getattr(journal, name)))
 
 
+_OVERWRITE = """
+    ON CONFLICT (response_id, first) DO UPDATE SET last = excluded.last, final = excluded.final,
+        frames = excluded.frames, size = excluded.size
+"""
+
+
 def _unfenced(statement: str) -> str:
     for condition, replacement in (
         (" AND b.attempt = l.attempt", ""),
         ("AND b.worker = l.worker", ""),
         ("WHERE l.status = 'in_progress'", ""),
         ("ORDER BY r.id FOR SHARE OF r", ""),
-        (
-            "SET attempt = excluded.attempt",
-            "SET last = excluded.last, final = excluded.final, frames = excluded.frames",
-        ),
-        ("WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames", ""),
+        ("UNION ALL SELECT response_id, first, bytes FROM known WHERE is_same", ""),
+        ("WHERE b.response_id NOT IN (SELECT response_id FROM known)", _OVERWRITE),
     ):
         assert condition in statement, f"the append has no {condition!r} any more: mend the patch"
         statement = statement.replace(condition, replacement)

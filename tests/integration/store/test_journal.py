@@ -16,7 +16,7 @@ from app.protocol.events import frames
 from app.protocol.events.deltas import Text
 from app.protocol.status import Status
 from app.store import retention
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.responses import claims, endings, logs, lookup
 from app.store.rows import ResponseRow
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
@@ -89,6 +89,31 @@ async def test_an_append_repeated_after_a_broken_connection_is_stored_once(db: D
     row = await claimed(db)
     entry = Writer(row).begin()
     assert await logs.append(db, [entry]) == {row.id}
+    assert await logs.append(db, [entry]) == {row.id}
+    assert await numbers(db, row.id) == [0, 1, 2]
+
+
+async def test_a_repeated_append_that_meets_the_first_one_under_way_is_repeated_until_that_has_ended(
+    db: Database,
+) -> None:
+    row = await claimed(db)
+    entry = Writer(row).begin()
+    statement, parameters = logs._statement([entry])
+    async with db.pooled_driver_connection() as first:
+        transaction = first.transaction()
+        await transaction.start()
+        await first.fetch(statement, *parameters)
+        second = asyncio.create_task(logs.append(db, [entry]))
+        waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'")
+
+        async def is_waiting() -> bool:
+            async with db.autocommit() as connection:
+                return bool((await connection.execute(waits)).scalar_one())
+
+        await until(is_waiting)
+        await transaction.commit()
+    with pytest.raises(StoreBusy):
+        await second
     assert await logs.append(db, [entry]) == {row.id}
     assert await numbers(db, row.id) == [0, 1, 2]
 
