@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from app.protocol.events.deltas import Finish
 from app.protocol.events.frames import Event
@@ -15,6 +17,10 @@ from workers.generation.flush_clock import FlushClock
 from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome
 from workers.generation.run import Fenced, Run
+
+BEGIN_SECONDS = 0.1
+"""How long readers wait, at most, to learn that a response is in progress: mostly its first token comes sooner, and
+both are one chunk."""
 
 
 class ChunkWriter:
@@ -53,6 +59,19 @@ class ChunkWriter:
         more_input, more_cached = self._run.history.count(input_tokens, cached_tokens)
         self._input_tokens += more_input
         self._cached_tokens += more_cached
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Within it, the events so far wait for the next ones, for BEGIN_SECONDS at most."""
+        timer = asyncio.get_running_loop().call_later(BEGIN_SECONDS, self._append_in_time)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _append_in_time(self) -> None:
+        if self._run.last_commit is None or self._run.last_commit.done():  # else the next flush does
+            self._append()
 
     async def flush(self, parsed: Parsed = NOTHING, *steps: Json) -> None:
         """Gives the next chunk to the journal once the last one is committed. Raises Fenced."""

@@ -37,7 +37,30 @@ async def test_without_a_bound_each_delta_is_committed_at_once(db: Database, pub
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert await committed_deltas(db, response_id) == ["a", "b", "c"]
-    assert len((await logs.read(db, response_id)).chunks) == 6  # queued, in progress, three deltas, the end
+    assert len((await logs.read(db, response_id)).chunks) == 5  # queued, in progress with "a", "b", "c", the end
+
+
+async def test_readers_learn_soon_that_a_response_is_in_progress_whose_first_token_takes_long(
+    db: Database, pubsub: PubSub
+) -> None:
+    response_id = await queued(db, input=asking("/hang 0"), stream=True)
+    async with worker(db, pubsub) as w:
+        job = w.start(response_id)
+
+        async def is_in_progress() -> bool:
+            return [event["type"] for event in await events_of(db, response_id)][-1] == "response.in_progress"
+
+        await until(is_in_progress, what="the event")
+        assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
+    await whole(db, response_id, Status.CANCELLED)
+
+
+async def test_a_response_whose_first_token_is_its_last_has_two_chunks(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/say a"), stream=True)
+    async with worker(db, pubsub, tokens_per_delta=16) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    await whole(db, response_id)
+    assert len((await logs.read(db, response_id)).chunks) == 2
 
 
 async def test_a_stop_string_in_the_middle_of_a_delta_ends_the_response(db: Database, pubsub: PubSub) -> None:

@@ -46,7 +46,6 @@ class TurnGenerator:
     async def generate(self, turn: Turn) -> GeneratedTurn:
         """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
         self._writer.count(len(turn.prompt), 0)
-        await self._writer.flush()  # readers learn at once that the response is in progress
         parser, committed = turn.parser(), self._run.history.tokens
         # The events of committed tokens are known. Thousands of tokens would hold up all other streams.
         await beside_loop(partial(parser.feed, committed), items=len(committed))
@@ -54,20 +53,21 @@ class TurnGenerator:
         before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
         self._run.used = before + len(turn.prompt) + len(tokens)
         try:
-            async with self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
-                async for delta in deltas:
-                    if delta.cached_tokens > cached:
-                        cached = delta.cached_tokens
-                        self._writer.count(len(turn.prompt), cached)
-                    parsed = parser.feed(delta.token_ids, delta.logprobs)
-                    reason = FinishReason.STOP if parser.ended else delta.finish_reason
-                    if reason is not None:
-                        break  # which ends it in the engine, too
-                    tokens += parsed.tokens
-                    self._run.used += len(parsed.tokens)
-                    await self._writer.write(parsed)
-                else:
-                    raise RequestAborted("it gave no reason")
+            with self._writer.begun():
+                async with self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
+                    async for delta in deltas:
+                        if delta.cached_tokens > cached:
+                            cached = delta.cached_tokens
+                            self._writer.count(len(turn.prompt), cached)
+                        parsed = parser.feed(delta.token_ids, delta.logprobs)
+                        reason = FinishReason.STOP if parser.ended else delta.finish_reason
+                        if reason is not None:
+                            break  # which ends it in the engine, too
+                        tokens += parsed.tokens
+                        self._run.used += len(parsed.tokens)
+                        await self._writer.write(parsed)
+                    else:
+                        raise RequestAborted("it gave no reason")
         except (EngineError, RequestAborted):
             await self._writer.flush()  # a failed response keeps what was generated, and the next attempt goes on there
             raise
