@@ -212,7 +212,7 @@ class Settings(BaseSettings):
     """Seconds that running responses may go on after a worker got its stop signal."""
     api_grace_seconds: Annotated[Number, Field(ge=0, le=86400)] = 60.0
     """Seconds that foreground answers may go on after an API process got its stop signal."""
-    events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 1500.0
+    events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 750.0
     """The most text events per second of all responses of a worker together; 0: no limit. More are merged."""
     keepalive_seconds: Pause = 15.0
     """Seconds without an event after which a stream gets a comment line."""
