@@ -306,7 +306,9 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
     try:
         await lease.start()
         await until(lambda: postgres.slots == [0])
-        for count in (8, 8, 4, 6):
+        await tell(8)
+        await until(lambda: known == [8])
+        for count in (8, 4, 6):
             await tell(count)
         await until(lambda: known == [8, 6])
         postgres.errors.append(LeaseLost("gone"))
