@@ -70,7 +70,8 @@ class ChunkWriter:
             timer.cancel()
 
     def _append_in_time(self) -> None:
-        if self._run.last_commit is None or self._run.last_commit.done():  # else the next flush does
+        last = self._run.last_commit
+        if not self._run.fenced and (last is None or last.done()):  # else the next flush does
             self._append()
 
     async def flush(self, parsed: Parsed = NOTHING, *steps: Json) -> None:
