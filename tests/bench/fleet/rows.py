@@ -38,7 +38,7 @@ _CLAIM = """
 """
 _FILL = """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
-    SELECT id, i, i, 1, false, '\\x01000000', :frames, octet_length(:frames)
+    SELECT id, i, i, 1, false, '\\x01000000', CAST(:frames AS bytea), octet_length(CAST(:frames AS bytea))
     FROM unnest(CAST(:ids AS text[])) id, generate_series(2, CAST(:chunks AS int) + 1) i
 """
 _END = """
