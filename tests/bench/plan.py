@@ -14,6 +14,8 @@ TOKENS = 128
 ASKING = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL)
 FIRED = 2000
 POSTED = 400
+ARRIVALS = (19, 38, 57)
+"""Streams that arrive each second: 30, 60 and 90 % of what `vllm serve` takes on two threads of a Xeon."""
 ARRIVE_SECONDS = 20
 """How long streams arrive in a round."""
 LATE = 64
@@ -69,13 +71,15 @@ class Plan:
     def full(cls) -> Plan:
         short = [Cell(mode, concurrency) for mode in ASKING for concurrency in (1, 16, 64, 256)]
         long = [Cell(mode, concurrency, Prompt.LONG) for mode in ASKING for concurrency in (1, 16, 64)]
-        return cls((*short, *long, Cell(Mode.ENQUEUE, 1), Cell(Mode.ENQUEUE, 16), Cell(Mode.FIRE, 16)))
+        arriving = [Cell(Mode.ARRIVE, count) for count in ARRIVALS]
+        return cls((*short, *long, Cell(Mode.ENQUEUE, 1), Cell(Mode.ENQUEUE, 16), Cell(Mode.FIRE, 16), *arriving))
 
     @classmethod
     def quick(cls) -> Plan:
         """What the targets are about, and no more."""
-        streams = [Cell(Mode.STREAM, concurrency) for concurrency in (1, 16, 64)]
-        return cls((*streams, Cell(Mode.ENQUEUE, 16), Cell(Mode.FIRE, 16)), rounds=3, length=0.5)
+        streams = [Cell(Mode.STREAM, concurrency) for concurrency in (1, 16, 64, 256)]
+        others = [Cell(Mode.ENQUEUE, 16), Cell(Mode.FIRE, 16), Cell(Mode.ARRIVE, ARRIVALS[1])]
+        return cls((*streams, *others), rounds=3, length=0.5)
 
     def requests(self, cell: Cell) -> int:
         if cell.mode is Mode.FIRE:
