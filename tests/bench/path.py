@@ -22,14 +22,14 @@ TOO_MUCH = 3
 """Times the rate."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sizes:
-    streams: int = 128
-    rate: float = 100.0
+    streams: int = 512
+    rate: float = 40.0
     """Tokens per second of each stream."""
-    seconds: float = 10.0
+    seconds: float = 8.0
     """How long each stream lasts at that rate."""
-    tokens: int = 1000
+    tokens: int = 500
     """Of each stream without a rate."""
     tokens_per_delta: int = 1
     rounds: int = 3
