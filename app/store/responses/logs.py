@@ -61,7 +61,8 @@ _WORKER: Columns[Entry] = Columns(Column("worker", "text"))
 # are inserted on trial. Without it, a repeated append that meets the first one under way fails, and is repeated.
 #
 # Rows are found by their key alone, and their status is compared once they are locked. If the query asked for worker
-# or status, Postgres with old statistics would choose a partial index and read all running responses.
+# or status, Postgres with old statistics would choose a partial index and read all running responses. LIMIT makes it
+# look each chunk up.
 _APPENDED = f"""
     WITH batch AS (
         SELECT * FROM unnest({numbered_arrays(_CHUNK, _WORKER)}) AS b({names(_CHUNK, _WORKER)})
@@ -75,7 +76,9 @@ _APPENDED = f"""
     ), known AS MATERIALIZED (
         SELECT c.response_id, c.first, c.attempt = b.attempt AND c.frames = b.frames AS is_same,
             {CHUNK_BYTES.format("c.")} AS bytes
-        FROM batch b JOIN held h ON h.id = b.response_id JOIN chunks c USING (response_id, first)
+        FROM batch b JOIN held h ON h.id = b.response_id CROSS JOIN LATERAL (
+            SELECT * FROM chunks k WHERE k.response_id = b.response_id AND k.first = b.first LIMIT 1
+        ) c
     ), inserted AS (
         INSERT INTO chunks ({_CHUNK.names})
         SELECT {_CHUNK.select("b")} FROM batch b JOIN held h ON h.id = b.response_id
