@@ -136,8 +136,13 @@ def list_of(queue: str, priority: int, node: str | None, *, foreground_place: bo
     decided when messages were sent; lists are what must not wait for each other.
     """
     if priority == Priority.COUNT:
-        return f"{queue}{Kind.COUNTS}"
-    return f"{worker_list(queue, node)}{Kind.FOREGROUND if foreground_place else Kind.ANSWERS}"
+        return list_of_kind(queue, Kind.COUNTS, node)
+    return list_of_kind(queue, Kind.FOREGROUND if foreground_place else Kind.ANSWERS, node)
+
+
+def list_of_kind(queue: str, kind: Kind, node: str | None) -> str:
+    """The list of Redis in which the worker with this node finds messages of a kind."""
+    return f"{queue if kind is Kind.COUNTS else worker_list(queue, node)}{kind}"
 
 
 def worker_list(queue: str, node: str | None) -> str:

@@ -23,7 +23,7 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
 from app.protocol.text import one_line
-from app.queue.message import Kind, worker_list
+from app.queue.message import Kind, list_of_kind
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
 from workers.celery_host.tasks import current_runner
@@ -229,7 +229,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def list_of(self, queue: str, kind: Kind) -> str:
         """The list that has this worker's messages of a kind."""
-        return f"{queue if kind is Kind.COUNTS else worker_list(queue, self._node)}{kind}"
+        return list_of_kind(queue, kind, self._node)
 
     def offer(self, *, is_consuming: bool) -> None:
         """Notes whether Celery takes messages: nothing is sent to a worker that does not."""
