@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from app.protocol.events.deltas import Finish
 from app.protocol.events.frames import Event
@@ -60,8 +60,8 @@ class ChunkWriter:
         self._input_tokens += more_input
         self._cached_tokens += more_cached
 
-    @contextmanager
-    def begun(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def begun(self) -> AsyncIterator[None]:
         """Within it, the events so far wait for the next ones, for BEGIN_SECONDS at most."""
         timer = asyncio.get_running_loop().call_later(BEGIN_SECONDS, self._append_in_time)
         try:

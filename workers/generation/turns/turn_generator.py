@@ -53,21 +53,20 @@ class TurnGenerator:
         before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
         self._run.used = before + len(turn.prompt) + len(tokens)
         try:
-            with self._writer.begun():
-                async with self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
-                    async for delta in deltas:
-                        if delta.cached_tokens > cached:
-                            cached = delta.cached_tokens
-                            self._writer.count(len(turn.prompt), cached)
-                        parsed = parser.feed(delta.token_ids, delta.logprobs)
-                        reason = FinishReason.STOP if parser.ended else delta.finish_reason
-                        if reason is not None:
-                            break  # which ends it in the engine, too
-                        tokens += parsed.tokens
-                        self._run.used += len(parsed.tokens)
-                        await self._writer.write(parsed)
-                    else:
-                        raise RequestAborted("it gave no reason")
+            async with self._writer.begun(), self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
+                async for delta in deltas:
+                    if delta.cached_tokens > cached:
+                        cached = delta.cached_tokens
+                        self._writer.count(len(turn.prompt), cached)
+                    parsed = parser.feed(delta.token_ids, delta.logprobs)
+                    reason = FinishReason.STOP if parser.ended else delta.finish_reason
+                    if reason is not None:
+                        break  # which ends it in the engine, too
+                    tokens += parsed.tokens
+                    self._run.used += len(parsed.tokens)
+                    await self._writer.write(parsed)
+                else:
+                    raise RequestAborted("it gave no reason")
         except (EngineError, RequestAborted):
             await self._writer.flush()  # a failed response keeps what was generated, and the next attempt goes on there
             raise
