@@ -126,10 +126,10 @@ def run(
 
 @cli.command("path")
 def path_command(
-    streams: int = path.Sizes.streams,
-    rate: Annotated[float, typer.Option(help="Tokens per second of each stream.")] = path.Sizes.rate,
-    seconds: Annotated[float, typer.Option(help="Duration of each stream at that rate.")] = path.Sizes.seconds,
-    tokens: Annotated[int, typer.Option(help="Tokens of each stream without a rate.")] = path.Sizes.tokens,
+    streams: int = path.Sizes().streams,
+    rate: Annotated[float, typer.Option(help="Tokens per second of each stream.")] = path.Sizes().rate,
+    seconds: Annotated[float, typer.Option(help="Duration of each stream at that rate.")] = path.Sizes().seconds,
+    tokens: Annotated[int, typer.Option(help="Tokens of each stream without a rate.")] = path.Sizes().tokens,
     tokens_per_delta: int = 1,
     rounds: int = 3,
     variant: Variants = None,

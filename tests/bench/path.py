@@ -22,7 +22,7 @@ TOO_MUCH = 3
 """Times the rate."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sizes:
     streams: int = 512
     rate: float = 40.0
