@@ -212,8 +212,9 @@ class Settings(BaseSettings):
     """Seconds that running responses may go on after a worker got its stop signal."""
     api_grace_seconds: Annotated[Number, Field(ge=0, le=86400)] = 60.0
     """Seconds that foreground answers may go on after an API process got its stop signal."""
-    events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 750.0
-    """The most text events per second of all responses of a worker together; 0: no limit. More are merged."""
+    events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] | None = None
+    """The most text events per second of all responses of a worker together; more are merged. 0: no limit; unset: as
+    many as suit its engine (workers/generation/flush_clock.py)."""
     keepalive_seconds: Pause = 15.0
     """Seconds without an event after which a stream gets a comment line."""
 

@@ -25,6 +25,7 @@ from config.settings import Settings
 from config.worker_readiness import WorkerReadiness
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
+from workers.generation import flush_clock
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
 from workers.generation.flush_clock import FlushClock
@@ -147,7 +148,7 @@ async def _claiming(
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
         inputs = Inputs(db, most_context, settings.max_context_bytes)
-        clock = FlushClock(settings.events_per_second)
+        clock = FlushClock(flush_clock.bound(settings.events_per_second, on_cpu=engine.on_cpu))
         yield Runner(
             Claimer(db, runs, lambda: lease.worker),
             runs,

@@ -13,6 +13,8 @@ TOKENS = 128
 """Output tokens of each request."""
 ASKING = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL)
 FIRED = 2000
+FIRED_TOKENS = 64
+"""Output tokens of each of these: what takes a beginning and an end more often than tokens."""
 POSTED = 400
 ARRIVALS = (19, 38, 57)
 """Streams that arrive each second: 30, 60 and 90 % of what `vllm serve` takes on two threads of a Xeon."""
@@ -100,8 +102,11 @@ class Plan:
             mode=cell.mode,
             concurrency=cell.concurrency,
             requests=self.requests(cell),
-            body={"max_output_tokens": cell.tokens or self.tokens, "ignore_eos": True, "temperature": 0.0},
+            body={"max_output_tokens": self._tokens(cell), "ignore_eos": True, "temperature": 0.0},
             prompt=text_of(cell.prompt, round_number),
             busy=self.busy,
             realtime=self.realtime,
         )
+
+    def _tokens(self, cell: Cell) -> int:
+        return cell.tokens or (FIRED_TOKENS if cell.mode is Mode.FIRE else self.tokens)

@@ -116,7 +116,7 @@ def test_the_weights_are_as_large_as_the_published_ones() -> None:
 
 def test_a_step_has_its_own_number_of_tokens() -> None:
     assert Plan((), tokens=7).load(BACKGROUND, 0).body["max_output_tokens"] == 64
-    assert Plan((), tokens=7).load(Cell(Mode.FIRE, 16), 0).body["max_output_tokens"] == 7
+    assert Plan((), tokens=7).load(Cell(Mode.STREAM, 16), 0).body["max_output_tokens"] == 7
 
 
 def test_contenders_read_the_engine_arguments_from_a_models_file(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import COUNTED, GREEDY, Case, new_id
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
+from workers.engine.vllm.engine import VllmEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -25,6 +27,11 @@ async def test_the_decoded_tokens_are_the_reply(case: Case) -> None:
 
 async def test_an_engine_says_how_many_requests_generate_at_once(case: Case) -> None:
     assert case.engine.slots == 256
+
+
+async def test_an_engine_says_whether_it_computes_on_the_cpu(case: Case) -> None:
+    has_accelerator = Path("/dev/nvidia0").exists()
+    assert case.engine.on_cpu is (isinstance(case.engine, VllmEngine) and not has_accelerator)
 
 
 async def test_only_the_last_delta_has_a_finish_reason(case: Case) -> None:

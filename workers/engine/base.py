@@ -120,6 +120,10 @@ class Engine(Protocol):
     def slots(self) -> int:
         """Requests that generate at once, once the engine has started; more wait in it, in the order of arrival."""
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it computes on the CPU, of which the worker and other programs take their time, too."""
+
     async def start(self) -> None:
         """Loads the model. Raises ConfigError or EngineDead, with a message for the operator."""
 

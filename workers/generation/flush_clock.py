@@ -11,6 +11,17 @@ import asyncio
 
 MAX_SECONDS = 0.1
 """The longest interval between two ticks, however many responses run."""
+EVENTS_PER_SECOND = 8000.0
+"""Of a worker whose engine has an accelerator. They take half a core of the worker and a third of one of the API."""
+ON_CPU_EVENTS_PER_SECOND = 750.0
+"""Of a worker whose engine computes on the CPU, which loses to each event what that takes (docs/performance.md)."""
+
+
+def bound(configured: float | None, *, on_cpu: bool) -> float:
+    """Events per second for a clock: what the operator has configured, or what suits an engine on the CPU or not."""
+    if configured is not None:
+        return configured
+    return ON_CPU_EVENTS_PER_SECOND if on_cpu else EVENTS_PER_SECOND
 
 
 class FlushClock:

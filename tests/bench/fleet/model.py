@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from config.settings import Settings
 from tests.bench.fleet.costs import Costs
-from workers.generation.flush_clock import MAX_SECONDS
+from workers.generation.flush_clock import EVENTS_PER_SECOND, MAX_SECONDS
 
 FULL = 0.7
 """A part that is busier than this share answers late."""
@@ -54,8 +53,9 @@ class Fleet:
     """Output tokens of a response."""
     interval: float = 0.0
     """Seconds between two commits of a worker, at least; 0: a commit for each step."""
-    events: float = Settings.model_fields["events_per_second"].default
-    """Bound of the events of all streams of a worker, in a second (`LONGHAUL_EVENTS_PER_SECOND`); 0: no bound."""
+    events: float = EVENTS_PER_SECOND
+    """Bound of the events of all streams of a worker, in a second (`LONGHAUL_EVENTS_PER_SECOND`); 0: no bound.
+    Workers of a fleet have accelerators."""
     readers: float = 1.0
     """Of each stream."""
     polls: float = 2.0

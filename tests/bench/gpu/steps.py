@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from tests.bench.contenders.models import Served
 from tests.bench.gpu.shapes import SHAPES, Shape
 from tests.bench.load import Mode
-from tests.bench.plan import Cell, Name
+from tests.bench.plan import FIRED_TOKENS, Cell, Name
 from tests.bench.rounds import rotated
 
 CONTENDERS = (Name.BARE, Name.PEER, Name.LONGHAUL)
 STREAMS = tuple(Cell(Mode.STREAM, concurrency, tokens=128) for concurrency in (1, 64, 256, 512))
-BACKGROUND = Cell(Mode.FIRE, 16, label="background, 64 tokens", tokens=64)
+BACKGROUND = Cell(Mode.FIRE, 16, label=f"background, {FIRED_TOKENS} tokens", tokens=FIRED_TOKENS)
 TAKEOVER = Cell(Mode.BACKGROUND_STREAM, 64, label="takeover", tokens=1024)
 """Of Longhaul alone, in its last round: what the others generate ends with their process."""
 ABLE = {BACKGROUND: CONTENDERS[1:], TAKEOVER: CONTENDERS[2:]}

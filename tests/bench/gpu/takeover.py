@@ -30,7 +30,7 @@ from tests.support.waiting import until
 PATIENCE_SECONDS = 900.0
 """For the streams, with the start of an engine in their middle."""
 EVENTS_BEFORE = 50
-"""Of each stream before the worker is killed: two seconds of 64 streams, which have 23 events a second each."""
+"""Of each stream before the worker is killed: a second or two of 64 streams, which have an event for each token."""
 
 
 class TakeoverFailed(ValueError):

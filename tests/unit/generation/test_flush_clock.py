@@ -24,6 +24,21 @@ async def waiting(clock: FlushClock, number: int) -> list[asyncio.Task[None]]:
     return tasks
 
 
+@pytest.mark.parametrize(
+    ("configured", "on_cpu", "events"),
+    [
+        (None, True, module.ON_CPU_EVENTS_PER_SECOND),
+        (None, False, module.EVENTS_PER_SECOND),
+        (0.0, True, 0.0),
+        (20.0, False, 20.0),
+    ],
+)
+def test_an_engine_on_the_cpu_has_fewer_events_unless_the_operator_says_how_many(
+    configured: float | None, on_cpu: bool, events: float
+) -> None:
+    assert module.bound(configured, on_cpu=on_cpu) == events
+
+
 async def test_a_single_response_that_has_not_flushed_lately_does_not_wait() -> None:
     await asyncio.wait_for(FlushClock(NEVER).wait(), PATIENCE_SECONDS)
 

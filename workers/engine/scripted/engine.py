@@ -126,6 +126,10 @@ class ScriptedEngine:
         return self._args.max_num_seqs
 
     @property
+    def on_cpu(self) -> bool:
+        return False
+
+    @property
     def running(self) -> int:
         return len(self._streams)
 

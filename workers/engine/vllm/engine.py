@@ -53,7 +53,7 @@ class VllmEngine:
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._lifeline = Lifeline(CPU_NICENESS if compat.runs_on_cpu() else 0)
+        self._lifeline = Lifeline(CPU_NICENESS if self.on_cpu else 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # one for life: the lifeline depends on it
         self._scratch = Scratch()  # for vLLM's sockets, which it leaves behind
         self._stopping = asyncio.Lock()
@@ -69,6 +69,10 @@ class VllmEngine:
     @property
     def slots(self) -> int:
         return compat.requests_at_once(self._llm())
+
+    @property
+    def on_cpu(self) -> bool:
+        return compat.runs_on_cpu()
 
     @property
     def running(self) -> int:
