@@ -84,6 +84,11 @@ class ResponseRow:
         return UNREADABLE not in self.request
 
     @property
+    def is_followed(self) -> bool:
+        """Whether anybody may follow its events: they are of no use to a background response without `stream`."""
+        return self.stream or not self.background
+
+    @property
     def conversation_input(self) -> list[Json] | None:
         """The items that go into the response's conversation before its output; None: it has no conversation."""
         return None if self.conversation_id is None else self.request["input"]

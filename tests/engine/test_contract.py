@@ -18,6 +18,7 @@ from workers.engine.vllm.engine import VllmEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
+HAS_ACCELERATOR = Path("/dev/nvidia0").exists()
 ENDLESS = Sampling(temperature=0.0, extra={"ignore_eos": True})
 
 
@@ -30,8 +31,7 @@ async def test_an_engine_says_how_many_requests_generate_at_once(case: Case) -> 
 
 
 async def test_an_engine_says_whether_it_computes_on_the_cpu(case: Case) -> None:
-    has_accelerator = Path("/dev/nvidia0").exists()
-    assert case.engine.on_cpu is (isinstance(case.engine, VllmEngine) and not has_accelerator)
+    assert case.engine.on_cpu is (isinstance(case.engine, VllmEngine) and not HAS_ACCELERATOR)
 
 
 async def test_only_the_last_delta_has_a_finish_reason(case: Case) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import astuple
 from functools import partial
@@ -30,6 +30,8 @@ from app.queue.publisher import TaskQueue
 from app.responses.read import reader
 from app.store.database import Database
 from app.store.keys import pubsub_key
+from app.store.responses import logs
+from app.store.responses.logs import Entry, append
 from app.streaming.pubsub import PubSub
 from tests.bench.page import DOCS, PAGE, filled
 from tests.support.api import Api, serving, settings_for
@@ -74,6 +76,17 @@ class WatchedPubSub(PubSub):
         self.published += len(made)
 
 
+class WatchedLogs:
+    """Counts the chunks that were committed."""
+
+    committed = 0
+
+    async def append(self, db: Database, entries: Sequence[Entry]) -> set[str]:
+        appended = await append(db, entries)
+        self.committed += len(appended)
+        return appended
+
+
 class WatchedDispatcher(Dispatcher):
     """Counts its dispatches."""
 
@@ -107,10 +120,17 @@ class System:
     """The API and a worker in this loop, and the client of both."""
 
     def __init__(
-        self, api: Api, at_work: Worker, pubsub: WatchedPubSub, dispatcher: WatchedDispatcher, valkey: redis.Redis
+        self,
+        api: Api,
+        at_work: Worker,
+        logs: WatchedLogs,
+        pubsub: WatchedPubSub,
+        dispatcher: WatchedDispatcher,
+        valkey: redis.Redis,
     ) -> None:
         self._api = api
         self._worker = at_work
+        self._logs = logs
         self._pubsub = pubsub
         self._dispatcher = dispatcher
         self._valkey = valkey
@@ -126,7 +146,7 @@ class System:
 
     async def answer(self, flushes: int, **mode: Any) -> None:
         """One response with so many flushes of text, from the request to the answer."""
-        self._read = self._pubsub.published = self._dispatcher.dispatched = 0
+        self._read = self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
         text = 1 + (flushes - 1) * (1 if mode.get("stream") else UNSTREAMED_TOKENS)
         stepper = Stepper(self._worker)
         with patch.object(self._worker.engine, "generate", stepper.generate):
@@ -137,14 +157,20 @@ class System:
                 await until(partial(self._is_at, stepper, step, **mode), what=f"flush {step}")
                 stepper.let_go()
             await asyncio.gather(job.task, asking)
-            await until(lambda: self._pubsub.published == flushes + 1, what="the last chunk")
+            await until(partial(self._has_written, flushes + 1, **mode), what="the last chunk")
             await until(lambda: self._dispatcher.dispatched == 1, what="the dispatch")
         if mode == MODES["background"]:
             assert (await self._api.get(response_id)).json()["status"] == "completed"
 
     def _is_at(self, stepper: Stepper, step: int, **mode: Any) -> bool:
         """Whether everything that this flush and those before it cause has happened."""
-        return stepper.made - 1 == self._pubsub.published == step and (not mode.get("stream") or self._read == step)
+        has_read = not mode.get("stream") or self._read == step
+        return stepper.made - 1 == step and self._has_written(step, **mode) and has_read
+
+    def _has_written(self, chunks: int, **mode: Any) -> bool:
+        """Whether so many chunks are committed, and published if anybody may follow them."""
+        is_followed = mode != MODES["background"]
+        return self._logs.committed == chunks and self._pubsub.published == (chunks if is_followed else 0)
 
     async def _ask(self, text: str, **mode: Any) -> None:
         if not mode.get("stream"):
@@ -168,8 +194,13 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
         serving(settings) as api,
         worker(db, pubsub, lease_seconds=HOURS, dispatcher=dispatcher) as at_work,
     ):
-        with patch.object(reader, "POLL_SECONDS", HOURS), patch.object(chunk_writer, "BEGIN_SECONDS", HOURS):
-            yield System(api, at_work, pubsub, dispatcher, valkey)
+        watched = WatchedLogs()
+        with (
+            patch.object(reader, "POLL_SECONDS", HOURS),
+            patch.object(chunk_writer, "BEGIN_SECONDS", HOURS),
+            patch.object(logs, "append", watched.append),
+        ):
+            yield System(api, at_work, watched, pubsub, dispatcher, valkey)
     await dispatcher.close()
     await queue.close()
     await pubsub.close()

@@ -165,9 +165,9 @@ class ErrorHandler:
         first = run.stream.next_sequence
         events = run.stream.fail(error_object(code, message))
         ending = Ending.of(run.stream.response, run.now())
-        await self.journal.append(
-            Entry(run.worker, run.chunk(first, events, final=True), ending, request=run.row.request_to_keep)
-        )
+        kept, is_followed = run.row.request_to_keep, run.row.is_followed
+        chunk = run.chunk(first, events, final=True)
+        await self.journal.append(Entry(run.worker, chunk, ending, request=kept, is_followed=is_followed))
 
 
 _Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]

@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Journal:
-    """Commits the chunks of all responses of a worker in one statement, and publishes them.
+    """Commits the chunks of all responses of a worker in one statement, and publishes those that may have readers.
 
     Large entries are committed one by one beside the others, which do not wait for them.
     """
@@ -90,7 +90,8 @@ class Journal:
             raise
         except Exception as error:
             raise Refused(error) from None
-        self.publish(*[entry.chunk for entry in entries if entry.chunk.response_id in appended])
+        followed = [entry.chunk for entry in entries if entry.is_followed]
+        self.publish(*[chunk for chunk in followed if chunk.response_id in appended])
         return [entry.chunk.response_id in appended for entry in entries]
 
     async def _publish(self) -> None:

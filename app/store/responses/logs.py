@@ -43,6 +43,8 @@ class Entry:
     """The response's input, which goes into its conversation with the output when it ends; None: no conversation."""
     request: Json | None = None
     """Takes the place of the row's request when the response ends, because that has secrets; None: it stays."""
+    is_followed: bool = True
+    """Whether the chunk is published after its commit (`ResponseRow.is_followed`)."""
     size: int = field(init=False)
     """In bytes. An ending has its output once more, and a conversation gets it and the input. The events hold the
     output as well, so their bytes stand for its size."""

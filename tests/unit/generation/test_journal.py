@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import asyncpg
@@ -90,6 +91,15 @@ async def test_entries_that_gather_during_a_commit_are_the_next_commit(postgres:
     assert postgres.batches == [["a"], ["b", "c", "d"]]
     await journal.close()
     assert redis.published == ["a", "b", "c", "d"]
+
+
+async def test_a_chunk_that_nobody_may_follow_is_committed_and_not_published(postgres: Postgres) -> None:
+    redis = Redis()
+    journal = journal_on(redis)
+    followed, other = entry("a"), replace(entry("b"), is_followed=False)
+    assert await asyncio.gather(journal.append(followed), journal.append(other)) == [True, True]
+    await journal.close()
+    assert redis.published == ["a"]
 
 
 async def test_a_fenced_entry_is_not_published_and_its_run_learns_it(postgres: Postgres) -> None:
