@@ -72,7 +72,7 @@ async def _not_publishing(fleet: Fleet) -> list[str]:
 
 async def _run_responses(fleet: Fleet, count: int) -> dict[str, dict[str, set[Span]]]:
     """Runs responses to their end, through all API processes: worker -> response id -> the chunks that it wrote."""
-    bodies = [counting(20).body("doorbell") | {"background": True} for _ in range(count)]
+    bodies = [counting(20).body("doorbell") | {"background": True, "stream": True} for _ in range(count)]
     ids = await asyncio.gather(*(_post(fleet, number, body) for number, body in enumerate(bodies)))
     await until(with_pause(lambda: _ended(fleet, ids)), SECONDS, "they end")
     transitions, writes = await audit.transitions(fleet.db, ids), await audit.writes(fleet.db, ids)
@@ -85,8 +85,14 @@ async def _run_responses(fleet: Fleet, count: int) -> dict[str, dict[str, set[Sp
 
 
 async def _post(fleet: Fleet, number: int, body: Json) -> str:
-    answer = await fleet.http.post(f"{fleet.urls[number % len(fleet.urls)]}/v1/responses", json=body)
-    found: str = answer.raise_for_status().json()["id"]
+    url = f"{fleet.urls[number % len(fleet.urls)]}/v1/responses"
+    async with fleet.http.stream("POST", url, json=body) as answer:
+        return _id_in(await anext(frames_of(answer.raise_for_status().aiter_raw())))
+
+
+def _id_in(frame: bytes) -> str:
+    """The id of the response in a stream's first event."""
+    found: str = frames.decode(frame)[0]["response"]["id"]
     return found
 
 
@@ -147,7 +153,7 @@ async def _receives(fleet: Fleet, api: Member) -> bool:
 async def _read_until_probe(pubsub: PubSub, stream: AsyncIterator[bytes]) -> str | None:
     """Publishes probes until the stream has one. Returns the response's id, or None if the stream ends without one."""
     seen = ReaderRecord(frames=[await anext(stream)])
-    response_id: str = frames.decode(seen.frames[0])[0]["response"]["id"]
+    response_id = _id_in(seen.frames[0])
     probing = asyncio.create_task(_probe(pubsub, response_id, seen))
     try:
         async for frame in stream:
