@@ -14,7 +14,7 @@ from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import COUNTED, GREEDY, Case, new_id
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
-from workers.engine.vllm.engine import VllmEngine
+from workers.engine.scripted.engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -31,7 +31,7 @@ async def test_an_engine_says_how_many_requests_generate_at_once(case: Case) -> 
 
 
 async def test_an_engine_says_whether_it_computes_on_the_cpu(case: Case) -> None:
-    assert case.engine.on_cpu is (isinstance(case.engine, VllmEngine) and not HAS_ACCELERATOR)
+    assert case.engine.on_cpu is not (isinstance(case.engine, ScriptedEngine) or HAS_ACCELERATOR)
 
 
 async def test_only_the_last_delta_has_a_finish_reason(case: Case) -> None:

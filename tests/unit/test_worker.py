@@ -25,6 +25,7 @@ class Part:
         self._closed = closed
         self._fails = fails
         self.context_length = self.slots = 1
+        self.on_cpu = False
         self.node = name
         self.check_error: Exception | None = None
 
