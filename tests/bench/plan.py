@@ -14,7 +14,7 @@ TOKENS = 128
 ASKING = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL)
 FIRED = 2000
 FIRED_TOKENS = 64
-"""Output tokens of each of these: what takes a beginning and an end more often than tokens."""
+"""Output tokens of each: so few that beginnings and ends are most of the work."""
 POSTED = 400
 ARRIVALS = (19, 38, 57)
 """Streams that arrive each second: 30, 60 and 90 % of what `vllm serve` takes on two threads of a Xeon."""
