@@ -11,8 +11,9 @@ import asyncio
 
 MAX_SECONDS = 0.1
 """The longest interval between two ticks, however many responses run."""
-EVENTS_PER_SECOND = 8000.0
-"""Of a worker whose engine has an accelerator. They take half a core of the worker and a third of one of the API."""
+EVENTS_PER_SECOND = 4000.0
+"""Of a worker whose engine has an accelerator. They take a quarter of a core of the worker: with twice as many, a few
+streams of an engine without a rate delayed everybody else's by 0.7 to 1 s (docs/performance.md)."""
 ON_CPU_EVENTS_PER_SECOND = 750.0
 """Of a worker whose engine computes on the CPU, which loses to each event what that takes (docs/performance.md)."""
 
