@@ -85,7 +85,7 @@ class ResponseRow:
 
     @property
     def is_followed(self) -> bool:
-        """Whether anybody may follow its events: they are of no use to a background response without `stream`."""
+        """Whether anybody may follow its events: nobody may if it runs in the background without `stream`."""
         return self.stream or not self.background
 
     @property

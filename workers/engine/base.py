@@ -122,7 +122,7 @@ class Engine(Protocol):
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it computes on the CPU, of which the worker and other programs take their time, too."""
+        """Whether the engine computes on the CPU, which the worker and other programs need as well."""
 
     async def start(self) -> None:
         """Loads the model. Raises ConfigError or EngineDead, with a message for the operator."""

@@ -12,14 +12,14 @@ import asyncio
 MAX_SECONDS = 0.1
 """The longest interval between two ticks, however many responses run."""
 EVENTS_PER_SECOND = 4000.0
-"""Of a worker whose engine has an accelerator. They take a quarter of a core of the worker: with twice as many, a few
-streams of an engine without a rate delayed everybody else's by 0.7 to 1 s (docs/performance.md)."""
+"""The default of a worker whose engine has an accelerator. So many events take a quarter of a core of the worker. With
+twice as many, a few streams of a very fast engine delayed the streams of others (docs/decisions/flush-clock.md)."""
 ON_CPU_EVENTS_PER_SECOND = 750.0
-"""Of a worker whose engine computes on the CPU, which loses to each event what that takes (docs/performance.md)."""
+"""The default of a worker whose engine computes on the CPU: each event takes CPU time from the engine."""
 
 
 def bound(configured: float | None, *, on_cpu: bool) -> float:
-    """Events per second for a clock: what the operator has configured, or what suits an engine on the CPU or not."""
+    """The most events per second of a worker: what the operator has configured, or the default for its engine."""
     if configured is not None:
         return configured
     return ON_CPU_EVENTS_PER_SECOND if on_cpu else EVENTS_PER_SECOND

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import compress
 from weakref import WeakValueDictionary
 
 from app.aio import end_tasks
@@ -90,9 +91,9 @@ class Journal:
             raise
         except Exception as error:
             raise Refused(error) from None
-        followed = [entry.chunk for entry in entries if entry.is_followed]
-        self.publish(*[chunk for chunk in followed if chunk.response_id in appended])
-        return [entry.chunk.response_id in appended for entry in entries]
+        committed = [entry.chunk.response_id in appended for entry in entries]
+        self.publish(*[entry.chunk for entry in compress(entries, committed) if entry.is_followed])
+        return committed
 
     async def _publish(self) -> None:
         while self._unpublished:

@@ -30,7 +30,7 @@ from tests.support.waiting import until
 PATIENCE_SECONDS = 900.0
 """For the streams, with the start of an engine in their middle."""
 EVENTS_BEFORE = 50
-"""Of each stream before the worker is killed: a second or two of 64 streams, which have an event for each token."""
+"""Of each stream before the worker is killed: about a second of 64 streams, each with 62 events a second at most."""
 
 
 class TakeoverFailed(ValueError):
