@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from app.aio import end_tasks
+from app.heavy import PROJECT
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Place(Generic[T, R]):
-    """An item in line, and the future of its result."""
+    """An item in line, the project that it is of, and the future of its result."""
 
     item: T
     weight: int
+    project: str | None
     result: asyncio.Future[R]
+    failures: int = 0
+    """How often it has failed alone."""
 
 
 async def _give_up(error: Exception) -> None:
@@ -34,11 +38,12 @@ class Batcher(Generic[T, R]):
 
     A batch holds items up to a total weight of `max_items`; without `weight` every item weighs 1. A single item may
     weigh more: it runs alone. If a batch fails, each item is retried alone, so one bad item cannot fail the others.
+    A batch of several projects works for none of them (`PROJECT`).
 
-    Errors of a type in `shared_errors` affect the whole batch and are not retried so. An error that `is_unclear` may
-    be the fault of the item or of nobody: it is shared if every item fails alone. After a shared error the batcher
-    awaits `recover(error)` and then repeats the batch, with what has come meanwhile. What `recover` raises, by default
-    the error itself, is the result of the batch's items. For one event loop.
+    An item that has failed alone n times with an error is tried again, alone, after `again(error, n)` seconds; others
+    go on meanwhile. None: the error is its result. Other errors of a type in `shared_errors` affect the whole batch and
+    are not retried so: the batcher awaits `recover(error)` and then repeats the batch, with what has come meanwhile.
+    What `recover` raises, by default the error itself, is the result of the batch's items. For one event loop.
     """
 
     def __init__(
@@ -48,16 +53,18 @@ class Batcher(Generic[T, R]):
         max_items: int = 256,
         weight: Callable[[T], int] = lambda _: 1,
         shared_errors: tuple[type[Exception], ...] = (),
-        is_unclear: Callable[[Exception], bool] = lambda _: False,
+        again: Callable[[Exception, int], float | None] = lambda *_: None,
         recover: Callable[[Exception], Awaitable[None]] = _give_up,
     ) -> None:
         self._perform = perform
         self._max_items = max_items
         self._weight = weight
         self._shared_errors = shared_errors
-        self._is_unclear = is_unclear
+        self._again = again
         self._recover = recover
         self._waiting: list[_Place[T, R]] = []
+        self._postponed: set[_Place[T, R]] = set()
+        """What is tried again later."""
         self._closed = False
         self._worker: asyncio.Task[None] | None = None
 
@@ -67,25 +74,29 @@ class Batcher(Generic[T, R]):
         If the future is cancelled before its batch starts, the item is left out. After `close` it is cancelled at once.
         Raises what `weight` raises: then the item is not added.
         """
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[R] = loop.create_future()
+        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._add(_Place(item, self._weight(item), PROJECT.get(), result))
         if self._closed:
             result.cancel()
-            return result
-        self._waiting.append(_Place(item, self._weight(item), result))
-        if self._worker is None or self._worker.done():
-            self._worker = loop.create_task(self._work(), name="batches")
         return result
+
+    def _add(self, place: _Place[T, R]) -> None:
+        self._postponed.discard(place)
+        if self._closed:
+            return
+        self._waiting.append(place)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.get_running_loop().create_task(self._work(), name="batches")
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
-        return not self._waiting and (self._worker is None or self._worker.done())
+        return not (self._waiting or self._postponed) and (self._worker is None or self._worker.done())
 
     async def close(self) -> None:
         """Cancels the running batch and everything that waits."""
         self._closed = True
-        for place in self._waiting:
+        for place in (*self._waiting, *self._postponed):
             place.result.cancel()
         if self._worker is not None:
             await end_tasks(self._worker)
@@ -105,20 +116,22 @@ class Batcher(Generic[T, R]):
         count = total = 0
         for place in self._waiting:
             total += place.weight
-            if count and total > self._max_items:
+            if count and (total > self._max_items or place.failures):
                 break
             count += 1
+            if place.failures:
+                break
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
         return [place for place in batch if not place.result.done()]
 
     async def _run(self, batch: Sequence[_Place[T, R]]) -> None:
         try:
-            results = await self._perform([place.item for place in batch])
-        except self._shared_errors as error:
-            await self._repeat(batch, error)
+            results = await self._perform_all(batch)
         except Exception as error:
-            if len(batch) == 1:
-                await self._blame([(batch[0], error)], others_succeeded=False)
+            if self._is_shared(error):
+                await self._repeat(batch, error)
+            elif len(batch) == 1:
+                self._blame(batch[0], error)
             else:
                 await self._run_each(batch)
         else:
@@ -126,30 +139,38 @@ class Batcher(Generic[T, R]):
                 if not place.result.done():
                     place.result.set_result(value)
 
+    async def _perform_all(self, batch: Sequence[_Place[T, R]]) -> Sequence[R]:
+        projects = {place.project for place in batch}
+        PROJECT.set(projects.pop() if len(projects) == 1 else None)  # of the task of the batches alone
+        return await self._perform([place.item for place in batch])
+
     async def _run_each(self, batch: Sequence[_Place[T, R]]) -> None:
         """Runs each item of a batch that has failed alone."""
-        failed: list[tuple[_Place[T, R], Exception]] = []
         for number, place in enumerate(batch):
             try:
-                (value,) = await self._perform([place.item])
-            except self._shared_errors as error:
-                await self._repeat([*(each for each, _ in failed), *batch[number:]], error)
-                return
+                (value,) = await self._perform_all([place])
             except Exception as error:
-                failed.append((place, error))
+                if self._is_shared(error):
+                    await self._repeat(batch[number:], error)
+                    return
+                self._blame(place, error)
             else:
                 if not place.result.done():
                     place.result.set_result(value)
-        await self._blame(failed, others_succeeded=len(failed) < len(batch))
 
-    async def _blame(self, failed: Sequence[tuple[_Place[T, R], Exception]], *, others_succeeded: bool) -> None:
-        """Gives the items that failed alone their errors, unless the errors may be nobody's fault."""
-        if not others_succeeded and all(self._is_unclear(error) for _, error in failed):
-            await self._repeat([place for place, _ in failed], failed[-1][1])
+    def _is_shared(self, error: Exception) -> bool:
+        return isinstance(error, self._shared_errors) and self._again(error, 1) is None
+
+    def _blame(self, place: _Place[T, R], error: Exception) -> None:
+        """Gives an item that failed alone its error, unless it is tried again."""
+        place.failures += 1
+        if place.result.done():
             return
-        for place, error in failed:
-            if not place.result.done():
-                place.result.set_exception(error)
+        if (seconds := self._again(error, place.failures)) is None:
+            place.result.set_exception(error)
+        else:
+            self._postponed.add(place)
+            asyncio.get_running_loop().call_later(seconds, self._add, place)
 
     async def _repeat(self, batch: Sequence[_Place[T, R]], error: Exception) -> None:
         """Puts the batch back to the front of the line after `recover`."""

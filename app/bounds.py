@@ -1,6 +1,6 @@
 """Bounds with shares: what one process holds of a thing, and how much of that one project may hold.
 
-The rule, and why it is this one: docs/decisions/bounds.md.
+The rule, and why it is this one: docs/internals/decisions/bounds.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPERATORS_PART = 16
 projects together can fill the rest."""
 
 
-class Stranger(str):
+class UnknownAddress(str):
     """Stands for a project until the client is authenticated: its network address. No project has such an id."""
 
     __slots__ = ()
@@ -133,6 +133,10 @@ class Bound:
         self.resize(holding, size)
         return holding
 
+    def held_by(self, project: str | None) -> int:
+        """Returns how much the project holds; without shares, how much all hold."""
+        return self._projects.get(project, 0) if self._shares else self.held
+
     async def wait(self, project: str | None, size: int = 1) -> Holding:
         """Returns a holding of `size` once there is room: `with await bound.wait(project, size): ...`.
 
@@ -192,7 +196,7 @@ class Bound:
         return not others or others + counted <= self._total_for(holding.project)
 
     def _total_for(self, project: str | None) -> int:
-        return self.total - (0 if project is None or isinstance(project, Stranger) else self._kept)
+        return self.total - (0 if project is None or isinstance(project, UnknownAddress) else self._kept)
 
     def _lacks_share(self, holding: Holding, counted: int) -> bool:
         """Whether the project would hold more than its share."""

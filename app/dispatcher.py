@@ -10,9 +10,10 @@ from app.aio import end_tasks
 from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
+from app.scheduling.loads import Ahead
 from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
-from app.store.queue.dispatch import Ahead, Flow, FlowCorrection
+from app.store.queue.dispatch import FlowCorrection, QueueFlow
 from app.store.rows import ResponseRow
 
 log = logging.getLogger("longhaul.dispatch")
@@ -35,7 +36,7 @@ class Dispatcher:
         self._db = db
         self._queue = queue
         self._ahead = ahead
-        self._corrections: dict[Flow, FlowCorrection] = {}
+        self._corrections: dict[QueueFlow, FlowCorrection] = {}
         self._nudged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -49,7 +50,7 @@ class Dispatcher:
             return
         refund = FlowCorrection(0, 0, row.charged - used, 0)
         correction = refund if cut_short else FlowCorrection(1, row.cost, row.charged, used)
-        self._correct(Flow(row.queue, row.project, row.priority), correction)
+        self._correct(QueueFlow(row.queue, row.project, row.priority), correction)
 
     def nudge(self, queue: str) -> None:
         """Dispatches from this queue, soon: a worker has room, or a foreground response waits, which may make room."""
@@ -78,7 +79,7 @@ class Dispatcher:
                     self._correct(flow, correction)
         return messages
 
-    def _correct(self, flow: Flow, more: FlowCorrection) -> None:
+    def _correct(self, flow: QueueFlow, more: FlowCorrection) -> None:
         known = self._corrections.get(flow)
         self._corrections[flow] = more if known is None else known + more
 

@@ -46,18 +46,20 @@ class Threads:
 
 HEAVY = Threads("heavy", 2)
 """Of this process: for work of milliseconds and more."""
-HEAVIEST = Threads("heaviest")
+ONE_AT_A_TIME = Threads("large slow")
 """Of this process: for work that takes seconds and a lot of memory, so that other heavy work has threads besides."""
 
 
-async def beside_loop(work: Callable[[], T], size: int = 0, items: int = 0) -> T:
-    """Runs `work` in a thread if its bytes or items make it large, else on the loop; returns what it returns."""
-    return await HEAVY.run(work) if is_large(size, items) else work()
+async def off_loop(work: Callable[[], T], size: int = 0, items: int = 0, *, slow: bool = False) -> T:
+    """The door to heavy work: runs `work` in a thread if its bytes or items make it large, else on the loop.
 
-
-async def in_thread(work: Callable[[], T], size: int = 0, items: int = 0) -> T:
-    """Runs long `work` in a thread, large work one piece after the other; returns what it returns."""
-    return await (HEAVIEST if is_large(size, items) else HEAVY).run(work)
+    Returns what `work` returns. `slow` work takes milliseconds however small it is: it always has a thread, and large
+    pieces of it run one after the other.
+    """
+    large = is_large(size, items)
+    if not (large or slow):
+        return work()
+    return await (ONE_AT_A_TIME if large and slow else HEAVY).run(work)
 
 
 async def behind(bounds: Sequence[Bound], work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -15,6 +15,7 @@ from fastapi_offline import FastAPIOffline
 from app.access.charges import Charges
 from app.access.directory import Directory
 from app.aio import BackgroundTasks
+from app.announcer import Announcer
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
@@ -96,7 +97,8 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
     catalogs, charges = PermittedCatalogs(catalog, asked), Charges(db, asked)
     registered = RegisteredModels(db)
     reader = ResponseReader(db, pubsub, settings)
-    canceller = ResponseCanceller(db, pubsub, queue, reader)
+    announcer = Announcer(pubsub, queue)
+    canceller = ResponseCanceller(db, announcer, reader)
     responses = ResponseService(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
@@ -135,6 +137,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
         await responses.close()
         await charges.close()
         await canceller.close()
+        await announcer.close()
         await reader.close()
         await queue.close()
         await pubsub.close()

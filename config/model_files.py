@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +19,31 @@ _NEEDED = [
     *("tekken.json", "tokenizer.model.v*"),
 ]
 """The files of a hub id that say its family; vLLM gets the rest."""
+_MISTRAL_WEIGHTS = "consolidated*.safetensors"
 _FIELDS = ("format", "tool_parser", "reasoning_parser")
 
 
-def decided(model: ServedModel) -> tuple[ServedModel, str]:
+def resolved(model: ServedModel) -> tuple[ServedModel, str]:
     """The model with what its files say of its family, and a line about it. Downloads the files of a hub id.
 
     Blocks. Raises ConfigError if they cannot be had.
     """
-    if model.is_decided:
+    if model.is_resolved:
         return model, _line(model, model, "")
     reading = _reading(model, download=True)
-    chosen = model.decided(reading)
+    chosen = model.resolved(reading)
     return chosen, _line(model, chosen, reading.reason)
 
 
 def description(model: ServedModel) -> str:
     """A line about the model's family, as far as files on this machine say it."""
-    if model.is_decided:
+    if model.is_resolved:
         return _line(model, model, "")
     try:
         reading = _reading(model, download=False)
     except ConfigError:
         return _line(model, model, "its worker reads its files, which are not on this machine")
-    return _line(model, model.decided(reading), reading.reason)
+    return _line(model, model.resolved(reading), reading.reason)
 
 
 def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:
@@ -60,6 +62,8 @@ def _reading(model: ServedModel, *, download: bool) -> Reading:
     try:
         folder = _folder(model.path, model.revision, args, download)
         written = folder if tokenizer is None else _folder(tokenizer, revision, args, download)
+        source, at = (model.path, model.revision) if tokenizer is None else (tokenizer, revision)
+        return reading_of(read_files(folder, written, _tokenizer_mode(written, source, at, args, download)))
     except ValueError:  # no hub id, but what else vLLM loads from
         return reading_of(ModelFiles())
     except (ImportError, OSError) as error:
@@ -68,7 +72,6 @@ def _reading(model: ServedModel, *, download: bool) -> Reading:
             f"model {model.name!r}: its files cannot be read ({what}). "
             "Without them, set format, tool_parser, reasoning_parser and default_sampling in the models file"
         ) from None
-    return reading_of(read_files(folder, written))
 
 
 def _folder(path: str, revision: str | None, args: Mapping[str, Any], download: bool) -> Path:
@@ -89,16 +92,33 @@ def _folder(path: str, revision: str | None, args: Mapping[str, Any], download: 
     )
 
 
-def read_files(folder: Path, tokenizer: Path) -> ModelFiles:
+def _tokenizer_mode(folder: Path, source: str, revision: str | None, args: Mapping[str, Any], download: bool) -> str:
+    """vLLM's, with "mistral" for a hub id with weights in Mistral's own form: the files that are needed lack them."""
+    mode: str = args.get("tokenizer_mode", "auto")
+    if mode != "auto" or Path(source).is_dir() or not download or _mistral_marks(folder) is None:
+        return mode
+    from huggingface_hub import list_repo_files
+
+    try:
+        names = list_repo_files(source, revision=revision, token=args.get("hf_token"))
+    except OSError:  # away: what is in the cache decides
+        return mode
+    return "mistral" if any(fnmatch(name, _MISTRAL_WEIGHTS) for name in names) else "hf"
+
+
+def read_files(folder: Path, tokenizer: Path, tokenizer_mode: str = "auto") -> ModelFiles:
     """What the files in both folders say. A file that is missing or cannot be read says nothing."""
     model_type = _json(folder / "config.json").get("model_type")
-    marks = _mistral_marks(tokenizer)
-    template = "\n".join(_templates(tokenizer)) if marks is None else marks
+    # As vLLM chooses: Mistral's own tokenizer only beside weights in Mistral's own form.
+    mistrals = tokenizer_mode == "mistral" or (tokenizer_mode == "auto" and any(tokenizer.glob(_MISTRAL_WEIGHTS)))
+    marks = _mistral_marks(tokenizer) if mistrals else None
+    templates = dict(_templates(tokenizer)) if marks is None else {}
     return ModelFiles(
         model_type=model_type if isinstance(model_type, str) else None,
-        template=template,
+        template="\n".join(templates.values()) if marks is None else marks,
         is_mistral=marks is not None,
         default_sampling=_sampling(_json(folder / "generation_config.json")),
+        templates=templates,
     )
 
 
@@ -112,19 +132,18 @@ def _sampling(recommended: Mapping[str, Any]) -> Mapping[str, float]:
         return {}
 
 
-def _templates(folder: Path) -> Iterable[str]:
-    """The chat templates, in the places where transformers looks for them."""
-    paths = [folder / "chat_template.jinja", *sorted(folder.glob("additional_chat_templates/*.jinja"))]
-    files = [text for path in paths if (text := _text(path))]
-    if files:
+def _templates(folder: Path) -> Iterator[tuple[str, str]]:
+    """The chat templates by name, in the places where transformers looks for them."""
+    paths = [("default", folder / "chat_template.jinja")]
+    paths += [(path.stem, path) for path in sorted(folder.glob("additional_chat_templates/*.jinja"))]
+    if files := [(name, text) for name, path in paths if (text := _text(path))]:
         yield from files
         return
-    for name in ("tokenizer_config.json", "chat_template.json"):
-        found = _json(folder / name).get("chat_template")
-        for template in found if isinstance(found, list) else [found]:
-            named = template.get("template") if isinstance(template, dict) else template
-            if isinstance(named, str):
-                yield named
+    for file, name in (("tokenizer_config.json", "default"), ("chat_template.json", "processor")):
+        found = _json(folder / file).get("chat_template")
+        for template in found if isinstance(found, list) else [{"name": name, "template": found}]:
+            if isinstance(template, dict) and isinstance(template.get("template"), str):
+                yield str(template.get("name")), template["template"]
 
 
 def _mistral_marks(folder: Path) -> str | None:

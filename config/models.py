@@ -23,7 +23,9 @@ ParserName = Annotated[str, Field(min_length=1, max_length=100)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
 
 
-EngineName = Literal["vllm", "scripted"]
+VLLM: Final = "vllm"
+EngineName = Annotated[str, Field(pattern=rf"^({VLLM}|[\w.]+:\w+)$")]
+"""Or a class of another engine (workers/engine/base.py), as `module:Class`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,12 @@ class ServedModel:
     """A folder on this machine, or a hub id that vLLM downloads."""
     queue: str
     """The Celery queue of its workers; no other model uses it."""
-    engine: EngineName
+    engine: str
+    """`vllm`, or a class, as `module:Class`."""
     context_length: int | None = None
     """The most tokens of prompt and output together; None: the limit of the model's own config."""
     engine_args: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of vLLM's AsyncEngineArgs, or of the scripted engine."""
+    """Arguments of vLLM's AsyncEngineArgs, or of another engine."""
     chat_template_args: Mapping[str, Any] = field(default_factory=dict)
     default_sampling: Mapping[str, float] | None = field(default_factory=dict)
     """Sampling parameters for requests without them (`temperature`, `top_k`, ...); None: they follow from its files."""
@@ -71,17 +74,19 @@ class ServedModel:
     """Seconds that a response may be in progress; None: the limit of the settings."""
     format: Format = "chat"
     """The prompt format: the chat template, gpt-oss's harmony (which brings its own parsers), or AUTO."""
+    guessed: frozenset[str] = frozenset()
+    """The names of the parsers above that followed from its files."""
 
     @property
     def harmony(self) -> bool:
         return self.format == "harmony"
 
     @property
-    def is_decided(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether nothing is left that follows from the model's files."""
         return self.default_sampling is not None and AUTO not in (self.format, self.tool_parser, self.reasoning_parser)
 
-    def decided(self, reading: Reading) -> ServedModel:
+    def resolved(self, reading: Reading) -> ServedModel:
         """The model with `reading`, its files', wherever the models file leaves it open."""
         form = reading.format if self.format == AUTO else self.format
         sampling = reading.default_sampling if self.default_sampling is None else self.default_sampling
@@ -91,6 +96,7 @@ class ServedModel:
             self,
             format=form,
             default_sampling=sampling,
+            guessed=frozenset(name for name in ("tool_parser", "reasoning_parser") if getattr(self, name) == AUTO),
             tool_parser=reading.tool_parser if self.tool_parser == AUTO else self.tool_parser,
             reasoning_parser=reading.reasoning_parser if self.reasoning_parser == AUTO else self.reasoning_parser,
         )
@@ -146,7 +152,7 @@ class DefaultSampling(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
@@ -169,7 +175,7 @@ class _Entry(BaseModel):
     revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     queue: Name | None = None
     context_length: Annotated[int, Field(ge=16)] | None = None
-    engine: EngineName = "vllm"
+    engine: EngineName = VLLM
     engine_args: dict[str, Any] = {}
     chat_template_args: dict[str, Any] = {}
     default_sampling: DefaultSampling | None = None
@@ -206,10 +212,10 @@ def require_folders(model: ServedModel) -> None:
 
 
 def _served(entry: _Entry, folder: Path) -> ServedModel:
-    if entry.engine == "vllm" and not entry.path:
+    if entry.engine == VLLM and not entry.path:
         raise ConfigError(f"model {entry.name!r} has no path")
     path = _resolve(entry.path, folder)
-    form = "chat" if entry.engine == "scripted" and entry.format == AUTO else entry.format
+    form = "chat" if entry.engine != VLLM and entry.format == AUTO else entry.format
     if entry.revision is not None and Path(path).is_absolute():
         raise ConfigError(f"model {entry.name!r}: revision is for models of a hub, and its path is a folder")
     return ServedModel(
@@ -235,15 +241,15 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
 
 def _default_sampling(entry: _Entry) -> Mapping[str, float] | None:
     if entry.default_sampling is None:
-        return {} if entry.engine == "scripted" else None
+        return {} if entry.engine != VLLM else None
     return entry.default_sampling.model_dump(exclude_none=True)
 
 
 def _parser(name: str, entry: _Entry, form: Format) -> str | None:
-    """The scripted engine has no files, and harmony its own parsers."""
+    """Other engines than vLLM are asked for nothing in a model's files, and harmony has its own parsers."""
     if name == NONE or form == "harmony":
         return None
-    return None if name == AUTO and entry.engine == "scripted" else name
+    return None if name == AUTO and entry.engine != VLLM else name
 
 
 def _require_unique(values: Iterable[str], kind: str) -> None:

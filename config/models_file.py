@@ -34,13 +34,12 @@ class ModelsFile:
         before, self.catalog = self.catalog, load_catalog(self._settings)
         return self.catalog != before
 
-    def is_valid(self) -> bool:
-        """Whether a process that starts now could read the file."""
-        try:
-            load_catalog(self._settings)
-        except ConfigError:
-            return False
-        return True
+    async def unchanged(self, seconds: float) -> None:
+        """Waits so long, or until the file has another content."""
+        content = self._content()
+        while seconds > 0 and self._content() == content:
+            await asyncio.sleep(min(seconds, LOOK_SECONDS))
+            seconds -= LOOK_SECONDS
 
     async def changes(self, complain: Callable[[str], None]) -> AsyncIterator[ModelCatalog]:
         """Yields each new catalog, and never ends. `complain` gets a line about each content that is not valid."""

@@ -12,5 +12,8 @@ ServerKind = Literal["python", "browser", "mcp"]
 BUILT_IN: Mapping[str, ServerKind] = MappingProxyType({"python": "python", "browser": "browser"})
 """The kinds that run the hosted tools of OpenAI's API, by the label that sets the kind in LONGHAUL_TOOL_SERVERS."""
 
+PROJECT_META = "longhaul/project"
+"""In `_meta` of a call, for servers of these kinds alone: a hash of the project whose call it is."""
+
 SERVER_PREFIXES = tuple(f"LONGHAUL_{kind.upper()}_" for kind in BUILT_IN)
 """Of the environment variables of the servers that come with Longhaul."""

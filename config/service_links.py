@@ -9,21 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping
 
-_SERVICE = r"(?:LONGHAUL|FLOWER|VLLM)(?:_[A-Z0-9_]+)?"
-"""Services whose links could be taken for settings, by what begins their names."""
-_NAME = re.compile(
-    rf"{_SERVICE}_(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
+_LINK = re.compile(
+    r"(LONGHAUL|FLOWER|VLLM)(_[A-Z0-9_]+)?_"
+    r"(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|PORT=(tcp|udp|sctp)://)"
 )
-_PORT = re.compile(rf"{_SERVICE}_PORT")
-_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://\S+")
-
-
-def is_service_link(name: str, value: str) -> bool:
-    """Whether a variable is part of a service link. `..._PORT` is one if its value is an address: no setting's is."""
-    return _NAME.fullmatch(name) is not None or bool(_PORT.fullmatch(name) and _ADDRESS.fullmatch(value))
+"""A variable with its value: no setting is an address."""
 
 
 def drop_service_links(environ: MutableMapping[str, str]) -> None:
     """Removes the service links, so that no program that this process is, or starts, takes them for settings."""
-    for name in [name for name, value in environ.items() if is_service_link(name, value)]:
+    for name in [name for name, value in environ.items() if _LINK.match(f"{name}={value}")]:
         del environ[name]

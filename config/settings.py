@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from config.gone import refusal
 from config.process import CHECKOUT as CHECKOUT
 from config.server_kind import SERVER_PREFIXES
 from config.service_links import drop_service_links
@@ -216,7 +215,7 @@ class Settings(BaseSettings):
     """The most text events per second of all responses of a worker together; more are merged. 0: no limit; unset: the
     default for its engine (workers/generation/flush_clock.py)."""
     keepalive_seconds: Pause = 15.0
-    """Seconds without an event after which a stream gets a comment line."""
+    """Seconds without an event after which a stream repeats its status."""
 
     @cached_property
     def database_dsn(self) -> str:
@@ -272,8 +271,6 @@ def load_settings(**overrides: Any) -> Settings:
     The message never repeats the value: it may hold a password.
     """
     drop_service_links(os.environ)
-    if (refused := refusal(os.environ)) is not None:
-        raise ConfigError(refused)
     try:
         return Settings(_secrets_dir=_secrets_folder(), **overrides)
     except OSError as error:

@@ -44,8 +44,9 @@ class McpServer:
     """Whether a request may send its own headers (and an `authorization`) to this server."""
     timeout_seconds: float = TIMEOUT_SECONDS
     """Deadline of one call."""
-    after_crash: AfterCrash = "again"
-    """For a call whose worker died during it: `again` makes the call a second time, `fail` reports it as failed."""
+    after_crash: AfterCrash | None = None
+    """For a call whose worker died during it: `again` makes the call a second time, `fail` reports it as failed. None:
+    again if the server is a built-in one, or says that the tool only reads, or that a second call changes nothing."""
     allowed_tools: frozenset[str] | None = None
     """The names of its tools that requests may use; None: all."""
     require_approval: bool = False
@@ -67,7 +68,7 @@ class ToolServerEntry(BaseModel):
     headers: dict[str, str] = {}
     request_headers: bool = False
     timeout_seconds: Seconds = TIMEOUT_SECONDS
-    after_crash: AfterCrash = "again"
+    after_crash: AfterCrash | None = None
     allowed_tools: list[Annotated[str, Field(min_length=1)]] | None = None
     require_approval: Literal["always"] | None = None
 

@@ -17,20 +17,17 @@ from pydantic import AfterValidator
 _HOSTS = re.compile(r"(?P<before>[^/]*//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)(?P<after>.*)", re.DOTALL)
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?")
 _ANY = ""
-_TLS_VERSIONS = r"TLSv1(\.[123])?"
 
 _POSTGRES: Mapping[str, str] = {
     **dict.fromkeys(("host", "port", "user", "password", "dbname", "passfile", "application_name", "options"), _ANY),
-    **dict.fromkeys(("sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl"), _ANY),
+    **dict.fromkeys(("sslmode", "sslnegotiation", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl"), _ANY),
+    **dict.fromkeys(("ssl_min_protocol_version", "ssl_max_protocol_version"), _ANY),
     "connect_timeout": r"[1-9][0-9]{0,4}",
     "pgbouncer": r"true",
-    "sslmode": r"disable|allow|prefer|require|verify-ca|verify-full",
-    "sslnegotiation": r"postgres|direct",
-    "ssl_min_protocol_version": _TLS_VERSIONS,
-    "ssl_max_protocol_version": _TLS_VERSIONS,
     "target_session_attrs": r"read-write|primary",  # every process writes, so none can work with a standby
 }
-"""Parameters that are honoured, each with the values that it may have. All are libpq's, but for `pgbouncer`."""
+"""Parameters that are honoured, each with the values that it may have; the driver checks the others. All are libpq's,
+but for `pgbouncer`."""
 _POSTGRES_DEFAULTS: Mapping[str, str] = {
     "channel_binding": r"disable|prefer",
     "client_encoding": r"(?i:utf-?8)",
@@ -43,10 +40,6 @@ _POSTGRES_DEFAULTS: Mapping[str, str] = {
 _HINTS: Mapping[str, str] = {
     "ssl": "it is sslmode: postgresql://a:5432/longhaul?sslmode=require",
     "service": "write the parameters of the service into the URL",
-    **dict.fromkeys(
-        ("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
-        "leave it out; every statement has a time limit, after which Longhaul connects anew",
-    ),
 }
 _SYSTEM = "system"
 """The value of sslrootcert for the authorities that the system trusts."""
@@ -132,10 +125,8 @@ def _check_postgres_parameter(name: str, value: str) -> None:
         hint = _HINTS.get(name, "leave it out (a setting of the server is options=-c%20NAME%3DVALUE)")
         raise ValueError(f"its parameter {name} is not supported: {hint}")
     if allowed != _ANY and not re.fullmatch(allowed, value):
-        shown = {"connect_timeout": "a whole number of seconds", "client_encoding": "utf8"}.get(
-            name, allowed.replace("|", " or ").replace(_TLS_VERSIONS, "TLSv1.2 or TLSv1.3")
-        )
-        raise ValueError(f"its parameter {name} must be {shown}")
+        shown = {"connect_timeout": "a whole number of seconds", "client_encoding": "utf8"}
+        raise ValueError(f"its parameter {name} must be {shown.get(name, allowed.replace('|', ' or '))}")
 
 
 def _check_system(parameters: Mapping[str, str]) -> None:

@@ -17,6 +17,9 @@ from pathlib import Path
 
 log = logging.getLogger("longhaul.worker")
 
+PART_DIED = os.EX_TEMPFAIL
+"""Exit code of a worker that was ready until its engine or its background work died: another start helps."""
+
 
 class WorkerReadiness:
     """Says that this worker is ready, while its lease lasts and until it drains. From any thread; never raises."""

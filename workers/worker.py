@@ -12,18 +12,17 @@ from functools import partial
 from app.aio import end_tasks
 from app.dispatcher import Dispatcher
 from app.queue.publisher import TaskQueue
+from app.scheduling.loads import Ahead
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
-from app.store.queue.dispatch import Ahead
 from app.streaming.pubsub import PubSub
 from config.memory import freeze_gc
-from config.model_files import decided
 from config.models import ServedModel, require_folders
 from config.models_file import ModelsFile
 from config.settings import Settings
-from config.worker_readiness import WorkerReadiness
-from workers.engine import make_engine
+from config.worker_readiness import PART_DIED, WorkerReadiness
+from workers.engine import make_engine, resolved
 from workers.engine.base import Engine, EngineDead
 from workers.generation import flush_clock
 from workers.generation.claimer import Claimer
@@ -33,7 +32,7 @@ from workers.generation.generator import Generator
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.runner import Runner
-from workers.generation.runs import ActiveRuns, SuspectGate
+from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.inputs import Inputs
 from workers.mcp.sessions import McpSessions
@@ -41,13 +40,11 @@ from workers.pace import Pace
 
 log = logging.getLogger("longhaul.worker")
 
-PART_DIED = 1
-"""Exit code of a worker whose engine or background work died; the supervisor starts another."""
 CHECK_SECONDS = 1.0
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
-(docs/decisions/first-token.md)."""
+(docs/internals/decisions/first-token.md)."""
 
 
 @asynccontextmanager
@@ -59,7 +56,7 @@ async def worker_lifespan(
     `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there.
     """
     file = ModelsFile(settings)
-    model = await _decided(file.catalog.choose(settings.model))
+    model = await _resolved(file.catalog.choose(settings.model))
     stop = partial(stop_worker, PART_DIED)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
@@ -84,10 +81,10 @@ async def worker_lifespan(
         yield runner
 
 
-async def _decided(model: ServedModel) -> ServedModel:
-    """The model, with what its files say of its family. Raises ConfigError."""
+async def _resolved(model: ServedModel) -> ServedModel:
+    """The model, with what its files say of its family and its tokenizer allows. Raises ConfigError."""
     require_folders(model)
-    chosen, line = await asyncio.to_thread(decided, model)
+    chosen, line = await asyncio.to_thread(resolved, model)
     log.info("%s: %s", model.name, line)
     return chosen
 
@@ -127,7 +124,7 @@ async def _claiming(
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
         pace = Pace()
-        slots = Slots(engine.slots, pace, settings.worker_concurrency)
+        slots = Slots(engine.slots, pace, settings.worker_concurrency, cache_tokens=engine.cache_tokens)
         slots.offer(is_offering=False)  # until Celery takes messages
         dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
         lease = Lease(
@@ -140,6 +137,7 @@ async def _claiming(
             stop,
             readiness,
             lambda: dispatcher.nudge(model.queue),
+            lambda: slots.away,
         )
         stack.push_async_callback(lease.close)
         await lease.start()
@@ -152,7 +150,6 @@ async def _claiming(
         yield Runner(
             Claimer(db, runs, lambda: lease.worker),
             runs,
-            SuspectGate(settings.max_crashes),
             Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock),
             ErrorHandler(db, journal, settings.max_crashes, stop),
             dispatcher,

@@ -91,6 +91,8 @@ class Administration:
 
         None leaves each as it is; 0 days: they are kept until they are deleted.
         """
+        if name is None and weight is None and conversation_days is None:
+            return await self.project(project_id)
         values: dict[str, Any] = {}
         asked: dict[str, Any] = {}
         if name is not None:

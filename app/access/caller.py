@@ -36,7 +36,7 @@ class Caller:
     """The sender of one request."""
 
     project: str | None
-    """None: an operator, or a stranger."""
+    """None: an operator, or an unknown caller."""
     scopes: frozenset[Scope]
     key_id: str | None = None
     """None: nobody asked for a key."""

@@ -140,6 +140,8 @@ class Directory:
         for hashed, key in list(self._keys.items()):
             if (row := found.get(hashed)) is None:
                 key.end(DELETED)
+            elif key.refusal is not None and row.state == "works":  # It was prolonged after its end was noticed.
+                self._keys[hashed] = KnownKey(row)
             else:
                 key.update(row)
             if row is None or (key.used_at is None and key.idle_seconds() > IDLE_SECONDS):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 
 from app.access.changes import AuditType, Changes
-from app.store.database import Database
+from app.announcer import Announcer
+from app.store.database import Database, StoreUnavailable
 from app.store.responses import endings
+from app.store.rows import EndResult
 from app.store.tenants.erasure import SETTLE_SECONDS, Erasure, due
 from app.streaming.pubsub import PubSub
 
@@ -16,13 +18,13 @@ BATCH = 500
 """Rows of a statement."""
 
 
-async def erase_due(db: Database, pubsub: PubSub, seconds: float = SETTLE_SECONDS) -> None:
+async def erase_due(db: Database, pubsub: PubSub, announcer: Announcer, seconds: float = SETTLE_SECONDS) -> None:
     """Erases everything of the projects that were to be erased `seconds` ago, until nothing is found any more.
 
     A process that is killed meanwhile leaves the rest to the next call. Raises StoreUnavailable.
     """
     for erasure in await due(db, seconds):
-        while found := await _erase(db, pubsub, erasure):
+        while found := await _erase(db, announcer, erasure):
             log.info("erased %d responses and conversations of %s", found, erasure.project)
         async with Changes(db, pubsub).begin() as change:
             if await erasure.finish(change.connection):
@@ -30,11 +32,14 @@ async def erase_due(db: Database, pubsub: PubSub, seconds: float = SETTLE_SECOND
                 log.info("%s is erased", erasure.project)
 
 
-async def _erase(db: Database, pubsub: PubSub, erasure: Erasure) -> int:
+async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
     """Cancels and deletes what there is; returns how many responses and conversations were deleted."""
     while unfinished := await erasure.unfinished(db, endings.MAX_CANCELLED):
         results = await endings.cancel_all(db, unfinished, erasure.project)
-        await pubsub.publish([result.chunk for result in results if result is not None and result.chunk is not None])
+        await announcer.tell(*(result for result in results if isinstance(result, EndResult)))
+        for result in results:
+            if isinstance(result, StoreUnavailable):
+                raise result
     found = 0
     async for deleted in erasure.delete_responses(db, BATCH):
         found += deleted

@@ -34,7 +34,7 @@ class KnownKey:
         self.update(row)
 
     def update(self, row: KeyRow) -> None:
-        """Takes over what Postgres says now. A key that has ended stays so."""
+        """Takes over what Postgres says now. A key that has ended stays so: one that works again gets a new object."""
         self.forget()
         self.caller = _caller(row)
         if row.state != "works":

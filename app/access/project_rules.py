@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from app.access.changes import AdministrationError
-from app.protocol.limits import TIERS
+from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.bodies.organization import MAX_DAYS, MAX_NAME_CHARS
 
 MAX_PERMITTED = 1000
@@ -20,8 +20,8 @@ def check_days(days: int, param: str) -> None:
 
 
 def check_tier(tier: str) -> None:
-    if tier not in TIERS:
-        raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
+    if tier not in SERVICE_TIERS:
+        raise AdministrationError(f"a service tier is one of {', '.join(SERVICE_TIERS)}, not '{tier}'")
 
 
 def check_weight(weight: float) -> None:

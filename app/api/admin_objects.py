@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator
 
-from app.access.new_keys import CreatedKey
 from app.access.project_limits import LIMIT_FIELDS, limit_id
-from app.api.docs.schemas import Shape
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.protocol.types import Json
@@ -26,7 +24,21 @@ COMMAND_LINE = "command-line"
 OPERATORS = "operators"
 """Admin keys belong to no person here."""
 
-Row = TypeVar("Row")
+
+class Shape(BaseModel, extra="forbid", json_schema_serialization_defaults_required=True):
+    """An answer that always has all its fields."""
+
+
+class RowShape(Shape):
+    """Shows a row: each field is the row's attribute of that name, but for those that are given or have a default."""
+
+    @classmethod
+    def of(cls, row: Any, **given: Any) -> Self:
+        shown = {name: getattr(row, name) for name in cls.model_fields.keys() - given if hasattr(row, name)}
+        return cls(**shown, **given)
+
+
+Row = TypeVar("Row", bound=Any)
 Entry = TypeVar("Entry", bound=Shape)
 
 
@@ -53,10 +65,8 @@ class List(Shape, Generic[Entry]):
         if found is None:
             raise unknown_cursor(page)
         rows, has_more = found
-        data = [entry_of(row) for row in rows]
-        ids: list[Any] = [entry.id for entry in data]  # type: ignore[attr-defined]
-        first, last = (ids[0], ids[-1]) if ids else (None, None)
-        return cls(data=data, first_id=first, last_id=last, has_more=has_more)
+        first, last = (rows[0].id, rows[-1].id) if rows else (None, None)
+        return cls(data=[entry_of(row) for row in rows], first_id=first, last_id=last, has_more=has_more)
 
 
 class DeletedObject(Shape):
@@ -65,7 +75,7 @@ class DeletedObject(Shape):
     deleted: Literal[True] = True
 
 
-class Project(Shape):
+class Project(RowShape):
     id: str
     object: Literal["organization.project"] = "organization.project"
     name: str
@@ -81,13 +91,11 @@ class Project(Shape):
     erased_at: Seconds | None
 
     @classmethod
-    def of(cls, row: ProjectRow) -> Project:
-        status: Literal["active", "archived"] = "active" if row.archived_at is None else "archived"
-        own = _fields(row, "stored_bytes", "conversation_days", "erase_at", "erased_at")
-        return cls(**_fields(row, "id", "name", "created_at", "archived_at"), **own, status=status)
+    def of(cls, row: ProjectRow, **given: Any) -> Self:
+        return super().of(row, status="active" if row.archived_at is None else "archived", **given)
 
 
-class Account(Shape):
+class Account(RowShape):
     """The service account that owns a key."""
 
     id: str
@@ -99,12 +107,8 @@ class Account(Shape):
 class ServiceAccount(Account):
     object: Literal["organization.project.service_account"] = "organization.project.service_account"
 
-    @classmethod
-    def of(cls, row: AccountRow) -> ServiceAccount:
-        return cls(**_account(row))
 
-
-class NewAccountKey(Shape):
+class NewAccountKey(RowShape):
     id: str
     object: Literal["organization.project.service_account.api_key"] = "organization.project.service_account.api_key"
     name: str
@@ -112,10 +116,6 @@ class NewAccountKey(Shape):
     expires_at: Seconds | None
     value: str
     """The key itself. No other answer has it."""
-
-    @classmethod
-    def of(cls, made: CreatedKey) -> NewAccountKey:
-        return cls(**_fields(made.row, "id", "name", "created_at", "expires_at"), value=made.secret)
 
 
 class NewServiceAccount(ServiceAccount):
@@ -130,7 +130,7 @@ class KeyOwner(Shape):
     user: None = None
 
 
-class Key(Shape):
+class Key(RowShape):
     id: str
     name: str
     redacted_value: str
@@ -139,6 +139,10 @@ class Key(Shape):
     expires_at: Seconds | None
     last_used_at: Seconds | None
 
+    @classmethod
+    def of(cls, row: KeyRow, **given: Any) -> Self:
+        return super().of(row, redacted_value=row.shown, **given)
+
 
 class ProjectKey(Key):
     object: Literal["organization.project.api_key"] = "organization.project.api_key"
@@ -146,13 +150,13 @@ class ProjectKey(Key):
     owner: KeyOwner
 
     @classmethod
-    def of(cls, row: KeyRow, owners: Mapping[str, AccountRow]) -> ProjectKey:
+    def owned(cls, row: KeyRow, owners: Mapping[str, AccountRow]) -> Self:
         """`owners` are service accounts by id."""
         account = owners.get(row.service_account or "")
         owner = KeyOwner(type=None, service_account=None)
         if account is not None:
-            owner = KeyOwner(type="service_account", service_account=Account(**_account(account)))
-        return cls(**_key(row), owner_project_access="inactive" if row.is_archived else "active", owner=owner)
+            owner = KeyOwner(type="service_account", service_account=Account.of(account))
+        return cls.of(row, owner_project_access="inactive" if row.is_archived else "active", owner=owner)
 
 
 class AdminKeyOwner(Shape):
@@ -167,10 +171,6 @@ class AdminKeyOwner(Shape):
 class AdminKey(Key):
     object: Literal["organization.admin_api_key"] = "organization.admin_api_key"
     owner: AdminKeyOwner = AdminKeyOwner()
-
-    @classmethod
-    def of(cls, row: KeyRow) -> AdminKey:
-        return cls(**_key(row))
 
 
 class NewAdminKey(AdminKey):
@@ -214,10 +214,8 @@ class AuditProject(Shape):
     name: str | None
 
 
-class AuditLog(Shape):
+class AuditLog(RowShape, extra="allow"):
     """Besides these fields it has one that is named as its `type`, with details."""
-
-    model_config = ConfigDict(extra="allow")
 
     id: str
     object: Literal["organization.audit_log"] = "organization.audit_log"
@@ -229,11 +227,10 @@ class AuditLog(Shape):
     request_id: str | None
 
     @classmethod
-    def of(cls, row: AuditRow) -> AuditLog:
+    def of(cls, row: AuditRow, **given: Any) -> Self:
         project = None if row.project is None else AuditProject(id=row.project, name=row.project_name)
         details = {row.type: {"id": row.resource, **row.details}}
-        shown = {**_fields(row, "id", "type", "effective_at", "request_id"), "ip_address": row.address}
-        return cls(**shown, project=project, actor=_actor(row.actor), **details)
+        return super().of(row, project=project, actor=_actor(row.actor), ip_address=row.address, **details, **given)
 
 
 class RateLimit(Shape):
@@ -283,19 +280,6 @@ class UsagePage(Shape):
     data: list[UsageBucket]
     has_more: bool
     next_page: str | None
-
-
-def _fields(row: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in names}
-
-
-def _account(row: AccountRow) -> dict[str, Any]:
-    return _fields(row, "id", "name", "role", "created_at")
-
-
-def _key(row: KeyRow) -> dict[str, Any]:
-    fields = _fields(row, "id", "name", "scopes", "created_at", "expires_at", "last_used_at")
-    return {**fields, "redacted_value": row.shown}
 
 
 def _actor(key_id: str | None) -> Json:

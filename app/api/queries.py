@@ -1,6 +1,7 @@
 """Query parameters: the route's model checks them, and `/docs` shows it.
 
-FastAPI's own query models keep the last value of a repeated parameter, and allow no alias.
+FastAPI's own query models keep the last value of a repeated parameter, have no second name for lists, and take 86 us of
+CPU for an empty query, on the machine where this takes 12.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
@@ -38,10 +38,8 @@ _MAX_DIGITS = 20
 """Longer numbers are out of range, and int() takes time that grows with the square of their length."""
 
 
-class Query(BaseModel):
+class Query(BaseModel, extra="forbid", frozen=True):
     """A query. Lists may be repeated, also as `name[]`; nothing else comes twice, and nothing is ignored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -119,21 +117,18 @@ def _first_error(error: ValidationError, written: dict[str, str]) -> InvalidRequ
     return error_at(shortened(written.get(name, name)), first)
 
 
-def _number(value: Any) -> Any:
+def _number(value: str) -> int:
     """int() alone accepts spaces, underscores, signs and the digits of other scripts."""
-    if not isinstance(value, str):
-        return value
     if not (value.isascii() and value.isdecimal()):
         raise refused(f"Invalid value for '{{path}}': '{shortened(value)}'. Expected an integer >= 0.", "invalid_value")
-    return int(value[:_MAX_DIGITS])
+    return int(value.lstrip("0")[:_MAX_DIGITS] or "0")
 
 
-def _flag(value: Any) -> Any:
-    flags = {"true": True, "false": False}
-    if isinstance(value, str) and value not in flags:
+def _flag(value: str) -> bool:
+    if value not in ("true", "false"):
         message = f"Invalid value for '{{path}}': '{shortened(value)}'. Supported values are: 'true' and 'false'."
         raise refused(message, "invalid_value")
-    return flags[value] if isinstance(value, str) else value
+    return value == "true"
 
 
 def _stored(value: str) -> str:

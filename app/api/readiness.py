@@ -80,10 +80,10 @@ async def check(db: Database, pubsub: PubSub) -> Readiness:
         _within(migrate.is_supported(db)), _within(workers.ready_models(db)), _within(_is_connected(pubsub))
     )
     missing: list[Part] = []
-    if is_supported is None:
-        missing.append("postgres")
-    elif not is_supported or served is None:
+    if is_supported is False:
         missing.append("schema")
+    elif is_supported is None or served is None:
+        missing.append("postgres")
     if not redis:
         missing.append("redis")
     return Readiness(tuple(missing), frozenset(served or ()))

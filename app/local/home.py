@@ -124,6 +124,16 @@ def where_first_key_lies(settings: Settings) -> str:
     return str(file) if file.exists() else "it was not made in this LONGHAUL_HOME"
 
 
+def first_key(settings: Settings) -> str | None:
+    """The first admin key, if it is still where it was put."""
+    if settings.admin_key is not None:
+        return settings.admin_key
+    try:
+        return (settings.home / ADMIN_KEY_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
 def with_running_services(settings: Settings) -> Settings:
     """Returns the settings with the URLs of the services that `longhaul up` runs here, as far as none are set."""
     lines = _lines_of_up(settings, SERVICES_FILE)

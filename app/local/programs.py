@@ -108,6 +108,8 @@ def api(settings: Settings) -> Launch:
         *("--ws-max-size", str(2 * settings.max_body_bytes)),
         *("--ws-ping-interval", str(settings.keepalive_seconds), "--ws-ping-timeout", str(WS_PONG_SECONDS)),
         *("--ws-per-message-deflate", "false"),  # events are many and small
+        # Nobody's X-Forwarded-For is believed unless the operator names the proxies: the audit log has the address.
+        *("--forwarded-allow-ips", os.environ.get("FORWARDED_ALLOW_IPS", "")),
         "--no-server-header",
     ]
     if settings.log_level != "DEBUG":
@@ -152,7 +154,7 @@ def _clear(ready_file: Path) -> None:
 def maintenance(settings: Settings) -> Launch:
     """The maintenance loop."""
     _check_shared(settings)
-    return Launch(("-m", "workers.maintenance"))
+    return Launch(("-m", "app.maintenance"))
 
 
 def flower(settings: Settings) -> Launch:

@@ -1,16 +1,16 @@
-"""Restarts programs that end, and gives up on those that cannot run.
+"""Restarts programs that end, whatever ended them.
 
     start -> running -> (shutdown) drain, stop signal, grace, SIGKILL -> done
-                     -> (ended by itself) delay, then start; or broken
+                     -> (ended by itself) delay, then start
 
-A program is broken if it ended with the status of a wrong configuration. It is also broken if it failed `MAX_FAILURES`
-times in a row with the same status, each time soon after its start. SIGKILL and SIGTERM come from outside (an operator,
-the kernel's out-of-memory killer) and never count as failures.
+What cannot run waits longer and longer, and nothing else waits for it. One case ends all: a needed program whose very
+first start has the status of a wrong configuration. Then Longhaul as a whole was started wrongly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -18,19 +18,21 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from app.aio import run_until
-from app.local.children import Child
+from app.local.children import Child, OnLine
 from app.local.errors import LocalError
+from config.worker_readiness import PART_DIED
 
 CONFIG_STATUSES = frozenset({2, 78, 126, 127})
-"""Exit statuses that a restart does not change: wrong usage (2, as in Click), EX_CONFIG of sysexits.h (78),
+"""Exit statuses that a restart alone does not change: wrong usage (2, as in Click), EX_CONFIG of sysexits.h (78),
 and a program that cannot be run or does not exist (126 and 127, as in the shell)."""
-NO_FAILURE_STATUSES = frozenset({0, -signal.SIGKILL, -signal.SIGTERM})
-MAX_FAILURES = 5
 SHORT_LIFE_SECONDS = 60.0
 MIN_DELAY_SECONDS = 0.5
-MAX_DELAY_SECONDS = 30.0
+MAX_DELAY_SECONDS = 60.0
 QUIET_SECONDS = 1.0
 """How long a program may drain before the log says so."""
+KEPT_LINES = 1000
+"""Of a life's output, to be compared with the next one's."""
+_NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 
 Log = Callable[[str], None]
 T = TypeVar("T")
@@ -91,27 +93,25 @@ class Supervised:
     start: Callable[[], Awaitable[Child]]
     log: Log
     drain_seconds: float = 0.0
+    is_needed: bool = False
+    """Whether Longhaul as a whole must not run if its first start has a wrong configuration."""
+    pause: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
+    """Waits so many seconds until the next start; less, if something has changed that the start depends on."""
+    ended: Callable[[int], None] = lambda _status: None
+    """Called with the status of each life."""
 
 
 @dataclass(slots=True)
 class DeathRecord:
-    """How often a program has died in a row, and how."""
+    """How often a program has died in a row, each time soon after its start."""
 
-    status: int | None = None
-    failures: int = 0
     deaths: int = 0
+    """0: its last life was long."""
 
     def died(self, status: int, lifetime: float) -> None:
         """Records a death after `lifetime` seconds."""
-        soon = lifetime < SHORT_LIFE_SECONDS
-        failed = soon and status not in NO_FAILURE_STATUSES
-        self.failures = (self.failures + 1 if status == self.status else 1) if failed else 0
-        self.deaths = self.deaths + 1 if soon else 1
-        self.status = status
-
-    @property
-    def broken(self) -> bool:
-        return self.status in CONFIG_STATUSES or self.failures >= MAX_FAILURES
+        is_soon = lifetime < SHORT_LIFE_SECONDS and status != PART_DIED
+        self.deaths = self.deaths + 1 if is_soon else 0
 
     @property
     def delay(self) -> float:
@@ -119,10 +119,31 @@ class DeathRecord:
         return float(min(MIN_DELAY_SECONDS * 2 ** (self.deaths - 2), MAX_DELAY_SECONDS)) if self.deaths > 1 else 0.0
 
 
+class NewLines:
+    """Passes on a program's lines; while its configuration is wrong, only those that its last life did not write.
+
+    Numbers in lines do not count: times and process ids differ each time.
+    """
+
+    def __init__(self, write: OnLine) -> None:
+        self._write = write
+        self._last: set[int] = set()
+        self._now: set[int] = set()
+
+    def __call__(self, line: str) -> None:
+        shape = hash(_shape(line))
+        if shape not in self._last:
+            self._write(line)
+        if len(self._now) < KEPT_LINES:
+            self._now.add(shape)
+
+    def ended(self, status: int) -> None:
+        self._last, self._now = (self._now if status in CONFIG_STATUSES else set()), set()
+
+
 async def supervise(program: Supervised, stopping: StopRequest, first: Child | None = None) -> str | None:
-    """Keeps one program running until `stopping`; returns None, or why the program is broken (one line)."""
-    record = DeathRecord()
-    child = first
+    """Keeps one program running until `stopping`. Returns None, or why Longhaul must not run without it (one line)."""
+    record, child, said, must_run = DeathRecord(), first, "", program.is_needed
     while child is not None or not stopping:
         began = time.monotonic()
         try:
@@ -134,11 +155,20 @@ async def supervise(program: Supervised, stopping: StopRequest, first: Child | N
         if stopping:
             break
         record.died(status, time.monotonic() - began)
-        if record.broken:
-            return f"ended with {describe(status)}: {last}" if last else f"ended with {describe(status)}"
-        program.log(f"ended with {describe(status)}; starting again in {record.delay:g} s")
-        await run_until(asyncio.sleep(record.delay), stopping.wait())
+        program.ended(status)
+        how = f"ended with {describe(status)}"
+        why = f"{how}: {last}" if last and status > 0 and status != PART_DIED else how
+        if must_run and status in CONFIG_STATUSES and record.deaths:
+            return why
+        is_known, said, must_run = _shape(why) == said, _shape(why), False
+        program.log(f"{f'{how} again' if is_known else why}; starting again in {record.delay:g} s")
+        await run_until(program.pause(record.delay), stopping.wait())
     return None
+
+
+def _shape(line: str) -> str:
+    """A line without its numbers."""
+    return _NUMBERS.sub("", line)
 
 
 async def stop_after(first: Collection[asyncio.Task[None]], stopping: StopRequest, others: StopRequest) -> None:

@@ -1,6 +1,7 @@
 """A look at Postgres and Redis before a process starts: whether they can work with Longhaul at all.
 
-A service that is away is no error, because every process waits for it.
+A service that is away is no error, because every process waits for it. One that refuses the process is: its URL is
+wrong, or its password is just being changed, and the process is started again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from app.local.errors import LocalError
 from app.queue import redis_client
 from app.store import servers
+from app.store.trouble import Trouble, reason, trouble_of
 from config.settings import ConfigError, Settings
 from config.urls import POSTGRES_FILES, REDIS_FILES, parameters_of
 
@@ -48,12 +51,13 @@ _REDIS = _Service(
 
 
 async def check_postgres(settings: Settings) -> None:
-    """Raises ConfigError, one line, if Postgres has a certificate that is not trusted, or is too old."""
+    """Raises ConfigError, one line, if DATABASE_URL cannot be used, or Postgres is too old or has a certificate that is
+    not trusted; and LocalError, one line, if Postgres does not let this process in."""
     await _check(_POSTGRES, settings.database_url)
 
 
 async def check_redis(settings: Settings) -> None:
-    """The same for Redis."""
+    """Raises ConfigError, one line, if Redis has a certificate that is not trusted, or is too old."""
     await _check(_REDIS, settings.redis_url)
 
 
@@ -67,6 +71,10 @@ async def _check(service: _Service, url: str | None) -> None:
                 found = await service.version(url)
             except Exception as error:
                 _check_certificate(service.variable, error, service.authority)
+                if trouble_of(error) is Trouble.REFUSED:
+                    # Other than a server's, the driver's own refusal is a ValueError about the URL.
+                    kind = ConfigError if isinstance(error, ValueError) else LocalError
+                    raise kind(f"{service.variable}: {reason(error)}") from None
                 return
             _check_version(service, found)
 
@@ -80,13 +88,15 @@ def _check_files(variable: str, url: str, names: Sequence[str]) -> None:
 
 
 def _check_certificate(variable: str, error: BaseException, parameter: str) -> None:
-    """Raises ConfigError if the error is, or was caused by, a certificate that is not trusted."""
+    """Raises ConfigError if the error is, or was caused by, a certificate that is not, or cannot be, trusted."""
     for each in _causes(error):
         if isinstance(each, ssl.SSLCertVerificationError):
             raise ConfigError(
                 f"{variable}: the server's certificate is not trusted ({each.verify_message.rstrip('. ')}). "
                 f"Name the authority that signed it in the URL: {parameter}"
             ) from None
+        if "root certificate" in str(each):  # the driver looks for one
+            raise ConfigError(f"{variable}: no authority for the server's certificate. Name it: {parameter}") from None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

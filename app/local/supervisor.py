@@ -14,11 +14,11 @@ from app.local.console import Console
 from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.procfile import API, WORKER, Process, once
-from app.local.restarts import StopRequest, Supervised, stop_after, supervise
+from app.local.restarts import NewLines, StopRequest, Supervised, stop_after, supervise
 from app.local.workers.devices import Devices
 from app.local.workers.plan import Worker, plan
 from config.models import ModelCatalog
-from config.models_file import LOOK_SECONDS, ModelsFile
+from config.models_file import ModelsFile
 from config.settings import ConfigError
 
 
@@ -82,11 +82,9 @@ class Supervisor:
         self._others_stop = StopRequest()
         """Set once the API has drained: its answers need all others."""
         self._workers: list[_Running] = []
-        self._has_changed = False
-        """Whether the models file has."""
 
     async def run(self) -> None:
-        """Returns when every process has ended: after `stopping`, which a broken one sets."""
+        """Returns when every process has ended: after `stopping`, which a wrong start sets."""
         for name in (*(process.name for process in once(self._commands)), *(worker.name for worker in self._first)):
             self._console.writer_for(name)
         relaying: asyncio.Task[None] | None = None
@@ -103,31 +101,22 @@ class Supervisor:
 
     async def _keep(self, process: Process) -> None:
         stopping = self._stopping if process.name == API else self._others_stop
-        if (reason := await self._supervise(process, stopping)) is not None:
+        if (reason := await self._supervise(process, stopping, is_needed=True)) is not None:
             self._stopping.fail(f"{process.name} {reason}")
 
     async def _keep_worker(self, worker: Worker, stopping: StopRequest) -> None:
-        """A broken worker ends all, but it ends alone once the models file has changed: other models must not suffer
-        from a faulty entry."""
-        reason = await self._supervise(worker.process(self._commands[WORKER]), stopping)
-        if reason is not None and self._has_changed:
-            self._console.log(f"{worker.name} {reason}; it is started again when the models file changes")
-        elif reason is not None:
-            self._stopping.fail(f"{worker.name} {reason}")
+        await self._supervise(worker.process(self._commands[WORKER]), stopping, is_needed=False)
         self._workers = [running for running in self._workers if running.worker is not worker]
         self._show()
 
-    async def _supervise(self, process: Process, stopping: StopRequest) -> str | None:
-        """Returns None, or why the process is broken. While the models file is not valid, no process is broken: one
-        that dies then is started again once the file is valid."""
-        start = partial(Child.start, self._surroundings.program(process), self._console.writer_for(process.name))
+    async def _supervise(self, process: Process, stopping: StopRequest, *, is_needed: bool) -> str | None:
+        """Returns None, or why nothing must run."""
+        lines = NewLines(self._console.writer_for(process.name))
+        start = partial(Child.start, self._surroundings.program(process), lines)
+        drain_seconds = self._surroundings.drain_seconds if process.name == API else 0.0
         log = partial(self._log_of, process.name)
-        program = Supervised(start, log, self._surroundings.drain_seconds if process.name == API else 0.0)
-        while (reason := await supervise(program, stopping)) is not None and not self._wanted.file.is_valid():
-            log(f"{reason}; it is started again once the models file is valid")
-            while not stopping and not self._wanted.file.is_valid():
-                await run_until(asyncio.sleep(LOOK_SECONDS), stopping.wait())
-        return reason
+        program = Supervised(start, log, drain_seconds, is_needed, self._wanted.file.unchanged, lines.ended)
+        return await supervise(program, stopping)
 
     def _log_of(self, name: str, line: str) -> None:
         self._console.log(f"{name} {line}")
@@ -136,7 +125,6 @@ class Supervisor:
         """Starts the first workers, then starts and stops what each change of the models file asks for."""
         self._start(self._first, group)
         async for catalog in self._wanted.file.changes(self._console.log):
-            self._has_changed = True
             try:
                 workers = self._wanted.plan(catalog, [running.worker for running in self._workers])
             except ConfigError as error:

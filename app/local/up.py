@@ -15,7 +15,7 @@ from pathlib import Path
 from app.local.children import run
 from app.local.console import Console
 from app.local.errors import LocalError
-from app.local.home import Home, where_first_key_lies
+from app.local.home import Home, first_key, where_first_key_lies
 from app.local.ports import check_port
 from app.local.procfile import API, RELEASE, WORKER, Process, parse
 from app.local.programs import absolute_paths
@@ -169,11 +169,11 @@ async def _print_welcome(start: Start, console: Console) -> None:
     settings = start.settings
     addresses = Addresses(settings.host, settings.port, settings.flower_port, settings.flower_host)
     model = start.wanted.model or start.wanted.file.catalog.models[0].name
-    await api_is_ready(addresses, model)
+    await api_is_ready(addresses, model, first_key(settings) if settings.asks_for_keys else None)
     auth = start.home.flower_auth(start.settings)
     login = flower_login(auth, None if start.settings.flower_auth else str(start.home.flower_file))
-    first_key = where_first_key_lies(start.settings) if start.settings.asks_for_keys else None
-    console.write(welcome(addresses, model, login, first_key) + "\n")
+    key = where_first_key_lies(start.settings) if start.settings.asks_for_keys else None
+    console.write(welcome(addresses, model, login, key) + "\n")
     console.log(f"ready after {time.monotonic() - began:.1f} s")
 
 

@@ -36,15 +36,18 @@ def _url(host: str, port: int) -> str:
     return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
 
-async def api_is_ready(addresses: Addresses, model: str) -> None:
-    """Waits until the API can answer with this model."""
+async def api_is_ready(addresses: Addresses, model: str, key: str | None) -> None:
+    """Waits until the API can answer with this model; if it tells that to nobody without a key, and `key` is none that
+    works, until it accepts work."""
+    params, headers = {"model": model}, {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
         while True:
             try:
-                if (
-                    await client.get(f"{addresses.api}/health/ready", params={"model": model})
-                ).status_code == httpx.codes.OK:
+                answer = await client.get(f"{addresses.api}/health/ready", params=params, headers=headers)
+                if answer.status_code == httpx.codes.OK:
                     return
+                if answer.status_code == httpx.codes.UNAUTHORIZED:
+                    params, headers = {}, {}
             except httpx.HTTPError:
                 pass
             await asyncio.sleep(POLL_SECONDS)

@@ -1,6 +1,6 @@
-"""What later items answer: calls that the client runs, and approvals of calls, told by a few short fields.
+"""What later requests look for in items: calls that the client runs, approvals of calls, and ids that clients gave.
 
-They are stored beside the items, so that whoever looks for one reads no context.
+A few short fields tell it. They are stored beside the items, so that whoever looks for one reads no context.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ def approval_of(item: Json) -> str | None:
 def call_ids(items: Iterable[Json]) -> list[str]:
     """Returns `call_id_of` the items that have one."""
     return [call_id for item in items if (call_id := call_id_of(item)) is not None]
+
+
+def given_ids(items: Iterable[Json], response_id: str) -> list[str]:
+    """Returns the ids of the response's input but those that were made for it."""
+    made = f"_{response_id.partition('_')[2]}_in"
+    return [item_id for item in items if (item_id := item.get("id")) and made not in item_id]
 
 
 def approvals(items: Iterable[Json]) -> list[str]:

@@ -1,6 +1,6 @@
 """The kinds of hosted tools: one row for each, from which the other modules take their names.
 
-A hosted tool runs on the server: a worker sends the call to an MCP server. docs/where.md lists what to
+A hosted tool runs on the server: a worker sends the call to an MCP server. docs/internals/where.md lists what to
 touch when a kind is added.
 """
 

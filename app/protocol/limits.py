@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 ALL_MODELS = "*"
 """In place of a model: the limit is on all models together."""
-TIERS = ("flex", "default", "priority")
+SERVICE_TIERS = ("flex", "default", "priority")
 """Service tiers, the best one last. A project has a best one."""
 MINUTE_SECONDS = 60.0
 DRAIN_SECONDS = 30.0

@@ -74,6 +74,14 @@ def response_object(
     }
 
 
+def brief_object(model: str, response_id: str, created_at: int) -> Json:
+    """Returns a response object as small as it can be: for events that say nothing but its status."""
+    text = {"format": {"type": "text"}}
+    empty: Json = {"instructions": None, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "text": text}
+    brief = {"model": model, **empty, "temperature": None, "top_p": None, "metadata": {}}
+    return response_object(brief, response_id=response_id, created_at=created_at)
+
+
 def usage_object(usage: Usage) -> Json:
     """Returns token counts as openai's ResponseUsage; if there were several turns, with vLLM's details of each."""
     turns = usage.turns

@@ -3,8 +3,9 @@
     queued -> in_progress -> completed | incomplete | failed | cancelled
     queued -> cancelled | failed
 
-A status never goes back and a final one never changes. `TRANSITIONS` has every legal change: the store builds the
-guard of each UPDATE from it, and tests compare the documentation with it.
+A status never goes back and a final one never changes. `TRANSITIONS` has every legal change. The store
+builds the guards of claims and of endings from outside from it; a worker's append and its yield ask for `in_progress`
+in their own statements. Tests compare the documentation with it.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ class TaskQueue:
         # A broadcast costs every worker the same, whether it names one id or hundreds.
         ids = list(chain.from_iterable(batch))
         try:
-            await self._in_thread(lambda: self._celery.control.revoke(ids, terminate=True))
+            arguments = {"task_id": ids, "terminate": True, "committed": True}
+            await self._in_thread(lambda: self._celery.control.broadcast("revoke", arguments=arguments))
         except QueueUnavailable as error:
             log.warning("workers were not notified of %d cancelled response(s): %s", len(ids), error)
         return [None] * len(batch)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.items.any_item import Item, stored_items
@@ -123,11 +123,9 @@ class ConversationService:
     async def _encoded(self, project: str, items: list[Item], size: int, held: ExitStack) -> list[NewItem]:
         """`size`: the bytes of the request that brought the items."""
         count = item_count(items)
-        stored = await beside_loop(partial(stored_items, items, random_suffix()), size, count)
+        stored = await off_loop(partial(stored_items, items, random_suffix()), size, count)
         resolved = await self._references.resolve(project, stored, held, size=size, count=count, param="items")
-        return await beside_loop(
-            lambda: [*map(NewItem.of, resolved.items)], size + resolved.bytes, count + resolved.count
-        )
+        return await off_loop(lambda: [*map(NewItem.of, resolved.items)], size + resolved.bytes, count + resolved.count)
 
     def _check_size(self, items: list[NewItem]) -> Callable[[ContextSize], None]:
         """Returns what raises InvalidRequest if a conversation of a size would be too large with these items more."""

@@ -15,11 +15,14 @@ import orjson
 
 from app.access.charges import Charges
 from app.aio import BackgroundTasks
+from app.announcer import CLOSE_SECONDS
 from app.dispatcher import Dispatcher
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.errors import Unavailable
 from app.protocol.limits import Allowance
 from app.protocol.requests.bodies.request import ResponseRequest
+from app.protocol.response import brief_object
+from app.protocol.types import Json
 from app.queue.publisher import TaskQueue
 from app.responses.create.acceptor import AcceptedRequest, RequestAcceptor
 from app.responses.create.creator import ResponseCreator
@@ -28,12 +31,12 @@ from app.responses.models.catalog import PermittedCatalogs
 from app.responses.models.registered import RegisteredModels
 from app.responses.read.abandoned import AbandonedResponses
 from app.responses.read.attached import AttachedResponse
-from app.responses.read.canceller import CLOSE_SECONDS, ResponseCanceller
+from app.responses.read.canceller import ResponseCanceller
 from app.responses.read.reader import Events, Pulse, ResponseReader, Shown
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.responses.lookup import Hold
-from app.store.rows import Idempotency, ResponseRow
+from app.store.rows import Idempotency, ResponseFlags
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
@@ -106,7 +109,7 @@ class ResponseService:
         if accepted is None:
             return CreatedResponse(await self._reader.get(project, response_id, (), hold))
         encode, size = partial(orjson.dumps, accepted.response), accepted.row.size
-        return CreatedResponse(Shown(await beside_loop(encode, size), False), allowance)
+        return CreatedResponse(Shown(await off_loop(encode, size), False), allowance)
 
     async def start_stream(
         self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None
@@ -117,7 +120,7 @@ class ResponseService:
         """
         response_id, allowance, accepted = await self._create(project, request, key, api_key_id)
         if accepted is not None:
-            return Events(self._reader.events(project, response_id), allowance)
+            return Events(self._reader.events(project, response_id, _brief(accepted.response)), allowance)
         # An old response, whose events may be deleted already.
         return await self._reader.replay(project, response_id, -1)
 
@@ -131,7 +134,7 @@ class ResponseService:
             with ExitStack() as held:
                 accepted = await self._acceptor.accept(project, request, held, idempotency, api_key_id=api_key_id)
                 inserted = await self._creator.insert(accepted.row)
-            if not isinstance(inserted, ResponseRow):
+            if not isinstance(inserted, ResponseFlags):
                 return accepted.row.id, inserted, accepted
             existing = inserted
         return existing.id, None, None
@@ -156,15 +159,15 @@ class ResponseService:
             existing = await self._creator.find_repeated(project, idempotency)
             if existing is None:
                 accepted = await self._acceptor.accept(project, request, held, idempotency, unstored, api_key_id)
-                row = accepted.row
+                row, shown = accepted.row, _brief(accepted.response)
                 del accepted
                 if not self._pubsub.connected:
                     raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
                 async with self._pubsub.subscribe(row.id) as subscription:
                     inserted = await self._creator.insert(row)
                     held.close()
-                    if not isinstance(inserted, ResponseRow):
-                        pulses = self._reader.follow(project, row.id, subscription, opening=row.opening)
+                    if not isinstance(inserted, ResponseFlags):
+                        pulses = self._reader.follow(project, row.id, subscription, shown, opening=row.opening)
                         abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
                         attached = self._attached(project, row.id, pulses, abandon, inserted)
                         del request, row  # They are large, and stored; this response may take hours.
@@ -175,9 +178,9 @@ class ResponseService:
                     del inserted, row
             if request.stream:
                 self._reader.check_log(existing)
-            response_id = existing.id
+            response_id, shown = existing.id, existing.as_brief_object()
             del request, existing  # They are large, and the response may take hours.
-            async with aclosing(self._reader.events(project, response_id)) as pulses:
+            async with aclosing(self._reader.events(project, response_id, shown)) as pulses:
                 yield self._attached(project, response_id, pulses)
 
     def _attached(
@@ -191,7 +194,11 @@ class ResponseService:
         return AttachedResponse(self._db, project, response_id, pulses, abandon, allowance)
 
 
+def _brief(response: Json) -> Json:
+    return brief_object(response["model"], response["id"], response["created_at"])
+
+
 async def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:
     if key is None:
         return None
-    return Idempotency(key, await beside_loop(request.fingerprint, request.size, request.item_count))
+    return Idempotency(key, await off_loop(request.fingerprint, request.size, request.item_count))

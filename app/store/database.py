@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from app.bounds import Bound
 from app.heavy import PROJECT, Threads
 from app.store.servers import CONNECT_SECONDS, STATEMENT_SECONDS, Servers
-from app.store.trouble import Trouble, trouble_of
+from app.store.trouble import Trouble, reason, trouble_of
 
 log = logging.getLogger("longhaul.store")
 
@@ -59,6 +59,10 @@ class StatementTimeout(StoreBusy):
     """The statement took too long, and was ended: by Postgres, or by the driver."""
 
 
+class StoreLocked(StoreBusy):
+    """Another transaction holds a lock that the statement needs."""
+
+
 class PoolInUse(StoreUnavailable):
     """All connections of this process were in use for POOL_SECONDS. Nothing was sent to Postgres."""
 
@@ -69,18 +73,20 @@ def _named_troubles() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        match trouble_of(error):
-            case Trouble.AWAY:
-                raise StoreUnavailable(type(error).__name__) from error
-            case Trouble.NO_CONNECTION:
-                raise PoolInUse(type(error).__name__) from error
-            case Trouble.TOO_LONG:
-                raise StatementTimeout(type(error).__name__) from error
-            case Trouble.BUSY:
-                raise StoreBusy(type(error).__name__) from error
-        raise
+        kind = _KINDS.get(trouble_of(error))
+        if kind is None:
+            raise
+        raise kind(reason(error)) from error
 
 
+_KINDS: Mapping[Trouble | None, type[StoreUnavailable]] = {
+    Trouble.AWAY: StoreUnavailable,
+    Trouble.REFUSED: StoreUnavailable,
+    Trouble.NO_CONNECTION: PoolInUse,
+    Trouble.TOO_LONG: StatementTimeout,
+    Trouble.BUSY: StoreBusy,
+    Trouble.LOCKED: StoreLocked,
+}
 _HANDED_OUT = "longhaul.handed_out"
 
 
@@ -156,14 +162,21 @@ async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
 class Database:
     """A pool of connections. Opens nothing until it is used; survives restarts of the server."""
 
-    def __init__(self, url: str, pool_size: int = 10, statement_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        pool_size: int = 10,
+        statement_seconds: float | None = None,
+        driver_seconds: float | None = STATEMENT_SECONDS,
+    ) -> None:
         """`url` is that of DATABASE_URL; it may name several servers (`servers.py`).
 
-        A statement may take `statement_seconds`, which costs no round trip, or the time that the server allows.
+        A statement may take `statement_seconds`, which costs no round trip, or the time that the server allows; the
+        driver waits for it for `driver_seconds`, or without an end.
         """
         self._url = url
         self._statement_seconds = statement_seconds
-        servers = Servers(url, statement_seconds)
+        servers = Servers(url, statement_seconds, driver_seconds)
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=servers.connect,
@@ -185,12 +198,13 @@ class Database:
         self.large_reads = Bound("large reads", LARGE_READS, shares=False)
         self._large_threads = Threads("large reads", LARGE_READS)
         """As many as there are large reads, so each of them finds one free."""
-        self.long_work = Bound("long transactions", max(1, pool_size - 1), shares=False)
-        """Every statement that may take long holds one: a connection of the pool is left for the rest."""
+        self.long_work = Bound("long transactions", max(1, pool_size - 1))
+        """Every statement that may take long holds one: a connection of the pool is left for the rest, and no project
+        has all others."""
 
-    def sibling(self, pool_size: int) -> Database:
-        """The same database with a pool of its own, for another event loop."""
-        return Database(self._url, pool_size)
+    def sibling(self, pool_size: int, driver_seconds: float | None = STATEMENT_SECONDS) -> Database:
+        """The same database with a pool of its own, for another event loop or for statements that take longer."""
+        return Database(self._url, pool_size, driver_seconds=driver_seconds)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -246,7 +260,7 @@ class Database:
         """The driver's own connection, beside the pool, used by one caller at a time. Raises StoreUnavailable.
 
         It is for the journal's append alone, because it skips SQLAlchemy's layers
-        (docs/decisions/journal-statement.md). After any error the next caller gets a new connection. A
+        (docs/internals/decisions/journal-statement.md). After any error the next caller gets a new connection. A
         statement outside of `transaction()` commits by itself.
         """
         async with self._driver_lock:

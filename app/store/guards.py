@@ -11,8 +11,8 @@ from app.queue.message import FOREGROUND
 from app.store.tables import responses
 
 MAX_CLAIMS = 200
-"""How often a response can be begun. Orderly hand-overs count as well, and yields do not: it ends what no worker can
-end."""
+"""How often a response can be begun, unless the last time brought progress. Orderly hand-overs count as well, and
+yields do not: it ends what no worker can end."""
 
 IS_QUEUED = responses.c.status == Status.QUEUED.value
 IS_IN_PROGRESS = responses.c.status == Status.IN_PROGRESS.value
@@ -33,16 +33,13 @@ def sources(transition: str) -> str:
     return ", ".join(sorted(f"'{status.value}'" for status in TRANSITIONS[transition].sources))
 
 
-def has_crashed_out(crashes: Any, max_crashes: Any) -> Any:
-    """Whether a response with so many crashes must be failed. For a number, or for a column in a statement."""
-    return crashes >= max_crashes
-
-
-def is_last_chance(crashes: Any, max_crashes: Any) -> Any:
-    """Whether the next crash fails a response with so many crashes. For a number, or for a column in a statement."""
-    return has_crashed_out(crashes + 1, max_crashes)
-
-
-def is_suspect(crashes: Any, max_crashes: Any) -> Any:
-    """Whether a response with so many crashes is a suspect. For a number, or for a column in a statement."""
-    return (crashes > 0) & is_last_chance(crashes, max_crashes)
+IS_SUSPECT = "{0}crashes > 0"
+"""Crashed since it made progress: it runs alone first."""
+HAS_PROGRESSED = """
+    coalesce({0}attempt = (
+        SELECT c.attempt FROM chunks c WHERE c.response_id = {0}id AND (length(c.tokens) > 0 OR c.steps IS NOT NULL)
+        ORDER BY c.first DESC LIMIT 1
+    ), false)"""
+"""Whether tokens or steps were committed since the last claim."""
+IS_SPENT = f"({{0}}attempt - {{0}}yields >= :max_claims AND NOT {HAS_PROGRESSED})"
+"""Whether it was begun too often."""

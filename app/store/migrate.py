@@ -12,7 +12,7 @@ from asyncpg import InsufficientPrivilegeError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
+from app.store.database import Database, Patience, StoreBusy, StoreLocked, StoreUnavailable
 
 log = logging.getLogger("longhaul.store")
 
@@ -57,6 +57,7 @@ def _upgrade(connection: Connection) -> None:
     from alembic import command
     from alembic.runtime.migration import MigrationContext
 
+    connection.execute(text("SET LOCAL statement_timeout = 0"))  # to change a large table takes hours
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
     found = MigrationContext.configure(connection).get_current_revision()
@@ -73,15 +74,26 @@ async def migrate(db: Database) -> None:
     """Runs the missing migrations in one transaction; concurrent callers wait for each other.
 
     Other transactions that hold the tables delay it. They are not delayed themselves by more than LOCK_SECONDS at a
-    time. Raises SchemaTooOld, NotTheOwner, and StoreUnavailable: StoreBusy if the tables were held for too long.
+    time. A statement may take as long as it needs. Raises SchemaTooOld, NotTheOwner, and StoreUnavailable: StoreBusy if
+    the tables were held for too long.
     """
+    patient = db.sibling(1, driver_seconds=None)
+    try:
+        await _migrate(patient)
+    finally:
+        await patient.close()
+
+
+async def _migrate(db: Database) -> None:
     patience = Patience()
     while True:
         try:
             async with db.begin() as connection:
                 return await connection.run_sync(_upgrade)
         except StoreBusy as error:
-            log.info("the migration waits for other transactions, such as a backup: %s", error)
+            is_locked = isinstance(error, StoreLocked)
+            why = "another transaction, such as a backup, holds a table that it needs" if is_locked else error
+            log.info("the migration is tried again: %s", why)
             await asyncio.sleep(LOCK_SECONDS)
             await patience.wait(error)
         except DBAPIError as error:

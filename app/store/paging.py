@@ -12,7 +12,7 @@ from app.store.database import Database
 
 T = TypeVar("T")
 
-PAGE_BYTES = 4 * 1024 * 1024
+LIST_PAGE_BYTES = 4 * 1024 * 1024
 """A page of items ends before it has more, as JSON, unless its first item alone has."""
 
 
@@ -35,7 +35,7 @@ class Page:
         count = total = 0
         for size in sizes:
             total += size
-            if count == self.limit or (count and total > PAGE_BYTES):
+            if count == self.limit or (count and total > LIST_PAGE_BYTES):
                 break
             count += 1
         return count

@@ -4,56 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Row, delete, select, text
+from sqlalchemy import delete, select, text
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk, size_of
 from app.sizes import grouped
 from app.store.database import Database
-from app.store.packing import pack_events, unpack_events
-from app.store.rows import PAGE_BYTES
+from app.store.responses import logs
+from app.store.responses.endings import CHUNKS, INSERT_CHUNKS
+from app.store.rows import LOG_PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
 
 log = logging.getLogger("longhaul.store")
 
-MERGED_BYTES = 1024 * 1024
-"""Logs of so many bytes are merged together: a short one takes less time than the three statements that merge it."""
-
 _NOW = text("SELECT now()")
-# SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
 _MERGEABLE = text(
-    """
-    SELECT id FROM responses WHERE finished_at < :before AND log = 'live'
-    ORDER BY finished_at LIMIT :limit FOR UPDATE SKIP LOCKED
-    """
+    "SELECT id FROM responses WHERE finished_at < :before AND log = 'live' ORDER BY finished_at LIMIT :limit"
 )
-_SIZES = text(
-    """
-    SELECT response_id, sum(size) AS bytes FROM chunks
-    WHERE response_id = ANY(CAST(:ids AS text[])) GROUP BY response_id
-    """
-)
-_READ_CHUNKS = text(
-    """
-    SELECT response_id, first, last, attempt, frames FROM chunks
-    WHERE response_id = ANY(CAST(:ids AS text[])) ORDER BY response_id, first
-    """
-)
-_INSERT_MERGED = text(
-    """
-    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
-    VALUES (:id, :first, :last, :attempt, :final, '', :frames, :size)
-    """
-)
-_MARK_MERGED = text(
-    f"UPDATE responses SET log = 'merged', log_bytes = {LOG_BYTES} WHERE id = ANY(CAST(:ids AS text[]))"
-)
+# SKIP LOCKED: whoever cancels or deletes the response, or merges its log in another copy of maintenance, goes first.
+_LOCK = text("SELECT id FROM responses WHERE id = :id AND log = 'live' FOR UPDATE SKIP LOCKED")
+_MARK_MERGED = text(f"UPDATE responses SET log = 'merged', log_bytes = {LOG_BYTES} WHERE id = :id")
+# SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
 _MARK_DELETED = text(
     """
     UPDATE responses SET log = 'deleted', log_bytes = 0 WHERE id IN (
@@ -112,67 +89,47 @@ async def now(db: Database) -> datetime:
 
 
 async def merge_finished(db: Database, before: datetime, limit: int = 100) -> int:
-    """Merges the logs of up to `limit` responses that ended before then into one compressed row for each page.
+    """Merges the logs of up to `limit` responses that ended before then, one after the other; returns how many.
 
-    Returns how many. Readers see the same events before and after. Token ids and steps are dropped, because nothing
-    resumes a finished response. A log that cannot be read stays as it is, and counts as merged: it must not keep the
-    others from being merged.
+    Readers see the same events before and after, from a row for each page. Token ids and steps are dropped, because
+    nothing resumes a finished response. A log that cannot be read stays as it is, and counts as merged: it must not
+    keep the others from being merged.
     """
+    ids = [row.id for row in await db.execute(_MERGEABLE, {"before": before, "limit": limit})]
+    return sum([await _merge(db, response_id) for response_id in ids])
+
+
+async def _merge(db: Database, response_id: str) -> bool:
+    """A log that has ended changes no more, so it is read and packed before its row is locked."""
+    chunks = await logs.read_events(db, response_id)
+    pages = await off_loop(partial(_pages, chunks), size_of(chunks))
     async with db.begin() as connection:
-        ids = list((await connection.execute(_MERGEABLE, {"before": before, "limit": limit})).scalars())
-        sizes = {row.response_id: row.bytes for row in await connection.execute(_SIZES, {"ids": ids})}
-        for together in grouped(sizes, MERGED_BYTES):
-            rows = (await connection.execute(_READ_CHUNKS, {"ids": together})).all()
-            size = sum(sizes[response_id] for response_id in together)
-            if merged := await beside_loop(partial(_all_merged, rows), size):
-                await connection.execute(_DELETE_CHUNKS, {"ids": [page["id"] for page in merged]})
-                await connection.execute(_INSERT_MERGED, merged)
-        await connection.execute(_MARK_MERGED, {"ids": ids})
-    return len(ids)
+        if (await connection.execute(_LOCK, {"id": response_id})).first() is None:
+            return False
+        if pages is not None:
+            await connection.execute(_DELETE_CHUNKS, {"ids": [response_id]})
+            await connection.execute(INSERT_CHUNKS, pages)
+        await connection.execute(_MARK_MERGED, {"id": response_id})
+    return True
 
 
-def _all_merged(rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    """The rows of several merged logs."""
-    logs = groupby(rows, attrgetter("response_id"))
-    return [page for response_id, log in logs for page in _merged(response_id, list(log))]
+def _pages(chunks: Sequence[Chunk]) -> dict[str, list[Any]] | None:
+    """The rows of a merged log. Each has LOG_PAGE_BYTES of events, or one chunk: a reader holds one of them.
 
-
-def _merged(response_id: str, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    """The rows of a merged log. Each has PAGE_BYTES of events, or one event: a reader holds one of them.
-
-    There are none if there is nothing to merge, or if the stored events are not those that the rows should have.
+    None: the stored events are not those that the rows should have.
     """
-    pages: list[list[bytes]] = [[]]
-    size = 0
-    for row in rows:
-        if (events := _events(row)) is None:
-            log.error("%s: its log cannot be read, and is not merged", response_id)
-            return []
-        for event in events:
-            if pages[-1] and size + len(event) > PAGE_BYTES:
-                pages.append([])
-                size = 0
-            pages[-1].append(event)
-            size += len(event)
-    merged: list[dict[str, Any]] = []
-    for page in pages if rows else ():
-        first = merged[-1]["last"] + 1 if merged else rows[0].first
-        merged.append(_merged_row(response_id, first, page, rows[-1].attempt))
-    if merged:
-        merged[-1]["final"] = True
-    return merged
+    for chunk in chunks:
+        if len(frames.split(chunk.frames)) != chunk.last - chunk.first + 1:
+            log.error("%s: its log cannot be read, and is not merged", chunk.response_id)
+            return None
+    sizes = {number: len(chunk.frames) for number, chunk in enumerate(chunks)}
+    groups = ([chunks[number] for number in numbers] for numbers in grouped(sizes, LOG_PAGE_BYTES))
+    return CHUNKS.named_parameters([_page(group) for group in groups])
 
 
-def _events(row: Row[Any]) -> list[bytes] | None:
-    """The encoded events of a row; None if there are more or fewer than it says."""
-    found = frames.split(unpack_events(row.frames))
-    return found if len(found) == row.last - row.first + 1 else None
-
-
-def _merged_row(response_id: str, first: int, events: Sequence[bytes], attempt: int) -> dict[str, Any]:
-    last, encoded = first + len(events) - 1, b"".join(events)
-    row = {"id": response_id, "first": first, "last": last, "attempt": attempt, "final": False}
-    return {**row, "frames": pack_events(encoded), "size": len(encoded)}
+def _page(chunks: Sequence[Chunk]) -> Chunk:
+    events = b"".join(chunk.frames for chunk in chunks)
+    return replace(chunks[-1], first=chunks[0].first, frames=events)
 
 
 async def delete_events(db: Database, before: datetime, limit: int = 1000) -> int:

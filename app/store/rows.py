@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from app.protocol.events.chunk import Chunk
-from app.protocol.response import response_object
+from app.protocol.response import brief_object, response_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.columns import Column, to_json
@@ -60,7 +61,7 @@ class ResponseRow:
     started_at: datetime | None
     finished_at: datetime | None
     log: str
-    """`live`, `merged` (one compressed row for each page), or `deleted` by retention."""
+    """`live`, `merged` (a row for each page, or what stays as it is), or `deleted` by retention."""
     fingerprint: bytes | None
     """Of the body of a request with an Idempotency-Key; None without a key."""
     context_bytes: int
@@ -115,6 +116,28 @@ class ResponseRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseFlags:
+    """What a process looks at before it reads anything large of a response; the fields are those of ResponseRow."""
+
+    id: str
+    model: str
+    created_at: datetime
+    background: bool
+    stream: bool
+    store: bool
+    log: str
+    finished_at: datetime | None
+    fingerprint: bytes | None
+    include: Sequence[str] | None
+    """What the request included; None: nothing."""
+    read_at: datetime
+
+    def as_brief_object(self) -> Json:
+        """The response object without what a request and an answer say."""
+        return brief_object(self.model, self.id, int(self.created_at.timestamp()))
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """The columns of a final row."""
 
@@ -145,7 +168,8 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class EndResult:
-    """How an ending from outside went: the row as it is now, and the terminal chunk if this call ended it."""
+    """How an ending from outside went: the row as it is now, but for `log`, and its terminal chunk if this call ended
+    it."""
 
     row: ResponseRow
     chunk: Chunk | None
@@ -155,7 +179,7 @@ class EndResult:
 
 @dataclass(frozen=True, slots=True)
 class LargeRow:
-    """In place of a row that is too large to be read at once: `lookup.find` and `get` read it in its turn."""
+    """In place of a row that is too large to be read at once: `lookup.find` and `show` read it in its turn."""
 
     id: str
 
@@ -192,7 +216,7 @@ def parsed_row(row: Row[Any]) -> ResponseRow:
     return _row_of({**fields, **parsed})
 
 
-PAGE_BYTES = 256 * 1024
+LOG_PAGE_BYTES = 256 * 1024
 """The events of one page of a log, unless a single chunk or event has more."""
 
 CHUNK_COLUMNS = (

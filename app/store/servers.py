@@ -15,7 +15,7 @@ from config.urls import postgres_servers
 CONNECT_SECONDS = 5
 """How long one server may take to let a connection in, unless DATABASE_URL has a connect_timeout."""
 STATEMENT_SECONDS = 60
-"""How long the driver waits for a statement before it cancels it."""
+"""How long the driver waits for a statement before it cancels it; of `migrate` it waits without an end."""
 STATEMENTS = 100
 """Prepared statements that one connection keeps."""
 OLDEST_POSTGRES = (15,)
@@ -25,13 +25,17 @@ OLDEST_POSTGRES = (15,)
 class Servers:
     """Connects to the first server that is not a standby; begins with the last known primary."""
 
-    def __init__(self, url: str, statement_seconds: float | None = None) -> None:
+    def __init__(
+        self, url: str, statement_seconds: float | None = None, driver_seconds: float | None = STATEMENT_SECONDS
+    ) -> None:
         """`statement_seconds` is the `statement_timeout` of the connections; None: that of the server or the role.
+        The driver cancels a statement after `driver_seconds`; None: never.
 
         A session that keeps nothing from one transaction to the next has none: the driver cancels its statements.
         """
         self._servers = postgres_servers(url)
         self._statement_seconds = None if self._servers.keeps_nothing else statement_seconds
+        self._driver_seconds = driver_seconds
         self._ssl = ssl.create_default_context() if self._servers.trusts_system else None
         self.keeps_nothing = self._servers.keeps_nothing
         self._last = 0
@@ -57,7 +61,7 @@ class Servers:
                 url,
                 ssl=self._ssl,
                 timeout=self._servers.connect_seconds or CONNECT_SECONDS,
-                command_timeout=STATEMENT_SECONDS,
+                command_timeout=self._driver_seconds,
                 target_session_attrs="read-write",
                 statement_cache_size=0 if self.keeps_nothing else STATEMENTS,
             )

@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
 
-from app.protocol.limits import TIERS, LimitKind
+from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.status import FINAL, Status
 from app.queue.message import FOREGROUND, Priority
 from config.settings import MAX_LIMIT
@@ -70,16 +70,8 @@ DEFAULT_PROJECT = "default"
 """The project of callers without a key. The first migration makes it."""
 
 
-def in_line(prefix: str = "") -> str:
-    """The condition of a response that waits for its turn, here or with a message in Redis (queue/placement.py).
-
-    `prefix` is that of the table's columns, like `r.`.
-    """
-    yielded = f"{prefix}status = 'in_progress' AND {prefix}yielded AND {prefix}worker IS NULL"
-    return f"({prefix}status = 'queued' OR {yielded})"
-
-
-_IN_LINE = in_line()
+_WAITS = "(status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL"
+"""The condition of a response that waits for its turn, as the view `waiting_responses` has it (queue/facts.py)."""
 IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
 """The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
 
@@ -97,6 +89,8 @@ responses = Table(
     Column("background", BOOLEAN, nullable=False),
     Column("stream", BOOLEAN, nullable=False),
     Column("store", BOOLEAN, nullable=False),
+    # What the request includes, for those who do not read it; NULL: nothing.
+    Column("include", ARRAY(Text)),
     Column("previous_response_id", Text),
     Column("conversation_id", Text),
     # Responses in its chain, itself included, and the bytes of all before it (context/size.py).
@@ -120,6 +114,8 @@ responses = Table(
     # What later requests answer in its input and output; NULL: nothing (protocol/answerable.py).
     Column("call_ids", ARRAY(Text)),
     Column("approvals", ARRAY(Text)),
+    # Of the items of its input, but those that were made for it: no later request adds the same; NULL: none.
+    Column("input_ids", ARRAY(Text)),
     Column(
         "messages_bytes",
         Integer,
@@ -167,7 +163,7 @@ responses = Table(
     _time("run_deadline"),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
-    # Where the events are: `live` chunks, `merged` into one compressed row a page, or `deleted` by retention.
+    # Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
     Column("log", Text, nullable=False, server_default=text("'live'")),
     # Of the newest process that may have written to the row or its log (layout.py).
     Column("layout", SmallInteger, nullable=False),
@@ -223,20 +219,20 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Those that wait here, by flow and arrival, and what each worker has (queue/placement.py).
+    # Those that wait here, by flow and arrival, and what each worker has (queue/facts.py).
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
         "position",
-        postgresql_where=text(f"{_IN_LINE} AND sent_at IS NULL"),
+        postgresql_where=text(_WAITS),
     ),
     Index("responses_sent_idx", "sent_to", postgresql_where=text(IS_SENT.format(""))),
     Index(
         "responses_foreground_waiting_idx",
         "queue",
-        postgresql_where=text(f"{_IN_LINE} AND sent_at IS NULL AND priority IN ({', '.join(map(str, FOREGROUND))})"),
+        postgresql_where=text(f"{_WAITS} AND priority IN ({', '.join(map(str, FOREGROUND))})"),
     ),
     # Unfinished responses in conversations: retention keeps those.
     Index(
@@ -277,7 +273,9 @@ chunks = Table(
 CHUNK_BYTES = "octet_length({0}frames) + octet_length({0}tokens) + coalesce(octet_length(CAST({0}steps AS text)), 0)"
 """What a chunk counts with in the bytes that its project stores."""
 LOG_BYTES = f"(SELECT coalesce(sum({CHUNK_BYTES.format('')}), 0) FROM chunks WHERE response_id = responses.id)"
-"""What ends a response, or changes the log of one that has ended, sets `log_bytes` to this."""
+"""What ends a response, or merges its log, sets `log_bytes` to this."""
+LOG_STATE = "CASE WHEN {} >= 8192 THEN 'live' ELSE 'merged' END"
+"""And `log` to this: to merge fewer bytes costs more than their few rows."""
 
 conversations = Table(
     "conversations",
@@ -340,6 +338,9 @@ workers = Table(
     Column("layout", SmallInteger, nullable=False),
     # How many responses it runs at once; 0: it takes none now, because it stops, or has no connection to Redis.
     Column("slots", Integer, nullable=False),
+    # How many of its responses wait for their tools, and need no slot: without a foreground place, and with one.
+    Column("away", Integer, nullable=False, server_default=text("0")),
+    Column("foreground_away", Integer, nullable=False, server_default=text("0")),
     # How its model's prompts are written, which of vLLM's parsers read the answers (NULL: none), and the sampling of
     # requests without parameters.
     Column("format", Text, nullable=False),
@@ -368,6 +369,8 @@ flows = Table(
     Column("tag", Double, nullable=False),
     # What its responses took of late, divided by their costs.
     Column("scale", Double, nullable=False, server_default=text("1")),
+    # How far a token moved its tag when it was charged last.
+    Column("step", Double, nullable=False),
 )
 
 # The secret keys of the deployment (keys.py).
@@ -404,7 +407,7 @@ projects = Table(
     _time("erased_at"),
     CheckConstraint("conversation_days BETWEEN 1 AND 3660", name="conversation_days_in_bounds"),
     CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
-    CheckConstraint(f"top_tier IN ({_list(TIERS)})", name="top_tier_known"),
+    CheckConstraint(f"top_tier IN ({_list(SERVICE_TIERS)})", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
     CheckConstraint("models IS NULL OR denied_models = '{}'", name="allow_or_deny"),
     Index("projects_created_idx", "created_at", "id"),

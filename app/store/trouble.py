@@ -18,8 +18,13 @@ class Trouble(Enum):
 
     AWAY = "away"
     """Postgres cannot work for anybody now: repeat until it can."""
+    REFUSED = "refused"
+    """Postgres does not let this process in, or DATABASE_URL cannot be used: repeat, for a password may just be
+    changing. A process that starts ends instead (app/local/service_check.py)."""
     BUSY = "busy"
     """Postgres works, and ended this statement: repeat it for a bounded time."""
+    LOCKED = "locked"
+    """Another transaction holds a lock that this statement needs: as BUSY."""
     TOO_LONG = "too long"
     """Postgres works, and ended this statement because it took too long: as BUSY."""
     NO_CONNECTION = "no connection"
@@ -36,15 +41,15 @@ _BY_SQLSTATE = {
     "23": Trouble.BAD_DATA,
     "25006": Trouble.AWAY,  # a standby, before a failover has reached it
     "25P03": Trouble.AWAY,  # the server closed a connection that was idle in a transaction
-    "28": Trouble.AWAY,  # the password is being changed
-    "3D000": Trouble.AWAY,  # the database is being restored
+    "28": Trouble.REFUSED,  # the password is wrong, or being changed
+    "3D000": Trouble.REFUSED,  # there is no such database, or it is being restored
     "40": Trouble.BUSY,  # a deadlock, or a conflict of transactions: it was rolled back
     "42P01": Trouble.AWAY,  # a table is missing: before `longhaul migrate`
     "42703": Trouble.AWAY,  # a column is missing: the same, of a later revision
     "53": Trouble.BUSY,  # out of memory
     "53100": Trouble.AWAY,  # the disk is full
     "53300": Trouble.AWAY,  # too many connections
-    "55P03": Trouble.BUSY,  # a lock was not free in time
+    "55P03": Trouble.LOCKED,  # a lock was not free, or not in time
     "57014": Trouble.TOO_LONG,  # the statement was cancelled, or ran into `statement_timeout`
     "57P": Trouble.AWAY,  # the server stops, starts, or has crashed
     "58": Trouble.AWAY,  # the server's disk or kernel reports an error
@@ -71,6 +76,14 @@ def trouble_of(error: BaseException) -> Trouble | None:
     return Trouble.BUG if isinstance(error, DBAPIError) else None
 
 
+def reason(error: BaseException) -> str:
+    """What the driver, or else SQLAlchemy, calls the error; of one that is REFUSED also its first line, which says what
+    to do and has no value of a statement."""
+    of_driver = next((each for each in _causes(error) if _of_driver(each) is not None), error)
+    name = type(of_driver).__name__
+    return f"{name}: {str(of_driver).partition(chr(10))[0]}" if trouble_of(error) is Trouble.REFUSED else name
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error, and the driver's error that SQLAlchemy wrapped."""
     yield error
@@ -87,12 +100,12 @@ def _of_driver(error: BaseException) -> Trouble | None:
         case asyncpg.PostgresError() if error.sqlstate:
             return by_sqlstate(error.sqlstate)
         case asyncpg.ClientConfigurationError():
-            return Trouble.AWAY
+            return Trouble.REFUSED
         case asyncpg.InterfaceError() if isinstance(error, ValueError):  # a value that the driver cannot send
             return Trouble.BAD_DATA
         case asyncpg.InterfaceError() | asyncpg.InternalClientError() | asyncpg.PostgresError():
             return Trouble.AWAY  # the connection was closed, and the driver has not noticed yet
-        case TimeoutError():  # the driver waited for a statement; of a connect, `database.py` makes a ConnectionError
+        case TimeoutError():  # the driver waited for a statement; of a connect, `servers.py` makes a ConnectionError
             return Trouble.TOO_LONG
         case OSError():
             return Trouble.AWAY

@@ -31,8 +31,9 @@ class LogFollower:
 
     It looks into the log at first, after a gap in the received chunks, and `poll` seconds after the last chunk if it
     `has_news` then: thousands of quiet readers share that question. A look that fails because Postgres is away is
-    repeated. `idle`: quiet seconds until a keepalive is due. It holds one page of the log until its caller asks for
-    the next. A page that is larger than usual counts in `holding`, and is read later if there is no room.
+    repeated. `idle`: quiet seconds until a keepalive is due; `keepalive` makes it from the last event's number. It
+    holds one page of the log until its caller asks for the next. A page that is larger than usual counts in `holding`,
+    and is read later if there is no room. `rest`: for how many seconds what is received is gathered after a write.
     """
 
     def __init__(
@@ -45,9 +46,13 @@ class LogFollower:
         idle: float = 15.0,
         holding: Holding | None = None,
         has_news: HasNews | None = None,
+        keepalive: Callable[[int], Chunk | None] = lambda _: None,
+        rest: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._read_log = read_log
         self._has_news = has_news
+        self._keepalive = keepalive
+        self._rest = rest
         self._subscription = subscription
         self._position = after
         self._poll = self._pause = poll
@@ -64,8 +69,8 @@ class LogFollower:
     async def follow(self, opening: Chunk | None = None) -> AsyncGenerator[Chunk | None, None]:
         """Yields the chunks after number `after` until the response is final and its log is read to the end.
 
-        Yields None whenever a keepalive is due. If the caller has just committed `opening`, the first chunk of all,
-        and Redis had confirmed the subscription by then, the log is not read at first.
+        Yields a keepalive, or None, whenever one is due. If the caller has just committed `opening`, the first chunk of
+        all, and Redis had confirmed the subscription by then, the log is not read at first.
         """
         try:
             # The subscription must stand before the log is read. Otherwise chunks between the two would be missed.
@@ -86,10 +91,12 @@ class LogFollower:
                     yield received
                     self._advance(received)
                     del received
+                    if not self._ended and (seconds := self._rest()):
+                        await asyncio.sleep(seconds)
                 elif not self._must_read:
                     self._holding.release()  # The caller asks for more, so it has sent everything.
                     if self._is_keepalive_due():
-                        yield None
+                        yield self._keepalive(self._position)
                     await self._wait()
         finally:
             self._holding.release()

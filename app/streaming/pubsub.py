@@ -62,7 +62,8 @@ class PubSub:
 
     Every error of a command means that Redis is away, because a broken connection shows as more than RedisError:
     uvloop raises RuntimeError for a closed transport. redis-py raises RuntimeError and AttributeError if a command
-    reconnects while the receiving task reads.
+    reconnects while the receiving task reads. So every command has a time limit: one that connects again would wait for
+    ever for a greeting that was lost.
     """
 
     def __init__(self, url: str, get_key: GetKey) -> None:
@@ -178,7 +179,7 @@ class PubSub:
                 try:
                     for is_leaving, changes in groupby(batch, lambda change: change[1] is None):
                         channels = [self._expect(name, confirmed) for name, confirmed in changes]
-                        await (self._pubsub.unsubscribe if is_leaving else self._pubsub.subscribe)(*channels)
+                        await answer((self._pubsub.unsubscribe if is_leaving else self._pubsub.subscribe)(*channels))
                 except Exception:
                     self._broken.set()
         return [None] * len(batch)
@@ -204,14 +205,14 @@ class PubSub:
     async def _connect_and_receive(self, ready: asyncio.Event) -> None:
         """Receives until the connection breaks; raises what broke it."""
         async with self._client.pubsub() as pubsub:
-            await pubsub.connect()
+            await answer(pubsub.connect())
             async with self._lock:
                 self._pubsub = pubsub
                 self._broken.clear()
                 # CHANNEL itself has no messages; without any channel redis-py would refuse to receive.
                 self._unconfirmed = {}
                 channels = [self._expect(name, channel.confirmed) for name, channel in self._channels.items()]
-                await pubsub.subscribe(CHANNEL, *channels)
+                await answer(pubsub.subscribe(CHANNEL, *channels))
                 self.connected = True
             ready.set()
             for channel in self._channels.values():
@@ -244,7 +245,7 @@ class PubSub:
             if asked_at == before:
                 raise PubSubUnavailable("no answer to a ping")
             asked_at = before
-            await pubsub.ping()
+            await answer(pubsub.ping())
 
     async def _receive_all(self, pubsub: RedisPubSub) -> None:
         while True:

@@ -177,6 +177,7 @@ CREATE TABLE responses (
     background BOOLEAN NOT NULL,
     stream BOOLEAN NOT NULL,
     store BOOLEAN NOT NULL,
+    include TEXT[],
     previous_response_id TEXT,
     conversation_id TEXT,
     chain_length INTEGER NOT NULL,
@@ -189,6 +190,7 @@ CREATE TABLE responses (
     ) STORED NOT NULL,
     call_ids TEXT[],
     approvals TEXT[],
+    input_ids TEXT[],
     messages_bytes INTEGER GENERATED ALWAYS AS (coalesce(octet_length(CAST(messages AS text)), 0)) STORED NOT NULL,
     log_bytes BIGINT DEFAULT 0 NOT NULL,
     attempt INTEGER DEFAULT 0 NOT NULL,
@@ -340,6 +342,8 @@ CREATE TABLE workers (
     context_length INTEGER NOT NULL,
     layout SMALLINT NOT NULL,
     slots INTEGER NOT NULL,
+    away INTEGER DEFAULT 0 NOT NULL,
+    foreground_away INTEGER DEFAULT 0 NOT NULL,
     format TEXT NOT NULL,
     tool_parser TEXT,
     reasoning_parser TEXT,
@@ -361,6 +365,7 @@ CREATE TABLE flows (
     priority SMALLINT NOT NULL,
     tag DOUBLE PRECISION NOT NULL,
     scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
+    step DOUBLE PRECISION NOT NULL,
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
 
@@ -488,16 +493,45 @@ _TABLES = """
     usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
 """
 
+# What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
+# claimed or not; what waits for its tools takes no slot. Foreground responses have the priorities 1, 3 and 8. Counts
+# have priority 0, and take no slot either.
+_VIEWS = (
+    """
+    CREATE VIEW worker_loads AS
+    SELECT w.queue, w.node, w.layout, w.slots, w.started_at,
+        greatest(h.answers - w.away, 0) AS answers,
+        greatest(h.foreground - w.foreground_away, 0) AS foreground,
+        h.background
+    FROM workers w CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE NOT r.foreground_place) AS answers,
+            count(*) FILTER (WHERE r.foreground_place) AS foreground,
+            count(*) FILTER (WHERE r.priority NOT IN (1, 3, 8)) AS background
+        FROM responses r
+        WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
+    ) h
+    WHERE w.lease_until > now() AND w.slots > 0
+    """,
+    """
+    CREATE VIEW waiting_responses AS
+    SELECT id, queue, project, priority, position, cost, charged, sent_to, previous_response_id, affinity
+    FROM responses
+    WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
+    """,
+)
+
 
 def upgrade() -> None:
     for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_STORED):
         op.execute(statement)
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
+    for view in _VIEWS:
+        op.execute(view)
     op.execute("CREATE VIEW oldest_revision AS SELECT CAST('0011' AS text) AS revision")
 
 
 def downgrade() -> None:
-    op.execute("DROP VIEW oldest_revision")
+    op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
     functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
     for function in (*functions, "note_stored_metadata"):

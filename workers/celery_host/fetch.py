@@ -1,10 +1,10 @@
-"""Takes several waiting messages from Redis at a time (docs/decisions/batched-fetch.md).
+"""Takes several waiting messages from Redis at a time (docs/internals/decisions/batched-fetch.md).
 
 kombu's BRPOP takes one message. Between two messages lie a turn of kombu's loop and three
 system calls. After each call Celery's thread has to win the interpreter back from the pool's thread, so the last of
 many simultaneous requests began late. BLMPOP takes several messages, and no more than there are free places.
 
-A worker takes answers from its own lists, to which they were sent (app/store/queue/placement.py), and counts from the
+A worker takes answers from its own lists, to which they were sent (app/scheduling), and counts from the
 queue's. It has a channel for each: Celery's own for answers, one for those in foreground places, and one for counts.
 Each has places of its own, so they never wait for each other. A worker that stops returns counts that it did not begin;
 answers wait again without their messages, for other workers.
@@ -30,6 +30,7 @@ from kombu.transport.redis import Channel, Transport
 from kombu.transport.virtual import QoS
 
 from app.queue.message import Kind
+from app.queue.publisher import LIST_SECONDS
 from workers.celery_host.connection import FastReconnectConnection
 
 MAX_MESSAGES = 8
@@ -81,6 +82,12 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
             raise
         finally:
             self._in_poll = None
+
+    def _restore(self, message: Any, leftmost: bool = False) -> None:
+        # A stopping worker got it after it had cancelled its consumer. Nobody takes from that worker's own list again.
+        super()._restore(message, leftmost)
+        with self.conn_or_acquire() as client:
+            client.expire(message.delivery_info["routing_key"], LIST_SECONDS)
 
     def _deliver(self, message: bytes, queue: str) -> None:
         self.connection._deliver(orjson.loads(message), queue)

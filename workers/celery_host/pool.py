@@ -158,7 +158,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     @property
     def num_processes(self) -> int:
-        """How many answers the worker may have: `limit`, or as many more as the engine has slots."""
+        """How many answers the worker may have (`Slots.most`); `limit` before there are slots."""
         return self._most_jobs
 
     @property

@@ -5,7 +5,8 @@ those tasks that it finds running. Here a revoke is a decision about the respons
 
 * terminates even if it was not asked to: an operator who presses Revoke on a running response wants it to end;
 * terminates by its own list of jobs, because Celery's list forgets an id when a duplicate of it was dropped;
-* cancels the row, so that a queued response ends now, not when a worker has a slot for it.
+* cancels the row, so that a queued response ends now, not when a worker has a slot for it. The API has `committed` its
+  cancels before it sends a revoke, so no worker looks at those rows.
 
 A worker never runs an id again that is in `celery.worker.state.revoked` (for 3 h, and REVOKED_KEPT ids at most).
 This holds back no response that still has to run: only a revoke puts an id there, and the row of a revoked response is
@@ -37,12 +38,18 @@ def install() -> None:
     logging.getLogger("celery.worker.control").addFilter(_not_about_results)
 
 
-def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **_: Any) -> dict[str, Any]:
-    """Revokes and terminates one id or a list of ids. `signal` has no meaning here: jobs are not processes."""
+def revoke(
+    state: Any, task_id: Any, terminate: bool = False, signal: Any = None, committed: bool = False, **_: Any
+) -> dict[str, Any]:
+    """Revokes and terminates one id or a list of ids. `signal` has no meaning here: jobs are not processes.
+
+    `committed`: the sender has cancelled the rows.
+    """
     task_ids = _ids(task_id)
     reply: dict[str, Any] = celery_control.revoke(state, list(task_ids), terminate=True)
     state.consumer.pool.revoke(task_ids)
-    cancel_rows(state.consumer, task_ids)
+    if not committed:
+        cancel_rows(state.consumer, task_ids)
     return reply
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from app.protocol.requests.items.images import MAX_PIXELS
-from config.models import ServedModel
+from config import model_files
+from config.models import VLLM, ServedModel
 from config.settings import ConfigError
 from workers.engine.base import Engine
 
@@ -22,22 +25,48 @@ _DEFAULTS = {
 _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
+def resolved(model: ServedModel) -> tuple[ServedModel, str]:
+    """See `config.model_files.resolved`. Parsers that follow from the files and do not fit the tokenizer are left out.
+
+    Imports vLLM, as `make_engine` does.
+    """
+    chosen, line = model_files.resolved(model)
+    if chosen.engine != VLLM or not chosen.guessed:
+        return chosen, line
+    _import_vllm(chosen)
+    from workers.engine.vllm.loading import fitted
+
+    fitting, reasons = fitted(chosen)
+    return fitting, "; ".join([line, *reasons])
+
+
 def make_engine(model: ServedModel) -> Engine:
     """Makes the engine of `model`, not started yet. Raises ConfigError.
 
     Importing vLLM takes seconds and blocks: call this in a thread if an event loop is running.
     """
-    if model.engine == "scripted":
-        from workers.engine.scripted.engine import ScriptedEngine
+    return (_import_vllm(model) if model.engine == VLLM else _imported(model))(model)
 
-        return ScriptedEngine(model)
+
+def _imported(model: ServedModel) -> Callable[[ServedModel], Engine]:
+    """Raises ConfigError if there is no such class."""
+    module, _, name = model.engine.partition(":")
+    try:
+        made: Callable[[ServedModel], Engine] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"model {model.name!r}: the engine {model.engine} cannot be imported ({error})") from None
+    return made
+
+
+def _import_vllm(model: ServedModel) -> Callable[[ServedModel], Engine]:
+    """Raises ConfigError if vLLM cannot be imported."""
     _set_environment(model)
     try:
         with warnings.catch_warnings(action="ignore"):  # deprecations between vLLM and torch
             from workers.engine.vllm.engine import VllmEngine
     except ImportError as error:
         raise ConfigError(f"model {model.name!r}: vLLM cannot be imported here ({error})") from None
-    return VllmEngine(model)
+    return VllmEngine
 
 
 def _set_environment(model: ServedModel) -> None:

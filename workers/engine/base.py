@@ -1,4 +1,4 @@
-"""The engine contract: token ids in, token ids out. `vllm` and `scripted` both keep it.
+"""The engine contract: token ids in, token ids out. vLLM keeps it, and the tests have a scripted engine that does.
 
 One engine serves one model on the worker's event loop. It knows nothing of responses, events or Postgres. It generates
 token ids, not text: the worker decodes and parses them with the engine's output format. So the text is a function of
@@ -7,16 +7,21 @@ the whole token list, and a second worker that gets the same tokens reads the sa
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
+from app.sizes import LARGE_BYTES
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
+from workers.engine.template_rules import TemplateRules
 
 Message = Mapping[str, Any]
 """A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""
+
+_CUT_TOKENS = 16
+"""More than a cut between two pieces of a text adds to its tokens."""
 
 
 class EngineError(Exception):
@@ -24,12 +29,26 @@ class EngineError(Exception):
 
 
 class PromptTooLong(EngineError):
-    """The rendered prompt leaves no room for an answer."""
+    """The rendered prompt leaves no room for an answer. `tokens` is None if nobody counted them all."""
 
-    def __init__(self, tokens: int, limit: int) -> None:
-        super().__init__(f"the input has {tokens} tokens, but the model's context holds {limit}")
+    def __init__(self, tokens: int | None, limit: int) -> None:
+        counted = f"more than {limit}" if tokens is None else tokens
+        super().__init__(f"the input has {counted} tokens, but the model's context holds {limit}")
         self.tokens = tokens
         self.limit = limit
+
+
+def check_length(texts: Iterable[str], count: Callable[[str], int], limit: int) -> None:
+    """Raises PromptTooLong if a prompt with all of these texts has more than `limit` tokens for certain.
+
+    The tokens of 8 MB take seconds and a gigabyte. `count` gets pieces, and no more of them than are needed to tell.
+    """
+    tokens = 0
+    for text in texts:
+        for start in range(0, len(text), LARGE_BYTES):
+            tokens += count(text[start : start + LARGE_BYTES]) - (_CUT_TOKENS if start else 0)
+            if tokens > limit:
+                raise PromptTooLong(None, limit)
 
 
 class InvalidPrompt(EngineError):
@@ -50,12 +69,14 @@ class CannotContinue(EngineError):
 class RequestAborted(Exception):
     """The engine ended the request, and nobody asked it to. That is no answer: another attempt goes on behind it.
 
-    `counts`: the request itself may be why, so it counts as a crash of the engine.
+    `counts`: the request itself may be why, so it counts as a crash of the engine. `refusal`: the attempt added
+    nothing, so if an attempt before it ended so too, this is why.
     """
 
-    def __init__(self, reason: str, *, counts: bool = False) -> None:
+    def __init__(self, reason: str, *, counts: bool = False, refusal: InvalidSampling | None = None) -> None:
         super().__init__(reason)
         self.counts = counts
+        self.refusal = refusal
 
 
 class EngineDead(Exception):
@@ -121,8 +142,16 @@ class Engine(Protocol):
         """Requests that generate at once, once the engine has started; more wait in it, in the order of arrival."""
 
     @property
+    def cache_tokens(self) -> int | None:
+        """Tokens of all requests together that its cache holds, once the engine has started; None: it cannot say."""
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the engine computes on the CPU, which the worker and other programs need as well."""
+
+    @property
+    def template_rules(self) -> TemplateRules:
+        """Which orders of messages `render` takes."""
 
     async def start(self) -> None:
         """Loads the model. Raises ConfigError or EngineDead, with a message for the operator."""
@@ -179,6 +208,9 @@ class Engine(Protocol):
         they are not delivered again. Closing the iterator, or cancelling its consumer, aborts the request and frees
         its slot. Raises InvalidSampling, CannotContinue, EngineError, RequestAborted or EngineDead.
         """
+
+    def can_continue(self, sampling: Sampling) -> bool:
+        """Whether `generate` can go on behind committed tokens of such a request: else it raises CannotContinue."""
 
     async def check(self) -> None:
         """Raises EngineDead if the engine cannot serve requests any more."""

@@ -18,7 +18,7 @@ def check_extra(extra: Mapping[str, Any]) -> None:
     """
     for name in extra:
         if name not in ENGINE_PARAMS or ENGINE_PARAMS[name].reader == "worker":
-            raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
+            raise InvalidSampling(f"{name} is not a sampling parameter of this engine, or not in this worker's version")
     try:
         validate(Extras, {name: value for name, value in extra.items() if not isinstance(value, list)})
     except InvalidRequest as error:

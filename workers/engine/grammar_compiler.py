@@ -1,8 +1,8 @@
 """Compiles grammars within limits: a program of its own, which a worker starts and the kernel ends.
 
 It loads xgrammar and a vocabulary once. Each job has a child of its own, so one that takes too much dies alone. Some
-children are forked ahead, so that a job waits for no fork. Job and answers go over a socket of their own, which the
-worker sends along; a worker that closes it has the child killed. So does the end of the worker.
+children are forked ahead, so that a job waits for no fork. A job and its answers are lines of JSON, on a socket of
+their own, which the worker sends along. When the worker closes it, or ends, the child is killed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from app.protocol.types import Json
 from config.process import die_with_parent
+from workers.engine.grammar_walk import MASK_SECONDS, PLAIN_STEPS, STEPS, WALKS, Walker
 from workers.engine.json_grammar import in_json_string
+from workers.engine.schemas.grammar import schema_grammar
+from workers.engine.schemas.tags import held
 
 CPU_SECONDS = 2
 """CPU time for one job, to read what callers sent. A hundred strict tools take a few hundredths of a second."""
@@ -36,48 +40,24 @@ MEMORY_BYTES = 2**29
 COMPILED_BYTES = 2**26
 """What a compiled grammar may hold: the engine keeps one for each running response."""
 NICENESS = 10
+MAX_DEPTH = 10_000
+"""Calls of Python in each other: a schema of a hundred levels takes a thousand."""
 SPARES = 2
 """Children that wait for a job: a request has two, one for its schemas, and one for the tag that is made of them."""
-DIED = 2**32 - 1
-"""In place of a frame's length: the child has ended, and its status follows."""
-LENGTH = struct.Struct(">I")
-STATUS = struct.Struct(">i")
+ENDED = "ended"
+"""The key of a job's last line, with the exit status of its child."""
+_CHEAPER = "use fewer alternatives that begin alike, and no rule with two meanings"
 
 Compile = Callable[[str], Mapping[str, Any]]
 """Makes an answer of a source's text."""
 
 
-def frame(data: bytes) -> bytes:
-    return LENGTH.pack(len(data)) + data
-
-
-def write_frame(stream: IO[bytes], data: bytes) -> None:
-    stream.write(frame(data))
-    stream.flush()
-
-
-def read_frame(stream: IO[bytes]) -> bytes | None:
-    """None at the end of the stream."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    (length,) = LENGTH.unpack(head)
-    data = stream.read(length)
-    return data if len(data) == length else None
-
-
 def main() -> None:
-    """The one argument is the worker's process id; stdin is a socket to it."""
+    """The one argument is the worker's process id; stdin is a socket to it, which has the vocabulary as a line."""
     die_with_parent(int(sys.argv[1]))
-    control = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):  # libraries may print grammars, which are the callers'
-        os.dup2(null, standard)
+    control = socket.socket(fileno=0)
     with control.makefile("rb") as stream:
-        vocabulary = read_frame(stream)
-    if vocabulary is None:
-        return
-    compilers, seconds = _compilers(vocabulary.decode())
+        compilers, seconds = _compilers(stream.readline().decode())
     gc.collect()
     gc.freeze()  # the children share these pages
     control.sendall(bytes([seconds]))
@@ -90,17 +70,25 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
 
     tokens = xgrammar.TokenizerInfo.deserialize_json(vocabulary)
     threads = max(1, min((os.cpu_count() or 1) // 4, MAX_THREADS))
-    compiler = xgrammar.GrammarCompiler(tokens, max_threads=threads, cache_enabled=False)
+    # with its cache, as vLLM: xgrammar has faults with it alone
+    compiler = xgrammar.GrammarCompiler(tokens, max_threads=threads, cache_enabled=True)
+    walker = Walker(xgrammar, tokens)
 
     def schema(text: str) -> Mapping[str, Any]:
-        xgrammar.Grammar.from_json_schema(text)
+        schema_grammar(json.loads(text))
         return {}
 
+    def printed(format_: Json) -> str:
+        return str(xgrammar.Grammar.from_structural_tag({"type": "structural_tag", "format": format_}))
+
     def tag(text: str) -> Mapping[str, Any]:
-        size = compiler.compile_structural_tag(text).memory_size_bytes
-        if size > COMPILED_BYTES:
+        made = json.dumps(held(json.loads(text), printed))
+        compiled = compiler.compile_structural_tag(made)
+        if compiled.memory_size_bytes > COMPILED_BYTES:
             raise MemoryError
-        return {"bytes": size}
+        if walker.is_dear(compiled):
+            raise ValueError(f"each token would take more than {1000 * MASK_SECONDS:.0f} ms to check; {_CHEAPER}")
+        return {"ebnf": made, "bytes": compiled.memory_size_bytes}
 
     compilers = {
         "schema": schema,
@@ -108,7 +96,16 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
         "regex": lambda text: {"ebnf": in_json_string(str(xgrammar.Grammar.from_regex(text)))},
         "tag": tag,
     }
-    return compilers, min(CPU_SECONDS + tokens.vocab_size // TOKENS_A_SECOND, 255)
+    walks = int((PLAIN_STEPS + STEPS * WALKS) * MASK_SECONDS) + 1
+    return compilers, min(CPU_SECONDS + tokens.vocab_size // TOKENS_A_SECOND + walks, 255)
+
+
+@dataclass(slots=True)
+class _Child:
+    pid: int
+    line: socket.socket
+    """Where it gets the socket of its job. Its end closes the line."""
+    job: socket.socket | None = None
 
 
 class _Forks:
@@ -118,31 +115,19 @@ class _Forks:
         self._control = control
         self._seconds = seconds
         self._compilers = compilers
-        self._jobs: dict[int, socket.socket] = {}
-        """The sockets of the children at work, by process id."""
-        self._spares: dict[int, socket.socket] = {}
-        """Of the children that wait: where each gets the socket of its job."""
-        self._poll = select.poll()
-        self._woken, waker = socket.socketpair()
-        self._woken.setblocking(False)
-        waker.setblocking(False)
-        self._waker = waker
+        self._children: list[_Child] = []
 
     def serve(self) -> None:
         """Returns when the worker closes its end."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._waker.fileno())
-        self._poll.register(self._control, select.POLLIN)
-        self._poll.register(self._woken, select.POLLIN)
         self._fork_ahead()
         while True:
-            ready = {fd for fd, _ in self._poll.poll()}
-            self._kill_left(ready)
-            if self._woken.fileno() in ready:
-                with suppress(BlockingIOError):
-                    self._woken.recv(4096)
-                self._reap()
-                self._fork_ahead()
+            ready = self._ready()
+            for child in list(self._children):
+                if child.job is not None and child.job.fileno() in ready:  # nobody waits for it any more
+                    child.job.close()
+                    os.kill(child.pid, signal.SIGKILL)
+                if child.line.fileno() in ready:
+                    self._bury(child)
             if self._control.fileno() in ready:
                 data, fds, _, _ = socket.recv_fds(self._control, 1, 1)
                 if not data:
@@ -150,68 +135,65 @@ class _Forks:
                 for fd in fds:
                     self._start(socket.socket(fileno=fd))
 
+    def _ready(self) -> set[int]:
+        """Waits. The sockets whose other end is closed, and the worker's if it sends a job."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        for end in self._ends():
+            poll.register(end, 0)  # the kernel always tells when the other end is closed
+        return {fd for fd, _ in poll.poll()}
+
+    def _ends(self) -> Iterator[socket.socket]:
+        """The sockets of the children, as far as they are open."""
+        for child in self._children:
+            yield from (end for end in (child.line, child.job) if end is not None and end.fileno() >= 0)
+
     def _start(self, job: socket.socket) -> None:
         while True:
-            if not self._spares:
-                self._fork()
-            pid = next(iter(self._spares))
-            with self._spares.pop(pid) as line, suppress(OSError):  # somebody may have killed it
-                socket.send_fds(line, [b"\0"], [job.fileno()])
-                break
-        self._jobs[pid] = job
-        self._poll.register(job, 0)  # the kernel always tells when the other end is closed
+            child = next((child for child in self._children if child.job is None), None) or self._fork()
+            try:
+                socket.send_fds(child.line, [b"\0"], [job.fileno()])
+            except OSError:  # somebody has killed it
+                self._bury(child)
+            else:
+                child.job = job
+                return
 
     def _fork_ahead(self) -> None:
-        while len(self._spares) < SPARES:
+        while sum(child.job is None for child in self._children) < SPARES:
             self._fork()
 
-    def _fork(self) -> None:
+    def _fork(self) -> _Child:
         parent, (ours, theirs) = os.getpid(), socket.socketpair()
         pid = os.fork()
         if not pid:
             try:
                 die_with_parent(parent)
-                self._leave(ours)
+                for end in (ours, self._control, *self._ends()):  # else nobody would see another child's end
+                    end.close()
                 _work(theirs, self._compilers, self._seconds)
             finally:
                 os._exit(0)
         theirs.close()
-        self._spares[pid] = ours
+        self._children.append(child := _Child(pid, ours))
+        return child
 
-    def _leave(self, ours: socket.socket) -> None:
-        """Closes the parent's sockets in the child: otherwise the worker would not see another child's end."""
-        signal.set_wakeup_fd(-1)
-        for each in (ours, self._control, self._woken, self._waker, *self._jobs.values(), *self._spares.values()):
-            each.close()
-
-    def _kill_left(self, ready: set[int]) -> None:
-        """Kills the children that nobody waits for any more."""
-        for pid, job in self._jobs.items():
-            if job.fileno() in ready:
-                self._poll.unregister(job)
-                job.close()
-                os.kill(pid, signal.SIGKILL)
-
-    def _reap(self) -> None:
-        with suppress(ChildProcessError):  # there are no more
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                self._bury(*found)
-
-    def _bury(self, pid: int, status: int) -> None:
-        """Tells the worker how the child of a job ended."""
-        if (line := self._spares.pop(pid, None)) is not None:
-            line.close()
-        job = self._jobs.pop(pid, None)
-        if job is None or job.fileno() < 0:
-            return
-        self._poll.unregister(job)
-        with job, suppress(OSError):  # the worker may have left
-            job.send(LENGTH.pack(DIED) + STATUS.pack(os.waitstatus_to_exitcode(status)), socket.MSG_DONTWAIT)
+    def _bury(self, child: _Child) -> None:
+        """Tells the worker how the child of a job ended, and has another one ready."""
+        _, status = os.waitpid(child.pid, 0)
+        child.line.close()
+        self._children.remove(child)
+        if child.job is not None:
+            ended = json.dumps({ENDED: os.waitstatus_to_exitcode(status)})
+            with child.job, suppress(OSError):  # the worker may have left
+                child.job.send(f"\n{ended}\n".encode(), socket.MSG_DONTWAIT)
+        self._fork_ahead()
 
 
 def _work(line: socket.socket, compilers: Mapping[str, Compile], tag_seconds: int) -> None:
-    """Waits for the socket of a job, reads a list of (kind, text) from it, and writes an answer for each, in order."""
+    """Waits for the socket of a job, reads a list of (kind, text) from it, and writes a line for each, in order."""
     os.nice(NICENESS)
+    sys.setrecursionlimit(MAX_DEPTH)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _address_space() + MEMORY_BYTES)
     _, [job_fd], _, _ = socket.recv_fds(line, 1, 1)
@@ -219,11 +201,12 @@ def _work(line: socket.socket, compilers: Mapping[str, Compile], tag_seconds: in
     signal.alarm(WALL_SECONDS)
     job = socket.socket(fileno=job_fd)
     with job.makefile("rb") as asked, job.makefile("wb") as answers:
-        sources = json.loads(read_frame(asked) or b"[]")
+        sources = json.loads(asked.readline() or b"[]")
         if any(kind == "tag" for kind, _ in sources):
             _limit(resource.RLIMIT_CPU, tag_seconds)
         for kind, text in sources:
-            write_frame(answers, json.dumps(_answer(compilers[kind], text)).encode(errors="replace"))
+            answers.write(json.dumps(_answer(compilers[kind], text)).encode() + b"\n")
+            answers.flush()
 
 
 def _answer(compile_: Compile, text: str) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 (`grammar_compiler.py`). Nothing else in the worker's process reads a caller's schema or grammar.
 
 The engine compiles a grammar again, in its own process, where nothing bounds it. What the probe compiles within its
-limits, the engine compiles within them, too (docs/decisions/grammars.md).
+limits, the engine compiles within them, too (docs/internals/decisions/grammars.md).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,16 +29,7 @@ from app.heavy import PROJECT
 from config.process import CHECKOUT, deaf_children
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
-from workers.engine.grammar_compiler import (
-    CPU_SECONDS,
-    DIED,
-    LENGTH,
-    MEMORY_BYTES,
-    STATUS,
-    WALL_SECONDS,
-    frame,
-    write_frame,
-)
+from workers.engine.grammar_compiler import CPU_SECONDS, ENDED, MEMORY_BYTES, WALL_SECONDS
 
 log = logging.getLogger("longhaul.engine")
 
@@ -79,7 +71,7 @@ class Verdict:
     refusal: str = ""
     """Why it cannot be made a grammar; empty: it can."""
     ebnf: str = ""
-    """Of a definition: the grammar of its text inside a JSON string."""
+    """Of a definition: the grammar of its text inside a JSON string. Of a tag: the tag that the engine gets."""
     too_costly: bool = False
     """It takes more than a job may."""
     size: int = 0
@@ -181,21 +173,20 @@ class GrammarProbe:
             raise EngineDead("the engine is not running")
         control = await asyncio.wrap_future(self._thread.submit(self._running))
         ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MEMORY_BYTES)
         verdicts: list[Verdict] = []
         try:
             with theirs:
                 socket.send_fds(control, [b"\0"], [theirs.fileno()], socket.MSG_DONTWAIT)
-            writer.write(frame(json.dumps([(source.kind, source.text) for source in sources]).encode()))
-            for _ in sources:
-                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                if length == DIED:
-                    return verdicts, _status(await reader.readexactly(STATUS.size))
-                verdicts.append(_verdict(json.loads(await reader.readexactly(length))))
-        except asyncio.IncompleteReadError as error:  # in the middle of an answer, before the status
-            return verdicts, _status(error.partial[-STATUS.size :])
+            writer.write(json.dumps([(source.kind, source.text) for source in sources]).encode() + b"\n")
+            while len(verdicts) < len(sources) and (line := await reader.readline()):
+                with suppress(ValueError):  # the child ended in the middle of a line
+                    answer = json.loads(line)
+                    if ENDED in answer:
+                        return verdicts, answer[ENDED]
+                    verdicts.append(_verdict(answer))
         except OSError:
-            return verdicts, None
+            pass
         finally:
             writer.transport.abort()
         return verdicts, None
@@ -212,7 +203,7 @@ class GrammarProbe:
             return self._control
         self._end()
         if self._encoded is None:
-            self._encoded = self._vocabulary().encode()
+            self._encoded = self._vocabulary().encode() + b"\n"
         log.info("starting a process that tries grammars")
         control, theirs = socket.socketpair()
         with theirs, deaf_children():
@@ -225,8 +216,7 @@ class GrammarProbe:
             )
         self._control = control
         try:
-            with control.makefile("wb") as stream:
-                write_frame(stream, self._encoded)
+            control.sendall(self._encoded)
             ready = control.recv(1)
         except OSError:
             ready = b""
@@ -244,10 +234,6 @@ class GrammarProbe:
             process.wait()
         if control is not None:
             control.close()
-
-
-def _status(data: bytes) -> int | None:
-    return STATUS.unpack(data)[0] if len(data) == STATUS.size else None
 
 
 def _verdict(answer: Mapping[str, Any]) -> Verdict:

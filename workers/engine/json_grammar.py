@@ -16,7 +16,7 @@ _NAMED = {"n": 10, "r": 13, "t": 9, "b": 8, "f": 12, "v": 11, "0": 0, "a": 7, "e
 _ESCAPES = {34: r"\"", 92: r"\\", 8: r"\b", 9: r"\t", 10: r"\n", 12: r"\f", 13: r"\r"}
 _SPECIAL = (*range(32), 34, 92)
 """Characters that a JSON string cannot hold unescaped."""
-_MAX_CODE = 0x10FFFF
+MAX_CODE = 0x10FFFF
 
 Range = tuple[int, int]
 
@@ -28,21 +28,27 @@ def in_json_string(ebnf: str) -> str:
     return _LEXEME.sub(lambda found: _literal(found[0]) if found[0][0] == '"' else _class(found[0]), ebnf)
 
 
+def class_of(ranges: Iterable[Range]) -> str:
+    """The lexeme of one character of these."""
+    found = list(ranges)
+    if len(found) == 1 and found[0][0] == found[0][1] and found[0][0] >= 32:
+        return quoted(chr(found[0][0]))
+    return "[" + "".join(f"{_code_point(first)}-{_code_point(last)}" for first, last in found) + "]"
+
+
 def _literal(lexeme: str) -> str:
-    return _quoted("".join(_escaped(code) for code in _codes(lexeme[1:-1])))
+    return quoted("".join(_escaped(code) for code in _codes(lexeme[1:-1])))
 
 
 def _class(lexeme: str) -> str:
     negated = lexeme[1] == "^"
     ranges = list(_ranges(lexeme[2 if negated else 1 : -1]))
     if negated:
-        ranges = list(_inverted(ranges))
+        ranges = list(inverted(ranges))
     special = [code for code in _SPECIAL if any(first <= code <= last for first, last in ranges)]
     plain = [part for span in ranges for part in _without(span, special)]
-    chosen = (
-        ["[" + "".join(f"{_code_point(first)}-{_code_point(last)}" for first, last in plain) + "]"] if plain else []
-    )
-    return "(" + " | ".join([*chosen, *(_quoted(_escaped(code)) for code in special)]) + ")"
+    chosen = [class_of(plain)] if plain else []
+    return "(" + " | ".join([*chosen, *(quoted(_escaped(code)) for code in special)]) + ")"
 
 
 def _codes(text: str) -> Iterator[int]:
@@ -70,14 +76,15 @@ def _ranges(text: str) -> Iterator[Range]:
             index += 1
 
 
-def _inverted(ranges: Iterable[Range]) -> Iterator[Range]:
+def inverted(ranges: Iterable[Range]) -> Iterator[Range]:
+    """All other characters."""
     begin = 0
     for first, last in sorted(ranges):
         if begin < first:
             yield begin, first - 1
         begin = max(begin, last + 1)
-    if begin <= _MAX_CODE:
-        yield begin, _MAX_CODE
+    if begin <= MAX_CODE:
+        yield begin, MAX_CODE
 
 
 def _without(span: Range, codes: Iterable[int]) -> Iterator[Range]:
@@ -97,7 +104,7 @@ def _escaped(code: int) -> str:
     return f"\\u{code:04x}" if code < 32 else chr(code)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

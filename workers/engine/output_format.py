@@ -24,7 +24,11 @@ class Structured:
     request_field: str
     """Where it comes from in the request, for messages."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the chat template: they decide where reasoning ends, and so where the grammar starts to apply."""
+    """Arguments of the chat template: without `thoughts`, they decide where the grammar starts to apply."""
+    barred: frozenset[int] = frozenset()
+    """Tokens that the model may not write."""
+    thoughts: Any = None
+    """The engine's own: by the prompt, where thoughts end and so the grammar starts to apply."""
 
 
 class ToolChoice(Enum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.sizes import item_count
 from config.models import ServedModel
 from workers.engine.base import Engine
@@ -36,19 +36,19 @@ async def build_turn(
 
     Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
     """
-    items = await beside_loop(partial(without_left_out, items, request), items=item_count(items))
+    items = await off_loop(partial(without_left_out, items, request), items=item_count(items))
     everything = [*items, *(item for turn in past for item in turn.items)]
     shown = items if model.harmony else everything  # harmony shows past turns by their tokens
     hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
-    client = await beside_loop(partial(client_tools_of, request, shown, taken), items=item_count(shown))
+    client = await off_loop(partial(client_tools_of, request, shown, taken), items=item_count(shown))
     tools = tools_of(request, hosted, client, later=bool(past))
     draft = await _draft(TurnPlan(engine, model, request, past, context.created_at, hosted, client, tools))
     spent = sum(len(turn.tokens) for turn in past)
     sampling = remaining_sampling(draft.sampling, spent)
     max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
     prompt = await fit_prompt(shown, draft.render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
-    sources = await beside_loop(partial(sources_of, everything), items=item_count(everything))
+    sources = await off_loop(partial(sources_of, everything), items=item_count(everything))
     rules = answer_rules_of(request, tools, spent, sources)
     messages = None if draft.messages is None else draft.messages(prompt)
     return Turn(prompt, sampling, partial(draft.parser, prompt, rules), messages)

@@ -11,21 +11,27 @@ from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from workers.engine.base import Sampling
 from workers.engine.output_format import Structured
 
+_OWN = frozenset(name for name, param in ENGINE_PARAMS.items() if param.reader == "worker")
+"""Parameters that engines do not get. One that a newer version has accepted is refused by name (`check_extra`)."""
+
 
 def sampling_of(
     request: Mapping[str, Any], structured: Structured | None = None, adapter: str | None = None
 ) -> Sampling:
-    """The engine's sampling parameters for a request (app/protocol/requests/bodies/request.py)."""
+    """The engine's sampling parameters for a request (app/protocol/requests/bodies/request.py).
+
+    `top_p` 0 means the most likely token, as temperature 0 does; engines take no such `top_p`.
+    """
     return Sampling(
-        temperature=request["temperature"],
-        top_p=request["top_p"],
+        temperature=request["temperature"] if request["top_p"] else 0.0,
+        top_p=request["top_p"] or 1.0,
         max_tokens=request["max_output_tokens"],
         presence_penalty=request["presence_penalty"],
         frequency_penalty=request["frequency_penalty"],
         logprobs=_logprobs(request),
         structured=structured,
         adapter=adapter,
-        extra={name: value for name, value in request["extra"].items() if ENGINE_PARAMS[name].reader != "worker"},
+        extra={name: value for name, value in request["extra"].items() if name not in _OWN},
     )
 
 

@@ -32,6 +32,7 @@ _ABOUT_THE_ANSWER: Mapping[str, Any] = {
     "include": [],
     "enable_response_messages": False,
 }
+_PARAMS_OF_THE_ANSWER = frozenset(name for name, param in ENGINE_PARAMS.items() if param.about_the_answer)
 
 
 def newest_items(items: Sequence[Json]) -> list[Json]:
@@ -62,7 +63,7 @@ def summary_request(request: Mapping[str, Any], context_length: int) -> Json:
     """The stored request of the summary. It takes up to a quarter of the context, whatever the answer may take, and in
     a project with limits no more than was reserved for it."""
     tokens = min(max(context_length // 4, 1), request.get("summary_tokens") or context_length)
-    extra = {name: value for name, value in request["extra"].items() if not ENGINE_PARAMS[name].about_the_answer}
+    extra = {name: value for name, value in request["extra"].items() if name not in _PARAMS_OF_THE_ANSWER}
     return {**request, **_ABOUT_THE_ANSWER, "extra": extra, "max_output_tokens": tokens}
 
 

@@ -1,7 +1,8 @@
 """Items to a prompt that fits: `truncation: auto` drops the oldest items, `disabled` drops none.
 
 Items are dropped in units, oldest first. A unit is a message, or a call with its output and the reasoning that led to
-it. System and developer messages stay, and so does the newest unit. Dropping leaves room for an answer, so it begins
+it. System and developer messages stay, and so do the newest unit and the newest user message: it is what the model
+works on, and many templates insist on one. Dropping leaves room for an answer, so it begins
 before the context is full.
 
 Dropping fewer units never makes a shorter prompt. If all are too many, the search keeps 1 unit, then 2, 4, 8, until
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.item_types import CLIENT_CALLS
 from app.sizes import item_count
 from workers.engine.base import PromptTooLong
@@ -31,7 +32,7 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
 
     The newest unit may take more, as long as the engine accepts it. Raises PromptTooLong and EngineError.
     """
-    units = await beside_loop(partial(droppable_units, items), items=item_count(items)) if truncate else []
+    units = await off_loop(partial(droppable_units, items), items=item_count(items)) if truncate else []
     if len(units) < 2:
         return await render(items)
     found = await _render_within(render, items, max_tokens)
@@ -41,7 +42,7 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
     async def newest(kept: int) -> tuple[int, ...] | None:
         return await _render_within(
             render,
-            await beside_loop(partial(without, items, units[: len(units) - kept]), items=item_count(items)),
+            await off_loop(partial(without, items, units[: len(units) - kept]), items=item_count(items)),
             max_tokens,
         )
 
@@ -83,6 +84,7 @@ def droppable_units(items: Sequence[Item]) -> list[list[int]]:
     units: list[list[int]] = []
     calls: dict[str, list[int]] = {}
     reasoning: list[int] = []
+    asked = max((index for index, item in enumerate(items) if item.get("role") == "user"), default=-1)
     for index, item in enumerate(items):
         if item["type"] == "reasoning":
             reasoning.append(index)
@@ -93,4 +95,6 @@ def droppable_units(items: Sequence[Item]) -> list[list[int]]:
             reasoning = []
             if item["type"] in CLIENT_CALLS:
                 calls[item["call_id"]] = units[-1]
-    return [*units, reasoning] if reasoning else units
+    if reasoning:
+        units.append(reasoning)
+    return [unit for unit in units if asked not in unit or unit is units[-1]]

@@ -114,6 +114,8 @@ class ChunkWriter:
         row = run.row
         sent, kept = (row.conversation_input, row.request_to_keep) if final else (None, None)
         run.last_commit = self._journal.append(Entry(run.worker, chunk, ending, sent, kept, row.is_followed))
+        if self._tokens or self._steps:
+            run.last_commit.add_done_callback(run.note_progress)
         self._events, self._tokens, self._steps = [], [], []
         self._input_tokens = self._cached_tokens = 0
 

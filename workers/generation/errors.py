@@ -11,10 +11,9 @@ from typing import Any
 from app.protocol.response import error_object
 from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable, retry_until_available
-from app.store.guards import is_last_chance
 from app.store.responses import claims, endings, lookup
-from app.store.responses.logs import Entry
-from app.store.rows import Ending
+from app.store.responses.logs import Entry, ItemTaken
+from app.store.rows import Ending, EndResult
 from workers.engine.base import (
     EngineDead,
     EngineError,
@@ -27,6 +26,7 @@ from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
+from workers.generation.suspects import crashes_after
 from workers.generation.turns.compaction import SummaryCut
 from workers.generation.turns.inputs import ContextLost, ContextTooLong, UnreadableItem
 
@@ -50,7 +50,7 @@ class ErrorHandler:
     db: Database
     journal: Journal
     max_crashes: int
-    """A response is failed once so many engines or workers died under it."""
+    """A response is failed once so many engines or workers died under it without progress."""
     engine_died: Callable[[], None]
     """Stops the worker."""
 
@@ -73,14 +73,22 @@ class ErrorHandler:
         return Outcome(status.value) if status.final else Outcome.FENCED
 
     async def cancel_all(self, response_ids: Sequence[str]) -> list[str]:
-        """Cancels these rows, and publishes it; returns the ids that this call cancelled. Raises StoreUnavailable."""
-        open_ids = await endings.cancellable(self.db, response_ids)  # the API has committed its own cancels
-        results = await endings.cancel_all(self.db, open_ids, None) if open_ids else []
-        chunks = [result.chunk for result in results if result is not None and result.chunk is not None]
-        for chunk in chunks:
-            log.info("%s cancelled", chunk.response_id)
-            self.journal.publish(chunk)
-        return [chunk.response_id for chunk in chunks]
+        """Cancels these rows, and publishes it; returns the ids that this call cancelled. Waits for Postgres."""
+        cancelled: list[str] = []
+
+        def announce(result: EndResult) -> None:
+            assert result.chunk is not None
+            log.info("%s cancelled", result.row.id)
+            self.journal.publish(result.chunk)
+            cancelled.append(result.row.id)
+
+        async def cancel() -> None:
+            for result in await endings.cancel_all(self.db, response_ids, None, announce):
+                if isinstance(result, StoreUnavailable):
+                    raise result
+
+        await retry_until_available(cancel)
+        return cancelled
 
     async def _on_fence(self, run: Run, error: Any) -> None:
         """Nothing to write: the response belongs to another run, or has ended."""
@@ -90,7 +98,9 @@ class ErrorHandler:
         if run.fenced:
             return None
         if why_cancelled() is Cancelled.REVOKED:
-            await retry_until_available(lambda: self.cancel_all([run.row.id]))
+            found = await retry_until_available(lambda: lookup.find_status(self.db, run.row.id))
+            if found is not None and not found[0].final:  # the API has committed its own cancels
+                await self.cancel_all([run.row.id])
             return None
         if run.yielding and why_cancelled() is None:
             return await self._yield(run)
@@ -98,9 +108,16 @@ class ErrorHandler:
 
     async def _on_abort(self, run: Run, error: RequestAborted) -> Outcome | None:
         log.error("%s attempt %d: the engine gave up its request: %s", run.row.id, run.row.attempt, error)
+        if error.refusal is not None and run.row.crashes:
+            await self._on_engine_error(run, error.refusal)
+            return None
         if error.counts:
-            return await self._release_after_crash(run, f"the engine gave it up {self.max_crashes} times")
+            return await self._release_after_crash(run, "gave it up {} times", engine_died=False)
         return await self._release(run)
+
+    async def _on_taken_item(self, run: Run, error: ItemTaken) -> None:
+        message = "input: the conversation was given another item with the same id meanwhile; send items without ids."
+        await self._fail(run, "invalid_prompt", message)
 
     async def _on_store_trouble(self, run: Run, error: StoreUnavailable) -> Outcome | None:
         """Postgres ended the same statement for minutes; the next attempt may have more luck."""
@@ -111,7 +128,7 @@ class ErrorHandler:
         log.critical("the engine died: %s", error)
         self.engine_died()
         if error.counts:
-            return await self._release_after_crash(run, f"the engine died {self.max_crashes} times while it ran")
+            return await self._release_after_crash(run, "died {} times while it ran", engine_died=True)
         return await self._release(run)
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
@@ -121,19 +138,21 @@ class ErrorHandler:
         log.error("%s attempt %d went wrong", run.row.id, run.row.attempt, exc_info=error)
         await self._fail(run, "server_error", "the server had an error while it generated this response")
 
-    async def _release_after_crash(self, run: Run, message: str) -> Outcome | None:
+    async def _release_after_crash(self, run: Run, how: str, *, engine_died: bool) -> Outcome | None:
         """Another worker continues the response, unless too many engines have crashed under it."""
-        if not is_last_chance(run.row.crashes, self.max_crashes):
-            return await self._release(run, crashed=True)
-        await self._fail(run, "server_error", message)
+        await run.last_chunk_written()
+        crashes = crashes_after(run, self.max_crashes, engine_died=engine_died)
+        if crashes < self.max_crashes:
+            return await self._release(run, crashes)
+        await self._fail(run, "server_error", f"the engine {how.format(crashes)}")
         return None
 
-    async def _release(self, run: Run, *, crashed: bool = False) -> Outcome | None:
-        """None: the response belongs to this run no longer."""
+    async def _release(self, run: Run, crashes: int | None = None) -> Outcome | None:
+        """None: the response belongs to this run no longer. Without `crashes` any progress forgives those so far."""
         await run.last_chunk_written()
-        released = await retry_until_available(
-            lambda: claims.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
-        )
+        counted = crashes if crashes is not None else 0 if run.commits else run.row.crashes
+        owner = (run.row.id, run.row.attempt, run.worker)
+        released = await retry_until_available(lambda: claims.release(self.db, *owner, counted))
         return Outcome.RELEASED if released else None
 
     async def _yield(self, run: Run) -> Outcome | None:
@@ -152,9 +171,9 @@ class ErrorHandler:
         except Exception as error:
             log.error("%s attempt %d cannot be failed here: %s", run.row.id, run.row.attempt, type_and_places(error))
             owner = (run.worker, run.row.attempt)
-            chunk = await retry_until_available(lambda: endings.fail(self.db, run.row.id, code, message, owner=owner))
-            if chunk is not None:
-                self.journal.publish(chunk)
+            ended = await retry_until_available(lambda: endings.fail(self.db, run.row.id, code, message, owner=owner))
+            if ended is not None and ended.chunk is not None:
+                self.journal.publish(ended.chunk)
 
     async def _fail_after_log(self, run: Run, code: str, message: str) -> None:
         await run.last_chunk_written()
@@ -179,6 +198,7 @@ _HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
     (RequestAborted, ErrorHandler._on_abort),
     (EngineError, ErrorHandler._on_engine_error),
     (StoreUnavailable, ErrorHandler._on_store_trouble),
+    (ItemTaken, ErrorHandler._on_taken_item),
     (Exception, ErrorHandler._on_bug),
 )
 """The first that matches."""

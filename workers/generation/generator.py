@@ -21,6 +21,7 @@ from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.slots import Slots
+from workers.generation.suspects import SuspectGate
 from workers.generation.turns.compaction import Compaction
 from workers.generation.turns.inputs import Context, Inputs, UnreadableRequest
 from workers.generation.turns.mcp_setup import all_listings, listings_of
@@ -53,6 +54,7 @@ class Generator:
         self._mcp_sessions = mcp_sessions
         self._journal = journal
         self._clock = clock
+        self._gate = SuspectGate()
 
     async def generate(self, run: Run) -> Outcome:
         """Generates from where the log ends. Raises Fenced, EngineDead, RequestAborted, EngineError and DamagedLog."""
@@ -72,7 +74,7 @@ class Generator:
         writer = ChunkWriter(self._journal, run, self._clock)
         if request.get("task") == COUNT:
             return await self._count(run, writer, context)
-        generator = TurnGenerator(self._engine, self._slots, run, writer)
+        generator = TurnGenerator(self._engine, self._slots, self._gate, run, writer)
         compaction = Compaction(self._engine, generator, self._model, run, writer, self._inputs)
         if request.get("task") == COMPACT:
             end, usage = await compaction.summarise(await context.use(compaction.turn))
@@ -93,5 +95,7 @@ class Generator:
             turn = await context.use(build)
             tokens = len(turn.prompt)
         except PromptTooLong as error:
+            if error.tokens is None:
+                raise
             tokens = error.tokens
         return await writer.finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens), counted=True))

@@ -17,9 +17,9 @@ from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.protocol.text import type_and_places
 from app.sizes import is_large, weight
-from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
+from app.store.database import RETRY_SECONDS, Database, Patience, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.responses import logs
-from app.store.responses.logs import Entry
+from app.store.responses.logs import Entry, ItemTaken
 from app.store.trouble import Trouble, trouble_of
 from app.streaming.pubsub import PubSub
 
@@ -28,6 +28,10 @@ log = logging.getLogger("longhaul.journal")
 CLOSE_SECONDS = 2.0
 MAX_BATCH = 512
 """Entries of one commit; one of some size counts as several (`app.sizes.weight`)."""
+TRIES = 5
+"""How often an entry that Postgres does not take is tried, every RETRY_SECONDS, while it takes others."""
+PATIENT_TRIES = 600
+"""The same while it takes no others either, or while others hold the entry's conversation."""
 
 
 class Refused(Exception):
@@ -36,20 +40,24 @@ class Refused(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(type_and_places(error))
         self.is_bug = trouble_of(error) is Trouble.BUG
-        """Whether the entry may be right, and Postgres refuses everything: a privilege is missing, for instance."""
+        """Whether the entry may be right: Postgres refuses everything, for instance, or its disk is damaged."""
 
 
 class Journal:
     """Commits the chunks of all responses of a worker in one statement, and publishes those that may have readers.
 
-    Large entries are committed one by one beside the others, which do not wait for them.
+    Large entries are committed one by one beside the others, which do not wait for them. Ends in conversations, which
+    others may hold, have commits of their own as well.
     """
 
     def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
         self._pubsub = pubsub
-        self._small = _Lane(self._commit, MAX_BATCH)
-        self._large = _Lane(self._commit, 1)
+        self._small = _Lane(self._commit, MAX_BATCH, self._again)
+        self._conversations = _Lane(self._commit, MAX_BATCH, self._again)
+        self._large = _Lane(self._commit, 1, self._again)
+        self._committed_at = 0.0
+        """When Postgres took something last, by the loop's clock."""
         self._open: WeakValueDictionary[str, asyncio.Future[bool]] = WeakValueDictionary()
         """The commit of each response's last entry, as long as anybody waits for it."""
         self._unpublished: list[Chunk] = []
@@ -57,8 +65,8 @@ class Journal:
 
     async def close(self) -> None:
         """Cancels the commits that wait, and publishes what was committed, for CLOSE_SECONDS: readers poll Postgres."""
-        await self._small.batches.close()
-        await self._large.batches.close()
+        for lane in (self._small, self._conversations, self._large):
+            await lane.batches.close()
         if self._publisher is not None:
             await asyncio.wait([self._publisher], timeout=CLOSE_SECONDS)
             await end_tasks(self._publisher)
@@ -66,14 +74,15 @@ class Journal:
     def append(self, entry: Entry) -> asyncio.Future[bool]:
         """The future of the entry's commit. False: it was fenced, the response is not this worker's any more.
 
-        While Postgres is away the future waits. An entry that Postgres does not take gets Refused; the others do not.
-        If Postgres ends or refuses all commits again and again, their entries get StoreBusy. Raises RuntimeError if
-        the response has an open entry: Postgres would refuse a statement with two.
+        While Postgres is away the future waits. An entry that Postgres does not take gets Refused, or ItemTaken; the
+        others do not. If Postgres ends all commits again and again, their entries get StoreBusy. Raises RuntimeError
+        if the response has an open entry: Postgres would refuse a statement with two.
         """
         response_id = entry.chunk.response_id
         if (last := self._open.get(response_id)) is not None and not last.done():
             raise RuntimeError(f"{response_id} has an open entry in the journal")
-        lane = self._large if is_large(entry.size) else self._small
+        small = self._small if entry.conversation_input is None else self._conversations
+        lane = self._large if is_large(entry.size) else small
         commit = self._open[response_id] = lane.batches.submit(entry)
         return commit
 
@@ -84,16 +93,27 @@ class Journal:
             self._publisher = asyncio.create_task(self._publish(), name="journal-publisher")
 
     async def _commit(self, entries: Sequence[Entry]) -> list[bool]:
-        """Whether each entry was committed; a fenced one was not. Raises StoreUnavailable and Refused."""
+        """Whether each entry was committed; a fenced one was not. Raises StoreUnavailable, ItemTaken and Refused."""
         try:
             appended = await logs.append(self._db, entries)
-        except StoreUnavailable:
+        except (StoreUnavailable, ItemTaken):
             raise
         except Exception as error:
             raise Refused(error) from None
+        self._committed_at = asyncio.get_running_loop().time()
         committed = [entry.chunk.response_id in appended for entry in entries]
         self.publish(*[entry.chunk for entry in compress(entries, committed) if entry.is_followed])
         return committed
+
+    def _again(self, error: Exception, failures: int) -> float | None:
+        """After how many seconds an entry that has failed alone so often is tried again; None: it is at fault."""
+        most = PATIENT_TRIES if isinstance(error, StoreLocked) else 0
+        if isinstance(error, Refused) and error.is_bug:
+            first_failed_at = asyncio.get_running_loop().time() - failures * RETRY_SECONDS
+            most = TRIES if self._committed_at > first_failed_at else PATIENT_TRIES
+            if failures == 1:
+                log.warning("Postgres does not take an entry, which is tried again: %s", error)
+        return RETRY_SECONDS if failures < most else None
 
     async def _publish(self) -> None:
         while self._unpublished:
@@ -104,7 +124,12 @@ class Journal:
 class _Lane:
     """Entries that are committed batch after batch. While Postgres is away or busy, the batch is repeated and grows."""
 
-    def __init__(self, commit: Callable[[Sequence[Entry]], Awaitable[list[bool]]], max_weight: int) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Entry]], Awaitable[list[bool]]],
+        max_weight: int,
+        again: Callable[[Exception, int], float | None],
+    ) -> None:
         self._commit = commit
         self._patience: Patience | None = None
         """Set while Postgres takes nothing."""
@@ -113,7 +138,7 @@ class _Lane:
             max_items=max_weight,
             weight=lambda entry: weight(entry.size),
             shared_errors=(StoreUnavailable,),
-            is_unclear=lambda error: isinstance(error, Refused) and error.is_bug,
+            again=again,
             recover=self._recover,
         )
 
@@ -126,12 +151,12 @@ class _Lane:
 
     async def _recover(self, error: Exception) -> None:
         """Returns when the batch may be repeated. Raises StoreBusy if it has been repeated for long enough."""
-        trouble = error if isinstance(error, StoreUnavailable) else StoreBusy(str(error))
+        assert isinstance(error, StoreUnavailable)
         if self._patience is None:
             self._patience = Patience()
-            log.warning("Postgres is away or busy (%s); responses wait for their commit", trouble)
+            log.warning("Postgres is away or busy (%s); responses wait for their commit", error)
         try:
-            await self._patience.wait(trouble)
+            await self._patience.wait(error)
         except StoreBusy:
             self._patience = None
             raise

@@ -110,7 +110,8 @@ class Lease:
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
 
-    `slots` says how many responses the worker runs at once now, 0 if it takes none; each heartbeat says so in Postgres.
+    `slots` says how many responses the worker runs at once now, 0 if it takes none, and `away` how many of both kinds
+    need none; each heartbeat says so in Postgres.
 
     On the worker's loop, `on_end` is called if the lease cannot be kept any more, because of a bug; `on_more_slots`
     after Postgres has got more slots than before: what waits can be sent here.
@@ -127,6 +128,7 @@ class Lease:
         on_end: Callable[[], None] = lambda: None,
         readiness: WorkerReadiness | None = None,
         on_more_slots: Callable[[], None] = lambda: None,
+        away: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
         self.node = new_name()
@@ -135,6 +137,7 @@ class Lease:
             model, context_length, slots(), self.node
         )
         self._slots = slots
+        self._away = away
         self._seconds = seconds
         self._runs = runs
         self._on_end = on_end
@@ -142,7 +145,7 @@ class Lease:
         self._readiness = readiness or WorkerReadiness()
         self._identity = self._new_identity()
         self._told_slots = 0
-        """How many slots the last heartbeat told."""
+        """How many slots the last heartbeat told, those included that runs need not."""
         self._present = asyncio.Event()
         self._orphaned: Mapping[str, int] = {}
         """Responses (id -> attempt) that the last heartbeat found owned and not running."""
@@ -280,17 +283,18 @@ class Lease:
 
     async def _heartbeat(self) -> bool:
         """False: Postgres did not answer."""
-        claimed, running, slots = self._runs.claimed_now(), dict(self._runs.attempts()), self._slots()
+        claimed, running = self._runs.claimed_now(), dict(self._runs.attempts())
+        slots, away = self._slots(), self._away()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                result = await store.heartbeat(self._db, self.worker, self._seconds, running, slots)
+                result = await store.heartbeat(self._db, self.worker, self._seconds, running, slots, away)
                 self._tell(self._runs.fence, result.fenced)
-                if slots > self._told_slots:
+                if slots + sum(away) > self._told_slots:
                     self._tell(self._on_more_slots)
-                self._told_slots = slots
+                self._told_slots = slots + sum(away)
                 await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         except LeaseLost:
-            log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
+            log.error("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._tell(self._runs.fence, running)
             self._identity = self._new_identity()
             self._present.clear()

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
 from app.protocol.events.frames import Event
@@ -45,8 +45,20 @@ class Run:
     """Sessions with MCP servers; closed when the run ends."""
     used: int = 0
     """The tokens of its turns so far: their prompts, and what was generated."""
+    held: int = 0
+    """The tokens that it takes of the engine's cache, with some of those that it may still generate."""
+    can_continue: bool = True
+    """Whether the engine, or another attempt, can go on behind its tokens: else it neither pauses nor yields."""
+    slot_at: float = 0.0
+    """When it got its slot, by the monotonic clock."""
+    progress_at: float | None = None
+    """When something was committed for the first time since then."""
     yielding: bool = False
     """Its worker took its slot from it for a foreground response."""
+    commits: int = 0
+    """How many of its chunks with tokens or steps were committed: its progress."""
+    alone_until: float = 0.0
+    """Until when it may have the engine alone (suspects.py), by the monotonic clock."""
     fenced: bool = False
     """The heartbeat found that the response belongs to another attempt."""
     claimed_at: float = field(default_factory=time.monotonic)
@@ -61,6 +73,10 @@ class Run:
         """The worker id of the claim; every write names it."""
         assert self.row.worker is not None
         return self.row.worker
+
+    @property
+    def is_alone(self) -> bool:
+        return time.monotonic() < self.alone_until
 
     def now(self) -> datetime:
         """The time by Postgres' clock, which retention goes by: that of the claim, and what has passed since."""
@@ -77,6 +93,12 @@ class Run:
             if self.last_commit is not None:
                 self.last_commit.cancel()
             self.task.cancel()
+
+    def note_progress(self, commit: asyncio.Future[bool]) -> None:
+        """A commit of tokens or steps has ended."""
+        if not commit.cancelled() and commit.exception() is None and commit.result():
+            self.commits += 1
+            self.progress_at = time.monotonic() if self.progress_at is None else self.progress_at
 
     def yield_(self) -> None:
         """Cancels the run's task: the response is put back in line, and continues under its next attempt."""
@@ -126,7 +148,7 @@ class Run:
         log = await retry_until_available(lambda: logs.read(db, self.row.id))
         if log.status is not Status.IN_PROGRESS:
             raise Fenced
-        self.stream, self.history = await beside_loop(partial(_folded, log.chunks), size_of(log.chunks))
+        self.stream, self.history = await off_loop(partial(_folded, log.chunks), size_of(log.chunks))
 
 
 def _folded(chunks: Sequence[Chunk]) -> tuple[ResponseStream, History]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from functools import partial
 
 from app.aio import run_to_completion
 from app.dispatcher import Dispatcher
 from app.heavy import PROJECT
 from app.protocol.tasks import COUNT
-from app.store.database import retry_until_available
 from app.store.responses import endings
 from app.store.rows import ResponseRow
 from workers.generation.cancellation import why_cancelled
@@ -25,7 +23,7 @@ from workers.generation.errors import ErrorHandler
 from workers.generation.generator import Generator
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
-from workers.generation.runs import ActiveRuns, SuspectGate
+from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.pace import Pace
 
@@ -42,7 +40,6 @@ class Runner:
         self,
         claimer: Claimer,
         runs: ActiveRuns,
-        suspect_gate: SuspectGate,
         generator: Generator,
         errors: ErrorHandler,
         dispatcher: Dispatcher,
@@ -53,7 +50,6 @@ class Runner:
         """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
         self._claimer = claimer
         self._runs = runs
-        self._suspect_gate = suspect_gate
         self._generator = generator
         self._errors = errors
         self._dispatcher = dispatcher
@@ -88,7 +84,7 @@ class Runner:
         ended: list[str] = []
         for start in range(0, len(response_ids), endings.MAX_CANCELLED):
             batch = response_ids[start : start + endings.MAX_CANCELLED]
-            ended += await retry_until_available(partial(self._errors.cancel_all, batch))
+            ended += await self._errors.cancel_all(batch)
         return ended
 
     async def _supervise(self, row: ResponseRow) -> Outcome:
@@ -100,7 +96,7 @@ class Runner:
         try:
             with self._runs.registered(run):
                 try:
-                    outcome: Outcome | None = await self._generate_alone(run)
+                    outcome: Outcome | None = await self._generate(run)
                 except (Exception, asyncio.CancelledError) as error:
                     outcome = await run_to_completion(self._errors.handle(run, error))
         finally:
@@ -123,9 +119,7 @@ class Runner:
         used = run.used if usage is None else usage["total_tokens"]
         self._dispatcher.correct_flow(run.row, used, cut_short=usage is None)
 
-    async def _generate_alone(self, run: Run) -> Outcome:
-        """Generates. A response that its next crash would fail runs alone."""
+    async def _generate(self, run: Run) -> Outcome:
         if why_cancelled() is not None:  # during the claim
             raise asyncio.CancelledError
-        async with self._suspect_gate.admit(run.row):
-            return await self._generator.generate(run)
+        return await self._generator.generate(run)

@@ -1,21 +1,19 @@
-"""What runs in this worker now: the registry that runner and lease share, and the gate for suspected engine killers."""
+"""What runs in this worker now: the registry that runner and lease share."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 
-from app.store.guards import is_suspect
 from app.store.rows import ResponseRow
 from workers.generation.run import Run
 
 
 class ActiveRuns:
-    """The runs of this worker, by response id. For the worker's loop; `attempts` also for the lease's thread."""
+    """The runs of this worker, by response id. For the worker's loop; `attempts` and `claimed_now` also for the
+    lease's thread."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -72,18 +70,3 @@ class ActiveRuns:
             with self._lock:
                 if self._runs.get(run.row.id) is run:
                     del self._runs[run.row.id]
-
-
-class SuspectGate:
-    """Lets responses that fail at the next crash run one at a time.
-
-    Several responses may have run when an engine died, and only one of them killed it. Alone, the killer takes no
-    bystander with it. Few wait here: maintenance sends as many suspects as there are workers (`redelivery`).
-    """
-
-    def __init__(self, max_crashes: int) -> None:
-        self._max_crashes = max_crashes
-        self._lock = asyncio.Lock()
-
-    def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
-        return self._lock if is_suspect(row.crashes, self._max_crashes) else contextlib.nullcontext()

@@ -9,3 +9,7 @@ class ListingFailed(Exception):
 
 class Unreachable(Exception):
     """There is no session: the MCP server is away, refuses, or does not speak MCP."""
+
+
+class SessionGone(Exception):
+    """The MCP server does not know the session any more. It has not made the call."""

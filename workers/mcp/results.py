@@ -12,13 +12,11 @@ import mcp_types as types
 from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
 from app.protocol.requests.items.images import is_readable
 from app.protocol.types import Json
-from config.server_kind import ServerKind
+from config.server_kind import BUILT_IN, ServerKind
 from workers.formats.calls.browser import action_of
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.content import Result
-
-MAX_IMAGE_BYTES = 4 * 1024 * 1024
-"""The most bytes, in base64, of all images of one result together."""
+from workers.mcp.answers import LEFT_OUT, MAX_IMAGE_BYTES, says
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,9 @@ class _ItemFields:
 
 def result_of(call: HostedCall, answer: types.CallToolResult, options: ResultOptions) -> ToolResult:
     """The result of a call that its server answered."""
-    text, images = _truncate(_text(answer), options.max_bytes), _images(answer.content)
+    left_out = (answer.meta or {}).get(LEFT_OUT)
+    text = _truncate(_text(call, answer), options.max_bytes, left_out if isinstance(left_out, int) else 0)
+    images = _images(answer.content)
     facts = answer.structured_content if isinstance(answer.structured_content, Mapping) else {}
     given, fields = _Answer(call, bool(answer.is_error), text, images, facts), _FIELDS[call.kind]
     for_model: Result = text
@@ -151,10 +151,12 @@ _FIELDS: Mapping[ServerKind | None, _ItemFields] = {
 }
 
 
-def _text(answer: types.CallToolResult) -> str:
-    parts = [_text_of_block(block) for block in answer.content]
-    if not parts and answer.structured_content is not None:
-        parts = [json.dumps(answer.structured_content, ensure_ascii=False)]
+def _text(call: HostedCall, answer: types.CallToolResult) -> str:
+    """The texts; and the structured content as JSON, if an MCP server has put something else there."""
+    parts, data = [_text_of_block(block) for block in answer.content], answer.structured_content
+    built_in = call.kind in BUILT_IN  # its texts say everything to the model, and the data are for `_FIELDS`
+    if data is not None and not (parts and (built_in or says([part for part in parts if part], data))):
+        parts.append(json.dumps(data, ensure_ascii=False))
     return "\n".join(filter(None, parts))
 
 
@@ -181,10 +183,11 @@ def _images(content: Iterable[types.ContentBlock]) -> list[str]:
     return urls
 
 
-def _truncate(text: str, max_bytes: int) -> str:
-    """The first `max_bytes` bytes of a text, as valid UTF-8, with a note where there was more."""
+def _truncate(text: str, max_bytes: int, left_out: int = 0) -> str:
+    """The first `max_bytes` bytes of a text, as valid UTF-8, with a note if there was more, or bytes are left out."""
     data = text.encode(errors="replace")
-    if len(data) <= max_bytes:
+    size = len(data) + left_out
+    if size <= max_bytes:
         return data.decode()
     kept = data[:max_bytes].decode(errors="ignore")
-    return f"{kept}\n[Cut here: these are the first {len(kept.encode())} of {len(data)} bytes.]"
+    return f"{kept}\n[Cut here: these are the first {len(kept.encode())} of {size} bytes.]"

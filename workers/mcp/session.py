@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from hashlib import sha256
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,15 +26,19 @@ import httpx2
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
+from app.bounds import Bound, BoundReached, Holding
+from app.heavy import PROJECT, off_loop
+from app.sizes import is_large
 from config.process import command_of
-from config.server_kind import SERVER_PREFIXES
+from config.server_kind import PROJECT_META, SERVER_PREFIXES
 from config.tools import McpServer
 from workers.mcp import stdio_supervisor
-from workers.mcp.errors import Unreachable
+from workers.mcp.answers import shortened
+from workers.mcp.errors import SessionGone, Unreachable
 
 log = logging.getLogger("longhaul.tools")
 
@@ -38,6 +47,10 @@ CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_LIST_PAGES = 20
+ANSWERS = Bound("answers of MCP servers", 4 * MAX_MESSAGE_BYTES, unit="bytes of ")
+"""Of this worker, for large ones, from their arrival until they are shortened. What has no room waits in its server."""
+COMMANDS = Bound("commands of MCP servers", 32, seconds=20.0)
+"""Of this worker. Each is two processes, which a response holds to its end."""
 PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
 """A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 
@@ -45,6 +58,9 @@ _CLIENT = types.Implementation(name="longhaul", version=version("longhaul"))
 _CALL_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
+_STATUSES: ContextVar[list[int]] = ContextVar("statuses")
+"""The HTTP statuses of the answers to one call, which the library keeps to itself."""
+_EVENT_END = re.compile(rb"\n\r?\n|\r\r")
 
 
 class Session:
@@ -74,12 +90,17 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
         """Calls a tool once. If the caller is cancelled, so is the call on the server.
 
-        Raises Unreachable if the call was not sent, and MCPError if the server refused or went away.
+        Raises Unreachable, BoundReached or SessionGone if the call was not made, and MCPError if the server refused or
+        went away.
         """
         client = await self._connected_client()
+        statuses: list[int] = []
+        _STATUSES.set(statuses)
         try:
             result = await self._send(client, tool, arguments)
         except MCPError as error:
+            if HTTPStatus.NOT_FOUND in statuses:
+                raise SessionGone from None
             if error.code != types.HEADER_MISMATCH:
                 raise
             # The server has not run the call: it wants headers that its list of tools names. Listing sets them.
@@ -107,21 +128,27 @@ class Session:
         self, client: Client, tool: str, arguments: dict[str, Any]
     ) -> types.CallToolResult | types.InputRequiredResult:
         # `client.call_tool` would list the tools first, and discard results that do not match their schemas.
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
+        params, meta = types.CallToolRequestParams(name=tool, arguments=arguments), dict[str, Any]()
+        if self._server.kind != "mcp" and (project := PROJECT.get()) is not None:
+            meta[PROJECT_META] = sha256(project.encode()).hexdigest()
+        request = types.CallToolRequest(params=params.model_copy(update={"meta": meta or None}))
         return await client.session.send_request(request, _CALL_RESULT)
 
     async def _hold(self) -> None:
         """Opens the session, and keeps it open until `close`."""
+        failure: Exception = Unreachable(self._server.label)
         try:
             async with self._open() as client:
                 self._client.set_result(client)
                 await self._close_requested.wait()
+        except BoundReached as error:
+            failure = error
         except Exception as error:
             # The types alone: the text may quote arguments.
             log.info("MCP server %r: %s", self._server.label, ", ".join(sorted(_type_names(error))))
         finally:
             if not self._client.done():
-                self._client.set_exception(Unreachable(self._server.label))
+                self._client.set_exception(failure)
                 self._client.exception()  # marks it as retrieved: the callers may all have been cancelled
 
     @asynccontextmanager
@@ -132,6 +159,7 @@ class Session:
                 url = self._server.url
                 transport = streamable_http_client(url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             else:
+                stack.enter_context(await COMMANDS.wait(PROJECT.get()))
                 # What a command writes to stderr may quote arguments.
                 stderr = sys.stderr if log.isEnabledFor(logging.DEBUG) else stack.enter_context(_devnull())
                 transport = stdio_client(_parameters(self._server.command or ()), stderr)
@@ -139,31 +167,64 @@ class Session:
 
 
 def _http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    async def limit(response: httpx2.Response) -> None:
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _LimitedStream(response.stream)
+    async def watch(response: httpx2.Response) -> None:
+        if MCP_SESSION_ID in response.request.headers:
+            _STATUSES.get([]).append(response.status_code)
+        response.stream = _Answer(response)
 
     # No read timeout: the toolbox limits the whole call.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
-    return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, event_hooks={"response": [limit]})
+    plain = {"Accept-Encoding": "identity", **headers}  # else an answer could be a thousand times as large as its bytes
+    return httpx2.AsyncClient(headers=plain, timeout=timeout, event_hooks={"response": [watch]})
 
 
-class _LimitedStream(httpx2.AsyncByteStream):
-    """A body that ends with an error after MAX_MESSAGE_BYTES."""
+class _Answer(httpx2.AsyncByteStream):
+    """A body, or each event of a stream, with its large messages shortened before the library reads them on the loop.
+    It ends with an error where one has more than MAX_MESSAGE_BYTES."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, response: httpx2.Response) -> None:
+        self._stream: Any = response.stream
+        self._is_encoded = response.headers.get("content-encoding", "identity") != "identity"
+        self._has_events = response.headers.get("content-type", "").startswith("text/event-stream")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for part in self._stream:
-            size += len(part)
-            if size > MAX_MESSAGE_BYTES:
-                raise httpx2.StreamError(f"more than {MAX_MESSAGE_BYTES} bytes")
-            yield part
+        if self._is_encoded:
+            raise httpx2.StreamError("an encoding that was not asked for")
+        held = bytearray()
+        with Holding(ANSWERS, PROJECT.get()) as room:
+            async for part in self._stream:
+                held += part
+                if len(held) > MAX_MESSAGE_BYTES:
+                    raise httpx2.StreamError(f"more than {MAX_MESSAGE_BYTES} bytes")
+                if is_large(len(held)) and not room.counted:
+                    await room.wait(MAX_MESSAGE_BYTES)
+                if self._has_events and (ends := [*_EVENT_END.finditer(held, max(0, len(held) - len(part) - 2))]):
+                    whole, held = held[: ends[-1].end()], held[ends[-1].end() :]
+                    events = await _read(whole, _shortened_events)
+                    room.release()
+                    yield events
+            rest = await _read(held, shortened)
+        yield rest
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+async def _read(data: bytearray, shorten: Callable[[bytearray], bytes | bytearray]) -> bytes:
+    return bytes(await off_loop(partial(shorten, data), len(data)) if is_large(len(data)) else data)
+
+
+def _shortened_events(events: bytearray) -> bytes:
+    """Server-sent events whose data are messages."""
+    made = []
+    for event in _EVENT_END.split(events)[:-1]:
+        if is_large(len(event)):
+            lines = event.splitlines()
+            message = shortened(b"\n".join(line[5:] for line in lines if line.startswith(b"data:")))
+            data = b"data:" + message.replace(b"\n", b"\ndata:")
+            event = b"\n".join([*(line for line in lines if not line.startswith(b"data:")), data])
+        made.append(event + b"\n\n")
+    return b"".join(made)
 
 
 def _parameters(command: Sequence[str]) -> StdioServerParameters:

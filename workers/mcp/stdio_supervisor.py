@@ -1,11 +1,13 @@
 """Supervises one MCP server that speaks on stdin and stdout; arguments: PARENT MAX_BYTES COMMAND...
 
-A program of its own, which uses `config.process` and the standard library alone. It stands between a worker and the
-server that the worker started, leads their process group, and kills the whole group
+A program of its own, which uses `config.process`, `answers.py` and the standard library alone. It stands between a
+worker and the server that the worker started, leads their process group, and kills the whole group
 
 * when the worker (process id PARENT) dies, even by `kill -9`: the kernel then sends SIGUSR1;
 * when the server has ended: its children end with it;
-* when the server writes a line longer than MAX_BYTES: a line is a message, and the worker must hold it in memory.
+* when the server writes a line longer than MAX_BYTES: a line is a message, and somebody must hold it in memory.
+
+It shortens long answers (`answers.py`), so that the worker, which has others to serve, never reads them.
 
 If the supervisor itself is killed, the kernel kills the server.
 """
@@ -19,6 +21,7 @@ import signal
 import sys
 
 from config.process import die_with_parent
+from workers.mcp.answers import shortened
 
 CANNOT_RUN = 127
 """Exit status if the server could not be started; the reason is on stderr."""
@@ -58,11 +61,11 @@ def _become_server(command: list[str], supervisor: int, stdout: int) -> None:
 
 
 def _forward_output(output: int, wakeup: int, server: int, max_bytes: int) -> None:
-    """Copies the server's output to stdout until the server has ended, or a line is too long.
+    """Copies the server's output to stdout, line by line, until the server has ended, or a line is too long.
 
     Raises OSError if nobody reads stdout.
     """
-    watched, line_bytes = [output, wakeup], 0
+    watched, held = [output, wakeup], bytearray()
     while True:
         ready, _, _ = select.select(watched, [], [])
         if output not in ready:
@@ -71,14 +74,21 @@ def _forward_output(output: int, wakeup: int, server: int, max_bytes: int) -> No
                 return
         elif not (data := os.read(output, READ_BYTES)):
             watched.remove(output)
+            _write(held)
             os.close(1)
         else:
-            end = data.rfind(b"\n") + 1
-            line_bytes = len(data) - end + (0 if end else line_bytes)
-            if line_bytes > max_bytes:
+            held += data
+            if b"\n" in data:
+                *lines, held = held.split(b"\n")
+                _write(b"".join((shortened(line) if len(line) > READ_BYTES else line) + b"\n" for line in lines))
+            if len(held) > max_bytes:
                 return
-            while data:
-                data = data[os.write(1, data) :]
+
+
+def _write(data: bytes | bytearray) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest) :]
 
 
 def main() -> None:

@@ -5,26 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from app.bounds import BoundReached
+from app.heavy import off_loop
 from app.protocol.types import Json
 from config.server_kind import ServerKind
 from config.settings import ConfigError
 from config.tools import McpServer, expand_headers, server_for, server_of_kind
 from workers.formats.calls.hosted import HostedCall, arguments_of
 from workers.formats.calls.mcp import is_offered
-from workers.mcp.errors import ListingFailed, Unreachable
+from workers.mcp.errors import ListingFailed, SessionGone, Unreachable
 from workers.mcp.results import ResultOptions, ToolResult, failed_result, result_of, tool_list
 from workers.mcp.session import Session
 
 log = logging.getLogger("longhaul.tools")
 
 LIST_ATTEMPTS = 2
-_SESSION_ENDED = frozenset({types.CONNECTION_CLOSED, types.INVALID_REQUEST})
-"""Error codes after which the server may have forgotten the session, so the next call opens a new one."""
+_REPEATABLE = ("readOnlyHint", "idempotentHint")
+"""Annotations of tools whose calls may be made twice."""
 
 
 _SessionKey = tuple[str, str | None]
@@ -46,6 +51,8 @@ class Toolbox:
         self._secrets = secrets
         self._options = options
         self._sessions: dict[_SessionKey, Session] = {}
+        self._running: Counter[Session] = Counter()
+        """How many calls, or listings, run in each session."""
         self._closing: set[asyncio.Task[None]] = set()
 
     async def list_tools(self, label: str) -> list[Json]:
@@ -54,14 +61,12 @@ class Toolbox:
         if server is None:
             raise ListingFailed(f"The server {label!r} is not one that this deployment knows any more.")
         for attempt in range(LIST_ATTEMPTS):
-            session: Session | None = None
             try:
-                session = self._session(server, label)
-                async with asyncio.timeout(server.timeout_seconds):
-                    tools = tool_list(await session.list_tools())
+                with self._session(server, label, ends=lambda _: True) as session:
+                    async with asyncio.timeout(server.timeout_seconds):
+                        tools = tool_list(await session.list_tools())
             except Exception as error:  # raised by the library, by the transport, or for an invalid answer
                 log.info("MCP server %r did not list its tools: %s", server.label, type(error).__name__)
-                self._drop(session)
                 if attempt + 1 == LIST_ATTEMPTS:
                     raise ListingFailed(_message(error, label, server)) from None
             else:
@@ -80,31 +85,42 @@ class Toolbox:
             return self.failed(call, f"There is no MCP server {name!r} any more.", types.INVALID_REQUEST)
         if call.kind == "mcp" and not server.allows(call.tool):  # A client may have made up the list.
             return self.failed(call, f"The MCP server {name!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
-        session: Session | None = None
         try:
-            session = self._session(server, call.server_label)
-            async with asyncio.timeout(server.timeout_seconds):
-                answer = await session.call(call.tool, arguments)
+            try:
+                answer = await self._answer(server, call, arguments)
+            except SessionGone:
+                answer = await self._answer(server, call, arguments)  # nobody has made the call yet
         except Exception as error:  # raised by the library, by the transport, or for an invalid answer
             log.info("MCP server %r failed a call: %s", server.label, type(error).__name__)
-            if not _keeps_session(error):
-                self._drop(session)
             return self.failed(call, _message(error, name, server), _code_of(error))
-        return result_of(call, answer, self._options)
+        size = sum(len(block.text) for block in answer.content if isinstance(block, types.TextContent))
+        return await off_loop(partial(result_of, call, answer, self._options), size)
+
+    async def _answer(self, server: McpServer, call: HostedCall, arguments: Json) -> types.CallToolResult:
+        with self._session(server, call.server_label, ends=_ends_session) as session:
+            async with asyncio.timeout(server.timeout_seconds):
+                return await session.call(call.tool, arguments)
 
     def failed(self, call: HostedCall, message: str, code: int = types.INTERNAL_ERROR) -> ToolResult:
         """The result of a call that was not made, or that did not end."""
         return failed_result(call, message, self._options, code)
 
-    def may_repeat(self, call: HostedCall) -> bool:
+    async def may_repeat(self, call: HostedCall) -> bool:
         """Whether a call may be made a second time if its worker died during the first (`after_crash`)."""
         server = self._server(call.kind, call.server_label)
-        return server is not None and server.after_crash == "again"
+        if server is None or server.after_crash is not None or server.kind != "mcp":
+            return server is not None and server.after_crash != "fail"
+        try:
+            tools = await self.list_tools(call.server_label or "")
+        except ListingFailed:
+            return False
+        hints = [tool["annotations"] or {} for tool in tools if tool["name"] == call.tool]
+        return any(hint.get(name) is True for hint in hints for name in _REPEATABLE)
 
     async def close(self) -> None:
         """Ends every session. Never raises."""
-        for session in list(self._sessions.values()):
-            self._drop(session)
+        for session in {*self._sessions.values(), *self._running}:
+            self._close(session)
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -114,33 +130,44 @@ class Toolbox:
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))
 
-    def _session(self, server: McpServer, label: str | None) -> Session:
+    @contextmanager
+    def _session(self, server: McpServer, label: str | None, *, ends: Callable[[Exception], bool]) -> Iterator[Session]:
         """The open session with this server, or a new one, for a tool of the request that has this label.
 
-        Raises ConfigError.
+        After an error that `ends` it, the next call opens another one; this one is closed once its other calls have
+        ended. Raises ConfigError.
         """
         from_request = self._secrets.get(label or "") if server.request_headers else None
         key = (server.label, label if from_request else None)
-        if (found := self._sessions.get(key)) is not None and found.closed:
-            self._drop(found)
-        if key not in self._sessions:
+        if key not in self._sessions or self._sessions[key].closed:
             headers = {**expand_headers(server.headers, os.environ), **(from_request or {})}
             self._sessions[key] = Session(server, headers)
-        return self._sessions[key]
-
-    def _drop(self, session: Session | None) -> None:
-        """Closes this session, unless it is closing already; the next call opens another one."""
-        for key, held in list(self._sessions.items()):
-            if held is session:
+        session = self._sessions[key]
+        self._running[session] += 1
+        try:
+            yield session
+        except Exception as error:
+            if ends(error) and self._sessions.get(key) is session:
                 del self._sessions[key]
-                task = asyncio.create_task(held.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+            raise
+        finally:
+            self._running[session] -= 1
+            if not self._running[session]:
+                del self._running[session]
+                if self._sessions.get(key) is not session:
+                    self._close(session)
+
+    def _close(self, session: Session) -> None:
+        task = asyncio.create_task(session.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
-def _keeps_session(error: Exception) -> bool:
-    is_refusal = isinstance(error, MCPError) and error.code not in _SESSION_ENDED
-    return is_refusal or isinstance(error, TimeoutError | ValueError)
+def _ends_session(error: Exception) -> bool:
+    """Whether the session is lost with its connection, or because its server has forgotten it."""
+    if isinstance(error, MCPError):
+        return error.code == types.CONNECTION_CLOSED
+    return not isinstance(error, TimeoutError | ValueError)
 
 
 def _message(error: Exception, label: str, server: McpServer) -> str:
@@ -148,9 +175,11 @@ def _message(error: Exception, label: str, server: McpServer) -> str:
         return f"The MCP server {label!r} did not answer within {server.timeout_seconds:g} s; the call was given up."
     if isinstance(error, MCPError) and error.code != types.CONNECTION_CLOSED:
         return f"The MCP server {label!r} refused: {error.message}"
+    if isinstance(error, BoundReached):
+        return f"The MCP server {label!r} was not started: all {error.total} that a worker runs are in use. Try later."
     if isinstance(error, ConfigError):
         log.error("MCP server %r: %s", server.label, error)
-    if isinstance(error, Unreachable | MCPError | ConfigError):
+    if isinstance(error, Unreachable | SessionGone | MCPError | ConfigError):
         return f"The MCP server {label!r} cannot be reached."
     return f"The MCP server {label!r} gave an answer that is not the result of a call."
 
@@ -160,4 +189,4 @@ def _code_of(error: Exception) -> int:
         return error.code
     if isinstance(error, TimeoutError):
         return types.REQUEST_TIMEOUT
-    return types.CONNECTION_CLOSED if isinstance(error, Unreachable) else types.INTERNAL_ERROR
+    return types.CONNECTION_CLOSED if isinstance(error, Unreachable | SessionGone) else types.INTERNAL_ERROR

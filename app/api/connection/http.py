@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.connection.writing import BoundedWriting
 from app.api.errors import bound_error, error_headers, status_of
 from app.api.holdings import known_holdings
 from app.api.shutdown import END_SECONDS
-from app.bounds import BoundReached, Stranger
+from app.bounds import BoundReached, UnknownAddress
 from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -45,14 +47,33 @@ def _raw_answer(error: ApiError) -> bytes:
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
 
 
-def _stranger_at(transport: asyncio.Transport) -> Stranger | None:
+def _address_of(transport: asyncio.Transport) -> UnknownAddress | None:
     peer = transport.get_extra_info("peername")
-    return Stranger(f"address {peer[0]}") if isinstance(peer, tuple) else None
+    return UnknownAddress(f"address {peer[0]}") if isinstance(peer, tuple) else None
 
 
 def _tell_that_client_left(cycle: RequestResponseCycle) -> None:
     cycle.disconnected = True
     cycle.message_event.set()
+
+
+async def _without_chunks(
+    cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Answers a client of HTTP/1.0, which knows no chunks: the end of the connection ends a body of unknown length."""
+    cycle.waiting_for_100_continue = False
+    has_length = True
+
+    async def send_plain(message: Message) -> None:
+        nonlocal has_length
+        if message["type"] == "http.response.start":
+            has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            cycle.chunked_encoding = None if has_length else False
+        elif not has_length:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await app(scope, receive, send_plain)
 
 
 class BoundedHttp(BoundedWriting, HttpToolsProtocol):
@@ -79,7 +100,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         try:
-            self._place.give(_stranger_at(transport))
+            self._place.give(_address_of(transport))
             self._place.resize(1)
         except BoundReached as reached:
             self._refuse(bound_error(reached))
@@ -140,6 +161,10 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
             super().on_headers_complete()
             if self._is_last:
                 self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        is_old = cycle.scope["http_version"] == "1.0"
+        super()._start_asgi_task(cycle, partial(_without_chunks, cycle, app) if is_old else app)
 
     def on_body(self, body: bytes) -> None:
         self._heard = True

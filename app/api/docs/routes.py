@@ -1,11 +1,8 @@
-"""What `/docs` says of the routes: bodies, error answers and help texts."""
+"""What `/docs` says of the routes: examples, events, headers and error answers."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
 from app.api.docs import schemas
-from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.types import Json
 
 _EVENTS_EXAMPLE = (
@@ -27,62 +24,27 @@ RESPONSE_OR_EVENTS: Json = {
     "content": {"text/event-stream": {"schema": _EVENT, "example": _EVENTS_EXAMPLE}},
 }
 
-CREATE_BODY: Json = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {"$ref": f"#/components/schemas/{CreateResponse.__name__}"},
-            "examples": {
-                "background": {
-                    "summary": "In the background: poll it, or stream it and resume",
-                    "value": {"model": "longhaul-demo", "input": "Tell me a story.", "background": True},
-                },
-                "stream": {
-                    "summary": "A stream",
-                    "value": {"model": "longhaul-demo", "input": "Hello!", "stream": True},
-                },
-                "messages": {
-                    "summary": "Messages and sampling parameters",
-                    "value": {
-                        "model": "longhaul-demo",
-                        "instructions": "Be brief.",
-                        "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}],
-                        "temperature": 0.2,
-                        "max_output_tokens": 64,
-                        "metadata": {"job": "nightly"},
-                    },
-                },
-            },
-        }
+CREATE_EXAMPLES: Json = {
+    "background": {
+        "summary": "In the background: poll it, or stream it and resume",
+        "value": {"model": "longhaul-demo", "input": "Tell me a story.", "background": True},
+    },
+    "stream": {
+        "summary": "A stream",
+        "value": {"model": "longhaul-demo", "input": "Hello!", "stream": True},
+    },
+    "messages": {
+        "summary": "Messages and sampling parameters",
+        "value": {
+            "model": "longhaul-demo",
+            "instructions": "Be brief.",
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}],
+            "temperature": 0.2,
+            "max_output_tokens": 64,
+            "metadata": {"job": "nightly"},
+        },
     },
 }
-
-
-def body_docs(model: type[BaseModel], *, required: bool = True) -> Json:
-    """Returns a request body for a route's documentation; `openapi.py` adds the schema of the model."""
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"required": required, "content": {"application/json": {"schema": schema}}}
-
-
-CREATE_HELP = """Four forms, by `background` and `stream`:
-
-* neither: the answer is the finished response; a client that disconnects cancels it;
-* `stream`: the answer is its events as they come; a client that disconnects cancels it;
-* `background`: the answer is the `queued` response, at once; it runs without any client;
-* both: as `background`, and its events can be read from any sequence number on, any number of times.
-"""
-
-COUNT_HELP = """Returns how many tokens the prompt has. A worker of the model counts them before other work."""
-
-COMPACT_HELP = """The model writes a summary, and the answer holds it sealed in one item.
-
-Send that item as the first of `input`."""
-
-READ_HELP = """While it is in progress, the response has its output so far.
-
-With `stream=true` the answer is the events after number `starting_after`, up to the end of the response. The response
-must have been created with `stream` and `background`."""
-
 
 CREATE_PARAMETERS: list[Json] = [
     {

@@ -1,382 +1,213 @@
-"""The answers as `/docs` shows them. No answer passes through these models: tests compare them with real answers."""
+"""The answers as `/docs` shows them. No answer passes through these shapes: tests compare them with real answers.
+
+What answers repeat of a request is described by the request's own models.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Union, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from app.protocol.item_types import ITEM_TYPES
-from app.protocol.requests.fields import OneOf
+from app.protocol.errors import ErrorType, InvalidRequest
+from app.protocol.hosted_kinds import CODE_INTERPRETER, MCP, WEB_SEARCH, HostedToolKind
+from app.protocol.item_types import APPROVAL_REQUEST, COMPACTION, ITEM_TYPES, MCP_LIST_TOOLS
+from app.protocol.requests.base import ItemStatus
+from app.protocol.requests.bodies.create_response import CreateResponse
+from app.protocol.requests.bodies.request import AS_SENT, SAMPLING_DEFAULTS
+from app.protocol.requests.bodies.text_config import Effort, Reasoning, TextConfig
+from app.protocol.requests.fields import Metadata, OneOf
+from app.protocol.requests.items.content import ReasoningText, Refusal, SummaryText
+from app.protocol.requests.items.hosted import Action, CodeOutput, ListedTool
+from app.protocol.requests.tools.any_tool import Tool
+from app.protocol.requests.tools.choice import ToolChoice
+from app.protocol.status import Status
 from app.protocol.types import Json
 
 
-class Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+def shape(name: str, about: str | None = None, /, **fields: Any) -> type[BaseModel]:
+    """Returns the model of an object that has these fields and no others. A value is a type, or `may_lack`."""
+    return create_model(name, __config__=ConfigDict(extra="forbid"), __doc__=about, **fields)
 
 
-class Partial(Shape):
-    """Fields with a default may be absent."""
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
-
-
-class Error(Shape):
-    message: str
-    type: Literal["invalid_request_error", "server_error", "requests", "tokens", "insufficient_quota"]
-    param: str | None
-    code: str | None
+def may_lack(kind: Any, about: str | None = None) -> Any:
+    """A field that is left out of some answers. The factory, which nothing calls, makes it optional."""
+    return kind, Field(default_factory=dict, description=about)
 
 
-class ErrorBody(Shape):
-    """Every error, whatever its status."""
-
-    error: Error
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "error": {
-                        "message": "'prompt' is not supported yet.",
-                        "type": "invalid_request_error",
-                        "param": "prompt",
-                        "code": "unsupported_parameter",
-                    }
-                }
-            ]
-        }
-    )
+def array(*kinds: Any) -> Any:
+    """The type of an array of shapes."""
+    return list[Union[kinds]]  # type: ignore[valid-type]  # noqa: UP007
 
 
-class Live(Shape):
-    status: Literal["live"]
+_EXAMPLE = InvalidRequest("'prompt' is not supported yet.", "prompt", "unsupported_parameter").error.body()
+ErrorBody = create_model(
+    "ErrorBody",
+    __doc__="Every error, whatever its status.",
+    __config__=ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}),
+    error=shape("Error", message=str, type=ErrorType, **dict.fromkeys(("param", "code"), str | None)),
+)
+
+# -- health and models -----------------------------------------------------------------------------------------
+
+Live = shape("Live", status=Literal["live"])
+Ready = shape(
+    "Ready",
+    "A caller without an API key, where one is asked for, gets the status alone.",
+    status=Literal["ready", "degraded", "not_ready", "stopping"],
+    missing=may_lack(list[Literal["postgres", "schema", "redis", "workers"]]),
+    models=may_lack(shape("ModelsReady", ready=list[str], without_worker=list[str])),
+)
+Model = shape(
+    "Model",
+    "A context of null tokens is not known yet: no worker of the model has registered.",
+    **dict.fromkeys(("id", "owned_by"), str),
+    object=Literal["model"],
+    created=int,
+    parent=Annotated[str | None, Field(description="For a LoRA adapter: its base model.")],
+    **dict.fromkeys(("max_model_len", "context_length"), int | None),
+    architecture=shape(
+        "Architecture",
+        input_modalities=list[Literal["text", "image"]],
+        output_modalities=list[Literal["text"]],
+    ),
+    reasoning_efforts=list[Effort],
+    **dict.fromkeys(("supported_parameters", "tool_types"), list[str]),
+)
+ModelList = shape(
+    "ModelList",
+    object=Literal["list"],
+    data=array(Model),
+    models=may_lack(list[Json], "If the request has `client_version`: the models in Codex's own form."),
+)
+
+# -- items -----------------------------------------------------------------------------------------------------
 
 
-class ModelsReady(Shape):
-    ready: list[str]
-    without_worker: list[str]
+def _item(kind: str, /, **fields: Any) -> type[BaseModel]:
+    """An item of `output`."""
+    return shape(f"Response{kind.title().replace('_', '')}", type=Literal[kind], id=str, **fields)
 
 
-class Ready(Shape):
-    status: Literal["ready", "degraded", "not_ready", "stopping"]
-    missing: list[Literal["postgres", "schema", "redis", "workers"]] | None = None
-    """Like `models` left out for a caller without an API key, where one is asked for."""
-    models: ModelsReady | None = None
+def _hosted(kind: HostedToolKind, **fields: Any) -> type[BaseModel]:
+    """A call of a hosted tool: it also shows that it runs, or that it failed."""
+    own = () if kind.running_status is None else (kind.running_status,)
+    return _item(kind.call_type, **fields, status=Literal[(*get_args(ItemStatus), "failed", *own)])
 
 
-class Architecture(Shape):
-    input_modalities: list[Literal["text", "image"]]
-    output_modalities: list[Literal["text"]]
+_TEXT = {"text": str, "annotations": list[Json], "logprobs": list[Json]}
+_CALLED = {"call_id": str, "name": str, "namespace": may_lack(str, "Only of a tool in a namespace.")}
+_OF_SERVER = {"server_label": str, "name": str, "arguments": str}
+
+_OUTPUT_ITEMS = (
+    _item(
+        "message",
+        role=Literal["assistant"],
+        status=ItemStatus,
+        content=array(shape("OutputTextPart", type=Literal["output_text"], **_TEXT), Refusal),
+        phase=may_lack(Literal["commentary", "final_answer"], "Of models that tell a preamble from an answer."),
+    ),
+    _item(
+        "reasoning",
+        status=ItemStatus,
+        summary=list[SummaryText],
+        content=list[ReasoningText],
+        encrypted_content=may_lack(str, "If `include` asks for it, once the item is done."),
+    ),
+    _item("function_call", **_CALLED, arguments=str, status=ItemStatus),
+    _item("custom_tool_call", **_CALLED, input=str, status=ItemStatus),
+    _item("tool_search_call", call_id=str, execution=Literal["client"], arguments=Json, status=ItemStatus),
+    _hosted(CODE_INTERPRETER, code=str, container_id=str, outputs=list[CodeOutput] | None),
+    _hosted(WEB_SEARCH, action=Action),
+    _hosted(MCP, **_OF_SERVER, output=str | None, error=Json | None, approval_request_id=str | None),
+    _item(MCP_LIST_TOOLS, server_label=str, tools=list[ListedTool], error=str | None),
+    _item(APPROVAL_REQUEST, **_OF_SERVER),
+    _item(COMPACTION, status=ItemStatus, encrypted_content=str),
+)
 
 
-class Model(Shape):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    parent: str | None
-    """For a LoRA adapter: its base model."""
-    max_model_len: int | None
-    context_length: int | None
-    """Both are the tokens of prompt and output together; null if no worker of the model has registered yet."""
-    architecture: Architecture
-    supported_parameters: list[str]
-    reasoning_efforts: list[str]
-    tool_types: list[str]
-
-
-class CodexModel(BaseModel):
-    """The entry of a model in Codex's own form. Codex decides what its fields are."""
-
-    model_config = ConfigDict(extra="allow")
-
-    slug: str
-    context_window: int | None
-    supported_reasoning_levels: list[Json]
-    input_modalities: list[str]
-    apply_patch_tool_type: str | None
-    base_instructions: str
-
-
-class ModelList(Partial):
-    """`models` is there if the request has `client_version`."""
-
-    object: Literal["list"]
-    data: list[Model]
-    models: list[CodexModel] = []
-
-
-class Deleted(Shape):
-    id: str
-    object: Literal["response"]
-    deleted: Literal[True]
-
-
-class OutputTextPart(Shape):
-    type: Literal["output_text"]
-    text: str
-    annotations: list[Json]
-    logprobs: list[Json]
-
-
-class RefusalPart(Shape):
-    type: Literal["refusal"]
-    refusal: str
-
-
-class OutputMessageItem(Partial):
-    type: Literal["message"]
-    id: str
-    role: Literal["assistant"]
-    status: Literal["in_progress", "completed", "incomplete"]
-    content: list[OutputTextPart | RefusalPart]
-    phase: Literal["commentary", "final_answer"] = "final_answer"
-    """For models that tell a preamble from an answer."""
-
-
-class ReasoningText(Shape):
-    type: Literal["reasoning_text"]
-    text: str
-
-
-class SummaryText(Shape):
-    type: Literal["summary_text"]
-    text: str
-
-
-class ReasoningItem(Partial):
-    type: Literal["reasoning"]
-    id: str
-    status: Literal["in_progress", "completed", "incomplete"]
-    summary: list[SummaryText]
-    content: list[ReasoningText]
-    encrypted_content: str = ""
-    """If `include` asks for it, once the item is done."""
-
-
-class FunctionCallItem(Partial):
-    type: Literal["function_call"]
-    id: str
-    call_id: str
-    name: str
-    namespace: str = ""
-    """Only of a function in a namespace."""
-    arguments: str
-    status: Literal["in_progress", "completed", "incomplete"]
-
-
-class CustomToolCallItem(Partial):
-    type: Literal["custom_tool_call"]
-    id: str
-    call_id: str
-    name: str
-    namespace: str = ""
-    """Only of a tool in a namespace."""
-    input: str
-    status: Literal["in_progress", "completed", "incomplete"]
-
-
-class ToolSearchCallItem(Shape):
-    type: Literal["tool_search_call"]
-    id: str
-    call_id: str
-    execution: Literal["client"]
-    arguments: Json
-    status: Literal["in_progress", "completed"]
-
-
-Running = Literal["in_progress", "completed", "incomplete", "failed"]
-
-
-class CodeInterpreterCallItem(Shape):
-    type: Literal["code_interpreter_call"]
-    id: str
-    code: str
-    container_id: str
-    outputs: list[Json] | None
-    status: Running | Literal["interpreting"]
-
-
-class WebSearchCallItem(Shape):
-    type: Literal["web_search_call"]
-    id: str
-    action: Json
-    status: Running | Literal["searching"]
-
-
-class McpCallItem(Shape):
-    type: Literal["mcp_call"]
-    id: str
-    server_label: str
-    name: str
-    arguments: str
-    output: str | None
-    error: Json | None
-    approval_request_id: str | None
-    status: Running
-
-
-class McpListToolsItem(Shape):
-    type: Literal["mcp_list_tools"]
-    id: str
-    server_label: str
-    tools: list[Json]
-    error: str | None
-
-
-class McpApprovalRequestItem(Shape):
-    type: Literal["mcp_approval_request"]
-    id: str
-    server_label: str
-    name: str
-    arguments: str
-
-
-class Item(BaseModel):
+class Item(BaseModel, extra="allow"):
     """Any item, with the fields of its type."""
-
-    model_config = ConfigDict(extra="allow")
 
     id: str
     type: Annotated[str, OneOf(ITEM_TYPES)]
 
 
-class ItemList(Shape):
-    """A page of items."""
+ItemList = shape(
+    "ItemList",
+    "A page of items.",
+    object=Literal["list"],
+    data=list[Item],
+    **dict.fromkeys(("first_id", "last_id"), str | None),
+    has_more=bool,
+)
 
-    object: Literal["list"]
-    data: list[Item]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
+# -- conversations ---------------------------------------------------------------------------------------------
 
+Conversation = shape("Conversation", id=str, object=Literal["conversation"], created_at=int, metadata=Metadata)
+ConversationDeleted = shape(
+    "ConversationDeleted", id=str, object=Literal["conversation.deleted"], deleted=Literal[True]
+)
 
-class Conversation(Shape):
-    id: str
-    object: Literal["conversation"]
-    created_at: int
-    metadata: dict[str, str]
+# -- responses -------------------------------------------------------------------------------------------------
 
+_TURNS = may_lack(list[int], "One number for each turn, if there was more than one.")
+Usage = shape(
+    "Usage",
+    **dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), int),
+    input_tokens_details=shape(
+        "InputTokensDetails",
+        **dict.fromkeys(("cached_tokens", "cache_write_tokens"), int),
+        **dict.fromkeys(("input_tokens_per_turn", "cached_tokens_per_turn"), _TURNS),
+    ),
+    output_tokens_details=shape(
+        "OutputTokensDetails",
+        reasoning_tokens=int,
+        tool_output_tokens=may_lack(int, "Of the results of hosted tools, which are input of the next turn."),
+        **dict.fromkeys(("output_tokens_per_turn", "tool_output_tokens_per_turn"), _TURNS),
+    ),
+)
+InputTokens = shape("InputTokens", object=Literal["response.input_tokens"], input_tokens=int)
+Compaction = shape(
+    "CompactedResponse",
+    id=str,
+    object=Literal["response.compaction"],
+    created_at=int,
+    output=array(_OUTPUT_ITEMS[-1]),
+    usage=Usage,
+)
+Deleted = shape("Deleted", id=str, object=Literal["response"], deleted=Literal[True])
 
-class ConversationDeleted(Shape):
-    id: str
-    object: Literal["conversation.deleted"]
-    deleted: Literal[True]
-
-
-class InputTokensDetails(Partial):
-    """Lists have one number for each turn, if the response had more than one turn."""
-
-    cached_tokens: int
-    cache_write_tokens: int
-    input_tokens_per_turn: list[int] = []
-    cached_tokens_per_turn: list[int] = []
-
-
-class OutputTokensDetails(Partial):
-    """As the input's details. `tool_output_tokens` are those of hosted tools' results, input of the next turn."""
-
-    reasoning_tokens: int
-    tool_output_tokens: int = 0
-    output_tokens_per_turn: list[int] = []
-    tool_output_tokens_per_turn: list[int] = []
-
-
-class Usage(Shape):
-    input_tokens: int
-    input_tokens_details: InputTokensDetails
-    output_tokens: int
-    output_tokens_details: OutputTokensDetails
-    total_tokens: int
-
-
-class InputTokens(Shape):
-    object: Literal["response.input_tokens"]
-    input_tokens: int
-
-
-class CompactionItem(Shape):
-    """`encrypted_content` is empty until the compaction is completed."""
-
-    type: Literal["compaction"]
-    id: str
-    status: Literal["in_progress", "completed", "incomplete"]
-    encrypted_content: str
-
-
-class Compaction(Shape):
-    id: str
-    object: Literal["response.compaction"]
-    created_at: int
-    output: list[CompactionItem]
-    usage: Usage
-
-
-class ResponseError(Shape):
-    code: str
-    message: str
-
-
-class IncompleteDetails(Shape):
-    reason: Literal["max_output_tokens", "content_filter"]
-
-
-class ResponseConversation(Shape):
-    id: str
-
-
-class Response(Partial):
-    """A response in any state. Times are epoch seconds."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int
-    completed_at: int | None
-    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-    error: ResponseError | None
-    incomplete_details: IncompleteDetails | None
-    model: str
-    instructions: str | None
-    output: list[
-        OutputMessageItem
-        | ReasoningItem
-        | FunctionCallItem
-        | CustomToolCallItem
-        | ToolSearchCallItem
-        | CodeInterpreterCallItem
-        | WebSearchCallItem
-        | McpCallItem
-        | McpListToolsItem
-        | McpApprovalRequestItem
-        | CompactionItem
-    ]
-    usage: Usage | None
-    temperature: float
-    top_p: float
-    presence_penalty: float
-    frequency_penalty: float
-    max_output_tokens: int | None
-    metadata: dict[str, str]
-    store: bool
-    background: bool
-    service_tier: Literal["default", "flex", "priority"]
-    text: Json
-    tools: list[Json]
-    tool_choice: Literal["none", "auto", "required"] | Json
-    truncation: Literal["auto", "disabled"]
-    parallel_tool_calls: bool
-    top_logprobs: int
-    reasoning: Json | None
-    max_tool_calls: int | None
-    previous_response_id: str | None
-    conversation: ResponseConversation | None
-    safety_identifier: str | None
-    prompt_cache_key: str | None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None
-    user: str | None
-    omitted_tools: list[str] = []
-    """Types of tools of the request that this server leaves out, if there were any."""
-    # With `enable_response_messages`, once the response has ended.
-    input_messages: list[Json] = []
-    output_messages: list[Json] = []
+_SENT = CreateResponse.model_fields
+Response = shape(
+    "Response",
+    "A response in any state. Times are epoch seconds.",
+    **dict.fromkeys(("id", "model"), str),
+    object=Literal["response"],
+    created_at=int,
+    completed_at=int | None,
+    status=Status,
+    error=shape("ResponseError", code=str, message=str) | None,
+    incomplete_details=shape(
+        "IncompleteDetails", reason=Literal["max_output_tokens", "malformed_call", "unfinished_reasoning"]
+    )
+    | None,
+    output=array(*_OUTPUT_ITEMS),
+    usage=Usage | None,
+    **{name: _SENT[name].annotation for name in AS_SENT},
+    **dict.fromkeys(SAMPLING_DEFAULTS, float),
+    **dict.fromkeys(("store", "background", "parallel_tool_calls"), bool),
+    metadata=Metadata,
+    service_tier=Literal["default", "flex", "priority"],
+    text=TextConfig,
+    tools=list[Tool],
+    tool_choice=ToolChoice,
+    truncation=Literal["auto", "disabled"],
+    top_logprobs=int,
+    reasoning=Reasoning | None,
+    conversation=shape("ResponseConversation", id=str) | None,
+    omitted_tools=may_lack(list[str], "Types of tools of the request that this server leaves out, if there were any."),
+    **dict.fromkeys(
+        ("input_messages", "output_messages"), may_lack(list[Json], "With `enable_response_messages`, at the end.")
+    ),
+)

@@ -21,21 +21,17 @@ _Creation = Annotated[CreateConversation, Depends(Body(CreateConversation, may_b
 _including = Depends(Including.read)
 
 
-@router.post(
-    "", summary="Create a conversation", responses={200: {"model": schemas.Conversation}, **error_answers(404)}
-)
+@router.post("", summary="Create a conversation", response_model=schemas.Conversation, responses=error_answers(404))
 async def create_conversation(sent: _Creation, size: BodyBytes, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.create(project, sent, size))
 
 
-@router.get("/{conversation_id}", summary="Read a conversation", responses={200: {"model": schemas.Conversation}})
+@router.get("/{conversation_id}", summary="Read a conversation", response_model=schemas.Conversation)
 async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.get(project, conversation_id))
 
 
-@router.post(
-    "/{conversation_id}", summary="Set a conversation's metadata", responses={200: {"model": schemas.Conversation}}
-)
+@router.post("/{conversation_id}", summary="Set a conversation's metadata", response_model=schemas.Conversation)
 async def update_conversation(
     conversation_id: str, sent: Sent[UpdateConversation], runtime: RuntimeOf, project: Project
 ) -> Response:
@@ -43,19 +39,14 @@ async def update_conversation(
 
 
 @router.delete(
-    "/{conversation_id}",
-    summary="Delete a conversation and its items",
-    responses={200: {"model": schemas.ConversationDeleted}},
+    "/{conversation_id}", summary="Delete a conversation and its items", response_model=schemas.ConversationDeleted
 )
 async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.delete(project, conversation_id))
 
 
 @router.post(
-    "/{conversation_id}/items",
-    summary="Add items",
-    responses={200: {"model": schemas.ItemList}},
-    dependencies=[_including],
+    "/{conversation_id}/items", summary="Add items", response_model=schemas.ItemList, dependencies=[_including]
 )
 async def create_items(
     conversation_id: str, sent: Sent[CreateItems], size: BodyBytes, runtime: RuntimeOf, project: Project
@@ -63,7 +54,7 @@ async def create_items(
     return encoded_reply(await runtime.conversations.add_items(project, conversation_id, sent, size))
 
 
-@router.get("/{conversation_id}/items", summary="List items", responses={200: {"model": schemas.ItemList}})
+@router.get("/{conversation_id}/items", summary="List items", response_model=schemas.ItemList)
 async def list_items(
     conversation_id: str, query: Asked[ItemsQuery], runtime: RuntimeOf, project: Project, hold: HoldOf
 ) -> Response:
@@ -71,17 +62,12 @@ async def list_items(
 
 
 @router.get(
-    "/{conversation_id}/items/{item_id}",
-    summary="Read an item",
-    responses={200: {"model": schemas.Item}},
-    dependencies=[_including],
+    "/{conversation_id}/items/{item_id}", summary="Read an item", response_model=schemas.Item, dependencies=[_including]
 )
 async def get_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
     return encoded_reply(await runtime.conversations.get_item(project, conversation_id, item_id, hold))
 
 
-@router.delete(
-    "/{conversation_id}/items/{item_id}", summary="Delete an item", responses={200: {"model": schemas.Conversation}}
-)
+@router.delete("/{conversation_id}/items/{item_id}", summary="Delete an item", response_model=schemas.Conversation)
 async def delete_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.delete_item(project, conversation_id, item_id))

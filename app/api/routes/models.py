@@ -24,7 +24,7 @@ class ModelsQuery(Query):
     )
 
 
-@router.get("", summary="List the served models", responses={200: {"model": schemas.ModelList}})
+@router.get("", summary="List the served models", response_model=schemas.ModelList)
 async def list_models(query: Asked[ModelsQuery], runtime: RuntimeOf, caller: CallerOf) -> Response:
     """With `client_version`, which Codex sends, the list has the models as Codex reads them, too."""
     catalog = await runtime.catalogs.of(caller.project)
@@ -35,7 +35,7 @@ async def list_models(query: Asked[ModelsQuery], runtime: RuntimeOf, caller: Cal
     return reply(answer)
 
 
-@router.get("/{model:path}", summary="One served model", responses={200: {"model": schemas.Model}})
+@router.get("/{model:path}", summary="One served model", response_model=schemas.Model)
 async def get_model(model: str, runtime: RuntimeOf, caller: CallerOf) -> Response:
     catalog = await runtime.catalogs.of(caller.project)
     served = await runtime.registered.complete(served_model(catalog, model))

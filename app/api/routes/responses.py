@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -27,9 +28,10 @@ from app.api.errors import encoded_reply, reply
 from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
-from app.api.routes.route import Asked, Route
+from app.api.routes.route import Asked, Body, Route
 from app.api.sse import NO_HEADERS, EventStream, OpenEvents
 from app.protocol.requests.bodies.compaction import Compact, compact_request
+from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.input_tokens import CountTokens, count_request
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.responses.models.catalog import only_model
@@ -70,11 +72,19 @@ def _events(runtime: Runtime, project: str, open_events: OpenEvents, *, obfuscat
 @router.post(
     "",
     summary="Create a response",
-    description=routes.CREATE_HELP,
     responses={200: routes.RESPONSE_OR_EVENTS, **_GENERATING},
-    openapi_extra={"requestBody": routes.CREATE_BODY, "parameters": routes.CREATE_PARAMETERS},
+    openapi_extra={"parameters": routes.CREATE_PARAMETERS},
 )
-async def create_response(request: Request) -> Response:
+async def create_response(
+    request: Annotated[Request, Body(CreateResponse, examples=routes.CREATE_EXAMPLES)],
+) -> Response:
+    """Four forms, by `background` and `stream`:
+
+    * neither: the answer is the finished response; a client that disconnects cancels it;
+    * `stream`: the answer is its events as they come; a client that disconnects cancels it;
+    * `background`: the answer is the `queued` response, at once; it runs without any client;
+    * both: as `background`, and its events can be read from any sequence number on, any number of times.
+    """
     # Called, not depended on: FastAPI takes about 6 us for each dependency. This and the GET are the most requests.
     runtime, caller = await runtime_of(request), await current_caller(request)
     key = await idempotency_key(request)
@@ -91,40 +101,37 @@ async def create_response(request: Request) -> Response:
 
 
 @router.post(
-    "/input_tokens",
-    summary="Count the tokens of a prompt",
-    description=routes.COUNT_HELP,
-    responses={200: {"model": schemas.InputTokens}, **_GENERATING},
-    openapi_extra={"requestBody": routes.body_docs(CountTokens)},
+    "/input_tokens", summary="Count the tokens of a prompt", response_model=schemas.InputTokens, responses=_GENERATING
 )
-async def count_tokens(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
+async def count_tokens(
+    request: Annotated[Request, Body(CountTokens)], runtime: RuntimeOf, caller: CallerOf
+) -> Response:
+    """Returns how many tokens the prompt has. A worker of the model counts them before other work."""
     project = caller.own_project
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
     attach = partial(runtime.responses.attach, project, counted, api_key_id=caller.key_id)
-    return _foreground(runtime, attach, counted, shape=input_tokens)
+    return _foreground(runtime, attach, counted, shape=partial(input_tokens, runtime.shutdown.over.is_set))
 
 
-@router.post(
-    "/compact",
-    summary="Compact a conversation",
-    description=routes.COMPACT_HELP,
-    responses={200: {"model": schemas.Compaction}, **_GENERATING},
-    openapi_extra={"requestBody": routes.body_docs(Compact)},
-)
-async def compact(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
+@router.post("/compact", summary="Compact a conversation", response_model=schemas.Compaction, responses=_GENERATING)
+async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf, caller: CallerOf) -> Response:
+    """The model writes a summary, and the answer holds it sealed in one item.
+
+    Send that item as the first of `input`.
+    """
     summarised = await read_request(request, runtime.settings, compact_request)
     attach = partial(runtime.responses.attach, caller.own_project, summarised, api_key_id=caller.key_id)
-    return _foreground(runtime, attach, summarised, shape=compacted)
+    return _foreground(runtime, attach, summarised, shape=partial(compacted, runtime.shutdown.over.is_set))
 
 
-@router.get(
-    "/{response_id}",
-    summary="Read a response, or its events",
-    description=routes.READ_HELP,
-    responses={200: routes.RESPONSE_OR_EVENTS},
-)
+@router.get("/{response_id}", summary="Read a response, or its events", responses={200: routes.RESPONSE_OR_EVENTS})
 async def get_response(request: Request, response_id: str, query: Asked[ReadQuery]) -> Response:
+    """While it is in progress, the response has its output so far.
+
+    With `stream=true` the answer is the events after number `starting_after`, up to the end of the response. The
+    response must have been created with `stream` and `background`.
+    """
     runtime, project = await runtime_of(request), await current_project(request)  # As above.
     included = tuple((query.written("include"), value) for value in query.include)
     if query.stream:
@@ -133,23 +140,19 @@ async def get_response(request: Request, response_id: str, query: Asked[ReadQuer
     return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
 
 
-@router.get(
-    "/{response_id}/input_items", summary="List a response's input items", responses={200: {"model": schemas.ItemList}}
-)
+@router.get("/{response_id}/input_items", summary="List a response's input items", response_model=schemas.ItemList)
 async def list_input_items(
     response_id: str, query: Asked[ItemsQuery], runtime: RuntimeOf, project: Project, hold: HoldOf
 ) -> Response:
     return encoded_reply(await runtime.reader.input_items(project, response_id, query.page, hold))
 
 
-@router.post(
-    "/{response_id}/cancel", summary="Cancel a background response", responses={200: {"model": schemas.Response}}
-)
+@router.post("/{response_id}/cancel", summary="Cancel a background response", response_model=schemas.Response)
 async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
     return _response(await runtime.canceller.cancel(project, response_id, hold))
 
 
-@router.delete("/{response_id}", summary="Delete a response", responses={200: {"model": schemas.Deleted}})
+@router.delete("/{response_id}", summary="Delete a response", response_model=schemas.Deleted)
 async def delete_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
     await runtime.canceller.delete(project, response_id)
     return reply({"id": response_id, "object": "response", "deleted": True})

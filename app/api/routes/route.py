@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
+import fastapi
 from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from app.api.body import read_body_as
 from app.api.dependencies import current_caller, runtime_of
-from app.api.docs.routes import body_docs, error_answers
+from app.api.docs.routes import error_answers
 from app.api.holdings import READ_BYTES, holdings_of
 from app.api.queries import Query
 from app.api.rate_limits import headers_of
@@ -28,15 +29,25 @@ QueryModel = TypeVar("QueryModel", bound=Query)
 
 @dataclass(frozen=True, slots=True)
 class Body(Generic[Model]):
-    """A request body of the form `model`."""
+    """A request body of the form `model`. `Annotated[Request, Body(...)]` marks one that the route reads itself."""
 
     model: type[Model]
     may_be_empty: bool = False
+    examples: Json | None = None
 
     async def read(self, request: Request) -> Model:
         """Returns the body. Raises InvalidRequest, TooLarge and UnsupportedMedia."""
         settings = request.state.runtime.settings
         return await read_body_as(self.model, request, settings, may_be_empty=self.may_be_empty)
+
+    def field(self) -> Any:
+        """Returns what a route that leaves its body to FastAPI has as `body_field`."""
+
+        def takes(body: Any) -> None: ...
+
+        takes.__annotations__["body"] = Annotated[self.model, fastapi.Body(openapi_examples=self.examples)]
+        takes.__defaults__ = (None,) if self.may_be_empty else None
+        return APIRoute("/", takes).body_field
 
 
 if TYPE_CHECKING:
@@ -73,21 +84,21 @@ class Route(APIRoute):
         openapi_extra: Json | None = None,
         **options: Any,
     ) -> None:
-        owners = [getattr(call, "__self__", None) for call in _dependencies_of(endpoint, dependencies)]
-        self.body = next((owner for owner in owners if isinstance(owner, Body)), None)
-        query = next((owner for owner in owners if isinstance(owner, type) and issubclass(owner, Query)), None)
+        readers = [*_readers_of(endpoint, dependencies)]
+        body = next((reader for reader in readers if isinstance(reader, Body)), None)
+        query = next((reader for reader in readers if isinstance(reader, type) and issubclass(reader, Query)), None)
         self._has_query = query is not None
         extra: Json = {} if query is None else {"parameters": query.parameters()}
-        if self.body is not None:
-            extra["requestBody"] = body_docs(self.body.model, required=not self.body.may_be_empty)
         super().__init__(
             path,
             endpoint,
             dependencies=dependencies,
-            responses={**error_answers(*self._errors(path)), **responses},
+            responses={**error_answers(*_errors(path, has_body=body is not None)), **responses},
             openapi_extra={**extra, **(openapi_extra or {})},
             **options,
         )
+        if body is not None:  # For the document: by now FastAPI has decided that it does not read the body.
+            self.body_field = body.field()
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -109,11 +120,14 @@ class Route(APIRoute):
 
         return handle_charged
 
-    def _errors(self, path: str) -> Iterable[int]:
-        return 400, *([404] if "{" in path else []), *([413, 415] if self.body is not None else []), 429, 503
+
+def _errors(path: str, *, has_body: bool) -> Iterable[int]:
+    return 400, *([404] if "{" in path else []), *([413, 415] if has_body else []), 429, 503
 
 
-def _dependencies_of(endpoint: Callable[..., Any], more: Iterable[Dependency]) -> list[object]:
+def _readers_of(endpoint: Callable[..., Any], more: Iterable[Dependency]) -> Iterable[object]:
+    """Returns every `Body` and `Query` in the signature and in `more`."""
     hints = get_type_hints(endpoint, include_extras=True).values()
     marks = [mark for hint in hints for mark in getattr(hint, "__metadata__", ())]
-    return [mark.dependency for mark in (*marks, *more) if isinstance(mark, Dependency)]
+    for mark in (*marks, *more):
+        yield getattr(mark.dependency, "__self__", None) if isinstance(mark, Dependency) else mark

@@ -35,12 +35,6 @@ class Kind(Enum):
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
 _STEER_FIELDS = frozenset({"type", "previous_response_id", "input"})
-_CANCELLED = {
-    "type": "invalid_request_error",
-    "code": "response_cancelled",
-    "message": "The response was cancelled.",
-    "param": None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +46,9 @@ class ClientEvent:
     fields: Json
 
 
-def read_event(frame: bytes) -> ClientEvent:
-    """Returns the event in a text frame. Raises InvalidRequest."""
-    fields = decode_object(frame)
+def read_event(frame: bytes, *, checked: bool = True) -> ClientEvent:
+    """Returns the event in a text frame; unless `checked`, only to look at it. Raises InvalidRequest."""
+    fields = decode_object(frame, checked=checked)
     kind = _kind(fields.pop("type", None))
     return ClientEvent(kind, _take_stream_id(fields) if kind is Kind.CREATE else None, fields)
 
@@ -124,17 +118,12 @@ def error_event(error: ApiError, stream_id: str | None) -> str:
 
 
 def server_events(encoded: bytes, stream_id: str | None) -> Iterator[str]:
-    """Yields the events in a chunk's SSE frames as text frames of a stream.
-
-    No client of OpenAI's knows `response.cancelled`: an error goes before it, as before `response.failed`.
-    """
+    """Yields the events in a chunk's SSE frames as text frames of a stream."""
     for frame in frames.split(encoded):
         head, data = frame.removesuffix(b"\n\n").split(b"\ndata: ", 1)
         if head == b"event: error":
             yield _nested_error(orjson.loads(data), stream_id)
             continue
-        if head == b"event: response.cancelled":
-            yield _text({"type": "error", "error": _CANCELLED}, stream_id)
         # Parsing and encoding again would cost more than this cut into the ready JSON.
         yield data.decode() if stream_id is None else f'{data[:-1].decode()},"stream_id":"{stream_id}"}}'
 

@@ -6,6 +6,7 @@ reads all the time: only a reader sees pongs and the client's end. uvicorn sends
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,17 +19,19 @@ from app.api.authentication import check_scopes_now
 from app.api.dependencies import Runtime
 from app.api.errors import api_error_of, crash
 from app.api.foreground import detached_by
-from app.api.holdings import holdings_of
+from app.api.holdings import BODY_BYTES, holdings_of
 from app.api.middleware import log_crash
 from app.api.obfuscation import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.bounds import BoundReached, Holding
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge, Unavailable
+from app.protocol.events.chunk import LAST_OPENING_EVENT
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.responses.read.reader import Pulse
+from app.sizes import parsed_size
 
 _STOPPING = "The server is stopping; open another WebSocket and send the request there."
 _CONNECT_AGAIN = "websocket_connection_limit_reached"
@@ -53,6 +56,7 @@ class Session:
         self._project = project
         self._api_key_id = api_key_id
         self._streams = Streams(self._max_bytes)
+        self._parsing = asyncio.Lock()  # Others come between two of a socket's requests.
 
     async def run(self) -> None:
         try:
@@ -66,6 +70,7 @@ class Session:
     async def _read_all(self) -> None:
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
             await self._read(message, holdings_of(self._socket.scope).take())
+            del message  # The next one may come in an hour.
 
     async def _drained(self) -> None:
         """Returns once the server drains and no answer runs here."""
@@ -80,14 +85,21 @@ class Session:
             try:
                 frame = self._frame(message)
                 holding.resize(len(frame))
-                event = await beside_loop(partial(read_event, frame), len(frame))
+                parsed = await off_loop(partial(parsed_size, frame), len(frame))
+                with await holdings_of(self._socket.scope).wait_to_accept(parsed):
+                    event = await off_loop(partial(read_event, frame, checked=False), len(frame))
                 stream_id = event.stream_id
                 if event.kind is Kind.STEER:
-                    await self._socket.send_text(steer_refused(event.fields))
+                    checked = await off_loop(partial(read_event, frame), len(frame))
+                    await self._socket.send_text(steer_refused(checked.fields))
                 elif self._shutdown.begun.is_set():
                     raise Unavailable(_STOPPING, code=_CONNECT_AGAIN)
                 else:
-                    pending = PendingRequest(event.fields, len(frame), holding)
+                    if not self._streams.are_idle:  # What may wait counts, however small: it may be many.
+                        holding.resize(len(frame) + BODY_BYTES)
+                    continued = event.fields.get("previous_response_id")
+                    known = continued if isinstance(continued, str) else None
+                    pending = PendingRequest(frame, len(frame), parsed, known, holding)
                     self._streams.add(stream_id, pending, self._run_request)
                     held.pop_all()  # The request gives it back.
             except (ApiError, BoundReached) as raised:
@@ -112,7 +124,6 @@ class Session:
             self._streams.drop_pending()
 
     async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> None:
-        continued = pending.fields.get("previous_response_id")
         try:
             await self._respond(stream, pending)
         except WebSocketDisconnect:
@@ -121,9 +132,9 @@ class Session:
             if (error := api_error_of(raised)) is None:
                 log_crash(raised, self._socket.scope)
                 error = crash()
-            await self._refuse(stream, continued, error)
+            await self._refuse(stream, pending.continued, error)
 
-    async def _refuse(self, stream: Stream, continued: object, error: ApiError) -> None:
+    async def _refuse(self, stream: Stream, continued: str | None, error: ApiError) -> None:
         """Sends the error, and forgets a response that could not be continued.
 
         That is OpenAI's rule: the client then starts over with all of its items.
@@ -133,9 +144,13 @@ class Session:
         await self._socket.send_text(error_event(error, stream.stream_id))
 
     async def _request(self, pending: PendingRequest) -> ResponseRequest:
-        pending.accepting = await holdings_of(self._socket.scope).wait_to_accept(pending.size)
-        request = await beside_loop(partial(request_of, pending.fields, self._omitted_tools), pending.size)
-        return replace(request, size=pending.size)
+        pending.accepting = await holdings_of(self._socket.scope).wait_to_accept(pending.parsed_size)
+
+        def request() -> ResponseRequest:
+            return request_of(read_event(pending.frame).fields, self._omitted_tools)
+
+        async with self._parsing:
+            return replace(await off_loop(request, pending.size), size=pending.size)
 
     async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
         check_scopes_now(self._socket.scope)
@@ -156,10 +171,13 @@ class Session:
                 del pulse  # The next one may come in an hour.
 
     async def _send(self, stream: Stream, pulse: Pulse, *, obfuscation: bool, unstored: bool) -> None:
-        if pulse is None:  # A keep-alive is due, and uvicorn sends those.
+        if pulse is None:  # Nothing was sent yet, and uvicorn sends pings.
             return
         if pulse.final and unstored:
             stream.last_unstored = pulse.response_id
         encoded = obfuscated(pulse.frames) if obfuscation else pulse.frames
+        if pulse.first > pulse.last > LAST_OPENING_EVENT:
+            # openai's accumulator for WebSockets (JavaScript) takes an empty output for the output so far.
+            encoded = encoded.replace(b',"output":[]', b"")
         for text in server_events(encoded, stream.stream_id):
             await self._socket.send_text(text)

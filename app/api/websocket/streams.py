@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from app.aio import end_tasks
 from app.bounds import Holding
 from app.protocol.errors import InvalidRequest, Unavailable
-from app.protocol.types import Json
 
 MAX_NAMED = 32
 """Named streams of one socket; OpenAI's limit."""
@@ -25,19 +24,23 @@ MAX_PENDING = 256
 
 @dataclass(slots=True)
 class PendingRequest:
-    """The fields of a request, and the size of its frame in bytes.
+    """The frame of a request, which is parsed once it is accepted: objects would take many times its bytes.
 
-    `holding` has these bytes until `forget`, and `accepting` has them again from before the request is checked.
+    `holding` has these bytes until `forget`, and `accepting` has them again from before the request is parsed.
     """
 
-    fields: Json
+    frame: bytes
     size: int
+    parsed_size: int
+    """What it counts as while it is parsed."""
+    continued: str | None
+    """Its `previous_response_id`."""
     holding: Holding
     accepting: Holding | None = None
 
     def forget(self) -> None:
-        """The request is stored or refused: its fields are in memory no longer."""
-        self.fields = {}
+        """The request is stored or refused: it is in memory no longer."""
+        self.frame = b""
         self.holding.release()
         if self.accepting is not None:
             self.accepting.release()
@@ -76,6 +79,11 @@ class Streams:
         """The responses that are not stored and that this socket may continue."""
         streams = self._streams.values()
         return frozenset(stream.last_unstored for stream in streams if stream.last_unstored is not None)
+
+    @property
+    def are_idle(self) -> bool:
+        """Whether no request runs or waits."""
+        return all(stream.task is None for stream in self._streams.values())
 
     def add(self, stream_id: str | None, request: PendingRequest, run: Run) -> None:
         """Adds a request to a stream; `run`, the same for all, raises nothing but CancelledError.

@@ -90,16 +90,10 @@ async def launch_all(services: Sequence[Service]) -> list[Child]:
 
 @asynccontextmanager
 async def kept(service: Service, child: Child, stopping: StopRequest, log: Log) -> AsyncIterator[None]:
-    """Keeps the service running until the block ends: restarts it if it dies. Sets `stopping` if it cannot run."""
+    """Keeps the service running until the block ends: restarts it if it dies."""
     done = StopRequest()
     program = Supervised(lambda: launch(service), lambda line: log(f"{service.name} {line}"))
-
-    async def supervised() -> None:
-        failure = await supervise(program, done, first=child)
-        if failure is not None:
-            stopping.fail(f"{service.name} {failure}")
-
-    supervision = asyncio.create_task(supervised())
+    supervision = asyncio.create_task(supervise(program, done, first=child))
     supervision.add_done_callback(lambda _: stopping.set())
     try:
         yield

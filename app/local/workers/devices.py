@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from app.local.errors import LocalError
-from config.models import ServedModel
+from config.models import VLLM, ServedModel
 from config.settings import ConfigError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -135,7 +135,7 @@ def _is(device: Device, entry: str) -> bool:
 def devices_needed(model: ServedModel) -> int:
     """How many devices a worker of the model takes; 0 if its engine uses none, or Ray gives them out."""
     args = model.engine_args
-    if model.engine != "vllm" or args.get("distributed_executor_backend") == "ray":
+    if model.engine != VLLM or args.get("distributed_executor_backend") == "ray":
         return 0
     sizes = (args.get(name, 1) for name in _SIZES)
     return math.prod(size for size in sizes if isinstance(size, int) and size > 0)

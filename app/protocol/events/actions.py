@@ -18,7 +18,6 @@ from app.protocol.events.deltas import (
     CustomInput,
     CustomStart,
     Finish,
-    FinishReason,
     Reasoning,
     Refusal,
     Text,
@@ -26,11 +25,14 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.events.writer import Writer
 from app.protocol.item_types import TOOL_SEARCH_CALL
-from app.protocol.response import usage_object
+from app.protocol.response import error_object, usage_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 
 Action = Callable[[Writer, Any], None]
+
+_CANCELLED = error_object("invalid_prompt", "The response was cancelled.")
+"""Clients know no `response.cancelled`, and the code is the one after which Codex does not send the request again."""
 
 # -- the response ----------------------------------------------------------------------------------------------
 
@@ -51,9 +53,9 @@ def begin(writer: Writer, _: None) -> None:
 def finish(writer: Writer, argument: tuple[Finish, int]) -> None:
     end, finished_at = argument
     status = Status.COMPLETED
-    if end.reason is FinishReason.LENGTH:
+    if end.incomplete is not None:
         status = Status.INCOMPLETE
-        writer.response["incomplete_details"] = {"reason": "max_output_tokens"}
+        writer.response["incomplete_details"] = {"reason": end.incomplete}
     else:
         writer.response["completed_at"] = finished_at
     writer.response |= {"status": status.value, "usage": usage_object(end.usage), **end.messages}
@@ -68,7 +70,7 @@ def fail(writer: Writer, error: Json) -> None:
 
 def cancel(writer: Writer, _: None) -> None:
     writer.response["status"] = Status.CANCELLED.value
-    writer.emit_response("cancelled")
+    writer.emit("response.failed", response={**writer.response, "output": list(writer.output), "error": _CANCELLED})
 
 
 # -- messages and reasoning ------------------------------------------------------------------------------------
@@ -216,4 +218,10 @@ def close_item(writer: Writer, _: Any) -> None:
     item["status"] = "incomplete" if writer.cut else "completed"
     if writer.seal is not None and item["type"] == "reasoning":
         item["encrypted_content"] = writer.seal("".join(part["text"] for part in item["content"]))
+    writer.end_item(writer.last_index)
+
+
+def cut_item(writer: Writer, _: Any) -> None:
+    """Ends the open item in the middle, though the response may go on."""
+    writer.item["status"] = "incomplete"
     writer.end_item(writer.last_index)

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.protocol.events import frames
 from app.protocol.status import Status
+from app.protocol.types import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,23 @@ class Chunk:
             return self
         kept = frames.split(self.frames)[sequence + 1 - self.first :]
         return replace(self, first=sequence + 1, frames=b"".join(kept))
+
+
+LAST_OPENING_EVENT = 1
+"""The sequence number of the last event that a response is inserted with: created, queued."""
+
+
+def repeated(response_id: str, response: Json, position: int) -> Chunk | None:
+    """Returns the status of a silent response once more, as `response.queued` or `response.in_progress`.
+
+    The event is none of the log: it has the number `position` of the one before it, so whoever resumes behind it misses
+    nothing. `response` is the response object to show. None: no event was before.
+    """
+    if position < 0:
+        return None
+    status = (Status.QUEUED if position <= LAST_OPENING_EVENT else Status.IN_PROGRESS).value
+    event = {"type": f"response.{status}", "sequence_number": position, "response": {**response, "status": status}}
+    return Chunk(response_id, position + 1, position, 0, (), frames.encode(event))
 
 
 def size_of(chunks: Sequence[Chunk]) -> int:

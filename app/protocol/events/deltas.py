@@ -85,6 +85,11 @@ class CustomInput(Piece):
 
 
 @dataclass(frozen=True, slots=True)
+class CallCut(Delta):
+    """The open call of the client's ends, and is not whole: its arguments are no JSON object, or half an input."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSearch(Delta):
     """A whole call of the client's tool search."""
 
@@ -199,5 +204,7 @@ class Finish:
     usage: Usage = field(default_factory=Usage)
     messages: Mapping[str, Any] = field(default_factory=dict)
     """`input_messages` and `output_messages` for the response object, if the request asked for them."""
+    incomplete: str | None = None
+    """Why the response is not completed; the machine finds out."""
     counted: bool = False
     """The prompt was only counted: the model was asked for no answer."""

@@ -16,10 +16,17 @@ Event = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": keepalive\n\n"
 
+_BREAKS = {text.encode(): b"\\u%04x" % ord(text) for text in "\x85\u2028\u2029"}
+"""What JSON leaves as it is and clients take for the end of a line, as httpx's `iter_lines` does -> its escape."""
+
 
 def encode(event: Event) -> bytes:
     """Returns one event as one frame."""
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+    data = orjson.dumps(event)
+    if not data.isascii():
+        for raw, escaped in _BREAKS.items():
+            data = data.replace(raw, escaped)
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
 
 
 def encode_all(events: Iterable[Event]) -> bytes:

@@ -9,6 +9,7 @@ are made of the response's id and the item's index. So the same deltas always gi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.protocol.events.deltas import Delta, Finish, FinishReason, Reasoning, Text
@@ -17,11 +18,17 @@ from app.protocol.events.frames import Event
 from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.events.writer import IllegalInput, Writer
 from app.protocol.hosted_kinds import HOSTED_KINDS
-from app.protocol.item_types import BEFORE_ANSWER
+from app.protocol.item_types import BEFORE_ANSWER, CLIENT_CALLS, HOSTED_CALLS, REASONING
 from app.protocol.status import Status
 from app.protocol.types import Json
 
 __all__ = ["DamagedLog", "IllegalInput", "ResponseStream"]
+
+
+MAX_TOKENS = "max_output_tokens"
+MALFORMED_CALL = "malformed_call"
+UNFINISHED_REASONING = "unfinished_reasoning"
+"""The reasons of `incomplete_details`: the last two are none of OpenAI's."""
 
 
 class DamagedLog(Exception):
@@ -72,7 +79,7 @@ class ResponseStream:
 
     @property
     def response(self) -> Json:
-        """The response object as it is now; after the end, just as the terminal event has it."""
+        """The response object as it is now; the terminal event of a cancelled one has an `error` besides."""
         return self._writer.response
 
     @property
@@ -104,9 +111,29 @@ class ResponseStream:
 
     def finish(self, finish: Finish, finished_at: int) -> list[Event]:
         """The model is done: `response.completed`, or `response.incomplete` if it was cut."""
-        cut = finish.reason is FinishReason.LENGTH
+        finish = replace(finish, incomplete=self._incomplete(finish))
+        cut = finish.incomplete in (MAX_TOKENS, UNFINISHED_REASONING)
         silent = not finish.counted and self._is_silent(cut)
         return self._process(Input.SILENT_FINISH if silent else Input.FINISH, (finish, finished_at), cut=cut)
+
+    def _incomplete(self, finish: Finish) -> str | None:
+        """Why the response is not completed."""
+        if finish.reason is FinishReason.LENGTH:
+            return MAX_TOKENS
+        output = self._writer.output
+        if any(item["type"] in CLIENT_CALLS and item.get("status") == "incomplete" for item in output):
+            return MALFORMED_CALL
+        ends_thinking = bool(output) and output[-1]["type"] == REASONING
+        return UNFINISHED_REASONING if ends_thinking and self._owes_form() else None
+
+    def _owes_form(self) -> bool:
+        """Whether the request asks for a call or a form of text that the output has not."""
+        response, calls = self._writer.response, CLIENT_CALLS | HOSTED_CALLS
+        if (response.get("text") or {}).get("format", {}).get("type", "text") != "text":
+            return True
+        choice = response.get("tool_choice", "auto")
+        mode = choice if isinstance(choice, str) else choice.get("mode", "required")
+        return mode == "required" and not any(item["type"] in calls for item in self._writer.output)
 
     def _is_silent(self, cut: bool) -> bool:
         """Whether the output has neither a message nor anything that the client must answer.
@@ -121,7 +148,7 @@ class ResponseStream:
         return self._process(Input.FAIL, error, cut=True)
 
     def cancel(self) -> list[Event]:
-        """The response was cancelled: `response.cancelled`, with the output so far."""
+        """The response was cancelled: `response.failed`, with the output so far and the status `cancelled`."""
         return self._process(Input.CANCEL, None, cut=True)
 
     def _process(self, given: Key, argument: Any, *, cut: bool = False) -> list[Event]:

@@ -17,6 +17,7 @@ from app.protocol.events.deltas import (
     Annotation,
     Approval,
     CallArguments,
+    CallCut,
     CallStart,
     CodeStart,
     CodeText,
@@ -154,10 +155,12 @@ TABLE: dict[State, dict[Key, Cell]] = {
     ),
     State.CALL: _in_progress(
         (CallArguments, ((actions.add_arguments,), State.CALL)),
+        (CallCut, ((actions.close_call, actions.cut_item), State.IDLE)),
         close=(actions.close_call, actions.close_item),
     ),
     State.CUSTOM: _in_progress(
         (CustomInput, ((actions.add_input,), State.CUSTOM)),
+        (CallCut, ((actions.close_custom, actions.cut_item), State.IDLE)),
         close=(actions.close_custom, actions.close_item),
     ),
     State.CODE: _in_progress((CodeText, ((hosted.add_call_text,), State.CODE)), close=(hosted.close_call,)),

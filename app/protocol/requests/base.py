@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.answerable import MAX_CALL_ID_CHARS
 from app.protocol.requests.validation import NO_NUL, refused, wrong_kind
@@ -13,10 +13,8 @@ from app.protocol.text import shortened
 from app.protocol.types import Json
 
 
-class RequestModel(BaseModel):
+class RequestModel(BaseModel, extra="forbid", strict=True, frozen=True):
     """A part of a request. Values are not converted between JSON types, and unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     def stored(self) -> Json:
         """Returns this part as the store keeps it."""

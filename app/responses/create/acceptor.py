@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from app.access.charges import Charges
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
-from app.protocol.limits import TIERS, LimitKind
+from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.capabilities import check_capabilities
 from app.protocol.response import response_object
@@ -31,6 +31,7 @@ from app.responses.create.continuation import (
     ContextLimits,
     Continuation,
     check_continuation,
+    check_ids,
     check_outputs,
     earlier_approvals,
 )
@@ -96,13 +97,13 @@ class RequestAcceptor:
         catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
         named = served_model(catalog, request.model)
         await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
-        model = await self._registered.decided(named)
+        model = await self._registered.resolved(named)
         response_id = new_response_id()
         deadlines = deadlines_of(request.fields, model, self._settings)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
         as_stored = partial(request.stored, response_id, model.default_sampling or {})
-        document, size, count = await self._document(project, request, as_stored, continued, held)
+        document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
         counts = request.task == COUNT
         reserving = Reserving(0, None) if terms.is_limited else None
@@ -110,7 +111,7 @@ class RequestAcceptor:
             reserving = self._reserve_tokens(document, request, continued)
         priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
         _check_engine_priority(document["extra"], priority, terms)
-        await beside_loop(partial(check_capabilities, document, capabilities_of(model)), size, count)
+        await off_loop(partial(check_capabilities, document, capabilities_of(model)), size, count)
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(project, request)}
@@ -134,16 +135,18 @@ class RequestAcceptor:
                 context_bytes=continued.chain.bytes,
                 key_id=api_key_id,
                 reserving=reserving,
+                ran_on=None if continued.previous is None else continued.previous.node,
             )
             row.stored  # noqa: B018 - encodes it, once
             return AcceptedRequest(row, response)
 
-        return await beside_loop(new_row, size, count)
+        return await off_loop(new_row, size, count)
 
     async def _document(
         self,
         project: str,
         request: ResponseRequest,
+        response_id: str,
         as_stored: Callable[[], Json],
         continued: Continuation,
         held: ExitStack,
@@ -151,7 +154,8 @@ class RequestAcceptor:
         """Returns the request with what it refers to and continues, without its secrets; its bytes, and how many items
         and parts it has. Raises as `accept`."""
         size, count = request.size, request.item_count
-        sent = await beside_loop(as_stored, size, count)
+        sent = await off_loop(as_stored, size, count)
+        await check_ids(self._db, project, continued, sent["input"], response_id, size, count)
         resolved = await self._references.resolve(project, sent["input"], held, size=size, count=count)
         size, count = size + resolved.bytes, count + resolved.count
         if sent["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
@@ -200,7 +204,7 @@ class RequestAcceptor:
 def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:
     """Raises InvalidRequest if the request would pass others in the engine, and its project may not."""
     asked = extra.get("priority")
-    if asked is not None and asked < priority and terms.top_tier != TIERS[-1]:
+    if asked is not None and asked < priority and terms.top_tier != SERVICE_TIERS[-1]:
         message = (
             f"Invalid 'priority': {asked}. The project's best service tier is '{terms.top_tier}', so the engine's "
             f"priority may be {priority.value} or more."

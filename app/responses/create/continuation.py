@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
+from app.protocol.answerable import given_ids
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.consistency import no_such_call, outputs_without_call
 from app.protocol.requests.bodies.request import ResponseRequest
@@ -119,6 +121,41 @@ async def check_continuation(
     )
 
 
+async def check_ids(
+    db: Database, project: str, continued: Continuation, items: Sequence[Json], response_id: str, size: int, count: int
+) -> None:
+    """Checks that no item of the response's input is there twice, nor in what it continues.
+
+    `size` and `count` are the items' bytes, and how many items and parts they are. Raises InvalidRequest. Input without
+    ids of the client's costs no query.
+    """
+    given = await off_loop(partial(_distinct_ids, items, response_id), size, count)
+    taken: str | None = None
+    if given and (previous := continued.previous) is not None:
+        taken = await calls.taken_in_chain(db, project, previous.id, given)
+    elif given and continued.conversation is not None:
+        taken = await calls.taken_in_conversation(db, project, continued.conversation, given)
+    if taken is not None:
+        raise _duplicate(taken)
+
+
+def _distinct_ids(items: Sequence[Json], response_id: str) -> list[str]:
+    """Returns the ids of the input that its client gave. Raises InvalidRequest about one that comes twice."""
+    given = given_ids(items, response_id)
+    for item_id, number in Counter(given).items():
+        if number > 1:
+            raise _duplicate(item_id)
+    return given
+
+
+def _duplicate(item_id: str) -> InvalidRequest:
+    """As OpenAI's API says it: clients look for these words."""
+    message = (
+        f"Duplicate item found with id {shortened(item_id)}. Remove duplicate items from your input and try again."
+    )
+    return InvalidRequest(message, "input", "duplicate_item")
+
+
 async def check_outputs(
     db: Database, project: str, continued: Continuation, items: Sequence[Json], size: int, count: int
 ) -> None:
@@ -129,7 +166,7 @@ async def check_outputs(
     Raises InvalidRequest about the first output without a call. Input without outputs costs no query, nor do outputs
     whose calls the previous response made.
     """
-    if not (missing := await beside_loop(partial(outputs_without_call, items), size, count)):
+    if not (missing := await off_loop(partial(outputs_without_call, items), size, count)):
         return
     unknown = set(missing)
     if (previous := continued.previous) is not None:

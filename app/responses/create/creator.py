@@ -14,11 +14,12 @@ from app.protocol.errors import InvalidRequest, LimitReached
 from app.protocol.limits import Allowance, Shortage
 from app.queue.message import FOREGROUND, Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
+from app.scheduling.decisions import Sending
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import lookup
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import NewResponse, Sending
-from app.store.rows import Idempotency, ResponseRow
+from app.store.responses.new_rows import NewResponse
+from app.store.rows import Idempotency, ResponseFlags
 
 log = logging.getLogger("longhaul.api")
 
@@ -50,16 +51,16 @@ class ResponseCreator:
         await self._inserter.close()
         await self._dispatcher.close()
 
-    async def find_repeated(self, project: str, idempotency: Idempotency | None) -> ResponseRow | None:
+    async def find_repeated(self, project: str, idempotency: Idempotency | None) -> ResponseFlags | None:
         """Returns the response of an earlier request with this key. Raises InvalidRequest if its body was another."""
         if idempotency is None:
             return None
-        row = await lookup.get_by_key(self._db, project, idempotency.key)
-        if row is not None:
-            _check_same_body(row, idempotency)
-        return row
+        existing = await lookup.get_by_key(self._db, project, idempotency.key)
+        if existing is not None:
+            _check_same_body(existing, idempotency)
+        return existing
 
-    async def insert(self, row: NewResponse) -> ResponseRow | Allowance | None:
+    async def insert(self, row: NewResponse) -> ResponseFlags | Allowance | None:
         """Inserts the row and returns what its project's limits leave, or None without limits that concern it.
 
         Returns the response that its key has already: then nothing is inserted. If the caller leaves, or nobody knows
@@ -79,11 +80,11 @@ class ResponseCreator:
             raise
         if isinstance(result, Shortage):
             raise LimitReached(result)
-        if isinstance(result, ResponseRow):
+        if isinstance(result, ResponseFlags):
             _check_same_body(result, row.idempotency)
         return left() if result is None else result
 
-    async def _create(self, row: NewResponse) -> ResponseRow | Allowance | Shortage | None:
+    async def _create(self, row: NewResponse) -> ResponseFlags | Allowance | Shortage | None:
         try:
             return await self._inserter.create(row)
         except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
@@ -106,7 +107,7 @@ class ResponseCreator:
             )  # the queue has warned of the whole batch
 
 
-def _check_same_body(row: ResponseRow, idempotency: Idempotency | None) -> None:
-    if idempotency is None or row.fingerprint != idempotency.fingerprint:
+def _check_same_body(existing: ResponseFlags, idempotency: Idempotency | None) -> None:
+    if idempotency is None or existing.fingerprint != idempotency.fingerprint:
         message = "The Idempotency-Key was used for a request with another body; choose a new key."
         raise InvalidRequest(message, "Idempotency-Key", "idempotency_key_reused")

@@ -10,12 +10,12 @@ from functools import partial
 import orjson
 
 from app.bounds import Bound
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.item_types import ITEM_REFERENCE
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.sizes import LARGE_BYTES, item_count
+from app.sizes import item_count
 from app.store.context.items import find_items, measure_items, searched_bytes
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -49,7 +49,7 @@ class ReferenceResolver:
 
     def __init__(self, db: Database, sealer: SharedSealer, limits: ReferenceLimits, *, shares: bool) -> None:
         self._db = db
-        self._brought = Bound("references", 2 * limits.resolved, LARGE_BYTES, unit="bytes of ", shares=shares)
+        self._brought = Bound("references", limits.resolved, unit="bytes of ", shares=shares)
         self._sealer = sealer
         self._limits = limits
 
@@ -114,7 +114,7 @@ class ReferenceResolver:
         sealed = [(index, item) for index, item in enumerate(items) if item.get("encrypted_content")]
         if sealed:
             sealer = await self._sealer.get(project)
-            await beside_loop(partial(_check_seals, sealer, sealed, param), size, count)
+            await off_loop(partial(_check_seals, sealer, sealed, param), size, count)
 
 
 def _check_seals(sealer: Sealer, sealed: Sequence[tuple[int, Json]], param: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.access.directory import Directory
 from app.access.tool_permissions import permitted_servers
 from app.protocol.errors import NotFound
-from app.protocol.limits import TIERS
+from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
 from config.models import AUTO, ModelCatalog, ServedModel
@@ -17,7 +17,7 @@ from config.models import AUTO, ModelCatalog, ServedModel
 class Terms:
     """What holds for the responses of one project."""
 
-    top_tier: str = TIERS[-1]
+    top_tier: str = SERVICE_TIERS[-1]
     is_limited: bool = False
     """Whether its responses reserve of limits."""
     reserves_tokens: bool = False
@@ -25,7 +25,7 @@ class Terms:
 
     def tier(self, asked: str) -> str:
         """Returns the service tier that a response gets: the one asked for, but none above the project's best."""
-        return min(asked, self.top_tier, key=TIERS.index)
+        return min(asked, self.top_tier, key=SERVICE_TIERS.index)
 
 
 _UNLIMITED = Terms()

@@ -18,7 +18,7 @@ EFFORTS = {
 """The efforts that every version of Codex knows, each with the words for its menu."""
 
 MAX_TOOL_OUTPUT_TOKENS = 10_000
-"""Of one tool's output, after which Codex cuts it; in a small context a quarter of the context."""
+"""Of one tool's output, after which Codex cuts it; in a small context a sixteenth of the context."""
 
 INSTRUCTIONS = """\
 You are a coding agent. You work in Codex CLI, a program in the user's terminal, on the files of the user's machine.
@@ -43,9 +43,35 @@ You are a coding agent. You work in Codex CLI, a program in the user's terminal,
 """
 
 
+def context_limits(length: int | None) -> Json:
+    """Returns the fields by which Codex keeps a session within a context of `length` tokens.
+
+    Before a user's message and between steps, Codex compacts if the last usage and the outputs since then have reached
+    `auto_compact_token_limit`. Its default, 90 % of the context, is too late for what comes after the check, where T is
+    the limit of one output. Codex counts four bytes a token, and code has three, so an output has up to 4/3 T:
+
+        the user's message, or the outputs of the last step    2 2/3 T: two outputs, or four if the rest is short
+        the model's answer, and then the summary               2 1/3 T, and the tools, which a summary's prompt lacks
+
+    So Codex compacts 5 T before the end: in 32,768 tokens at 22,528, with outputs of 2,048. Its instructions and tools
+    take 7,300. Before the API compacts, Codex shortens outputs of a history above `effective_context_window_percent`:
+    one that grew beyond the limit by many outputs at once.
+    """
+    if length is None:
+        return {"context_window": None, "truncation_policy": {"mode": "tokens", "limit": MAX_TOOL_OUTPUT_TOKENS}}
+    output = min(MAX_TOOL_OUTPUT_TOKENS, length // 16)
+    limit = length - 5 * output
+    return {
+        "context_window": length,
+        "auto_compact_token_limit": limit,
+        "effective_context_window_percent": limit * 100 // length,
+        "truncation_policy": {"mode": "tokens", "limit": output},
+    }
+
+
 def codex_model(card: ModelCard, position: int) -> Json:
     """Returns the model as Codex's catalogue has it; a lower `position` stands higher in Codex's menu."""
-    model, length = card.model, card.model.context_length
+    model = card.model
     efforts = [effort for effort in EFFORTS if effort in card.efforts]
     calls = bool(card.tool_types)
     return {
@@ -67,7 +93,6 @@ def codex_model(card: ModelCard, position: int) -> Json:
         "base_instructions": INSTRUCTIONS,
         "support_verbosity": model.verbosity,
         "default_verbosity": None,
-        "truncation_policy": {"mode": "tokens", "limit": min(MAX_TOOL_OUTPUT_TOKENS, (length or 2**31) // 4)},
-        "context_window": length,
         "input_modalities": card.input_modalities,
+        **context_limits(model.context_length),
     }

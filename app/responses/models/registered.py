@@ -28,13 +28,13 @@ class RegisteredModels:
         self._found: Mapping[str, RegisteredModel] = {}
         self._looked_at = float("-inf")
 
-    async def decided(self, model: ServedModel) -> ServedModel:
+    async def resolved(self, model: ServedModel) -> ServedModel:
         """The model with its format and parsers, as far as they are known."""
-        return model if model.is_decided else await self.complete(model)
+        return model if model.is_resolved else await self.complete(model)
 
     async def complete(self, model: ServedModel) -> ServedModel:
         """The model with its context length, too."""
-        if model.is_decided and model.context_length is not None:
+        if model.is_resolved and model.context_length is not None:
             return model
         await self._look()
         found = self._found.get(model.base or model.name)
@@ -44,7 +44,7 @@ class RegisteredModels:
             cast(Format, found.format), found.tool_parser, found.reasoning_parser, "", found.default_sampling
         )
         length = found.context_length if model.context_length is None else model.context_length
-        return replace(model.decided(reading), context_length=length)
+        return replace(model.resolved(reading), context_length=length)
 
     async def _look(self) -> None:
         """While Postgres is away, what is known stays."""

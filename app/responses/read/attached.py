@@ -12,6 +12,7 @@ from functools import partial
 import orjson
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
+from app.protocol.events.chunk import LAST_OPENING_EVENT
 from app.protocol.limits import Allowance
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.status import Status
@@ -24,9 +25,6 @@ from app.store.responses.lookup import Hold
 from app.store.rows import ResponseRow
 
 _FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
-
-LAST_OPENING_EVENT = 1
-"""The sequence number of the last event that a response is inserted with: created, queued."""
 
 
 class AttachedResponse:
@@ -79,7 +77,7 @@ class AttachedResponse:
         held: list[Pulse] = []
         async for pulse in self:
             held.append(pulse)
-            if pulse is None or pulse.last > LAST_OPENING_EVENT:
+            if pulse is None or pulse.first > pulse.last or pulse.last > LAST_OPENING_EVENT:
                 break
         if held and (last := held[-1]) is not None and last.final:
             found = await retry_until_available(partial(lookup.find_status, self._db, self._id))

@@ -13,10 +13,10 @@ import orjson
 
 from app.batching import Batcher
 from app.bounds import Bound
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
-from app.protocol.events.chunk import Chunk, LogSlice, size_of
+from app.protocol.events.chunk import Chunk, LogSlice, repeated, size_of
 from app.protocol.events.fold import fold
 from app.protocol.hosted_kinds import HOSTED_INCLUDES
 from app.protocol.limits import Allowance
@@ -30,7 +30,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.paging import Page
 from app.store.responses import logs, lookup
 from app.store.responses.lookup import Hold
-from app.store.rows import ResponseRow
+from app.store.rows import ResponseFlags, ResponseRow
 from app.streaming.follow import READER_BYTES, HasNews, LogFollower
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
@@ -42,10 +42,15 @@ QueryIncludes = Sequence[tuple[str, str]]
 """Values of `include` in a query, each after the name of its parameter."""
 
 Pulse = Chunk | None
-"""What a reader of events gets: a chunk, or None when no event came for a while."""
+"""What a reader of events gets: a chunk, or a keep-alive when no event came for a while: `repeated`, or None."""
 
 POLL_SECONDS = 2.0
 """Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
+WRITES_PER_SECOND = 10_000
+"""To all readers of one project. Each takes 17 us: 500 readers of 200 events a second took more
+than a core, and another project's request waited for seconds."""
+SHORTEST_REST = 0.01
+"""Of fewer than 100 readers each gets its events at once."""
 MAX_LOOKS = 1024
 """Readers without news that look into Postgres together: each of 2,000 by itself kept all other requests waiting."""
 
@@ -97,12 +102,12 @@ class ResponseReader:
         """Ends what readers still ask."""
         await self._news.close()
 
-    async def row(self, project: str, response_id: str) -> ResponseRow:
+    async def flags(self, project: str, response_id: str) -> ResponseFlags:
         """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
-        row = await lookup.get(self._db, project, response_id) if may_exist(response_id) else None
-        if row is None or not (row.store or row.background):
+        flags = await lookup.get_flags(self._db, project, response_id) if may_exist(response_id) else None
+        if flags is None or not (flags.store or flags.background):
             raise no_such_response(response_id)
-        return row
+        return flags
 
     async def get(self, project: str, response_id: str, included: QueryIncludes, hold: Hold) -> Shown:
         """Returns the response, with the output so far while it is in progress; a large one once `hold` has room.
@@ -118,7 +123,7 @@ class ResponseReader:
             await hold(size)
 
         def made(row: ResponseRow) -> Shown | ResponseRow:
-            _check_included(row, included)
+            _check_included(row.request["include"], included)
             return row if row.status is Status.IN_PROGRESS else shown(row)
 
         found = await self._show(project, response_id, made, held)
@@ -126,8 +131,9 @@ class ResponseReader:
             return found
         log = await logs.read_page(self._db, response_id)
         if not log.ended and not log.has_more and not is_large(size_of(log.chunks)):
-            return await beside_loop(partial(shown, found, log), large)
+            return await off_loop(partial(shown, found, log), large)
         if not log.ended:
+            await hold(large + await logs.read_size(self._db, response_id))
             async with self._db.large_read(project) as threads:
                 log = await logs.read(self._db, response_id)
                 if not log.ended:
@@ -136,7 +142,7 @@ class ResponseReader:
         return await self._show(project, response_id, shown, hold)
 
     async def _show(self, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T:
-        """Returns what `make` makes of the response. Raises NotFound as `row` does."""
+        """Returns what `make` makes of the response. Raises NotFound as `flags` does."""
 
         def checked(row: ResponseRow) -> T:
             if not (row.store or row.background):
@@ -161,25 +167,27 @@ class ResponseReader:
         The caller holds a reader's place. Raises NotFound, and InvalidRequest if the response has no events to replay
         or lacks something `included`.
         """
-        row = await self.row(project, response_id)
-        _check_included(row, included)
-        if not (row.background and row.stream):
+        flags = await self.flags(project, response_id)
+        _check_included(flags.include or (), included)
+        if not (flags.background and flags.stream):
             message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
-        self.check_log(row)
-        return Events(self.events(project, response_id, after))
+        self.check_log(flags)
+        return Events(self.events(project, response_id, flags.as_brief_object(), after))
 
-    def check_log(self, row: ResponseRow) -> None:
+    def check_log(self, flags: ResponseFlags) -> None:
         """Raises InvalidRequest if retention deleted the events, or may delete them at any moment."""
         retention = timedelta(seconds=self._settings.event_retention_seconds)
-        if row.log == "deleted" or (row.finished_at is not None and row.finished_at + retention < row.read_at):
+        if flags.log == "deleted" or (flags.finished_at is not None and flags.finished_at + retention < flags.read_at):
             raise InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
 
-    async def events(self, project: str, response_id: str, after: int = -1) -> AsyncGenerator[Pulse, None]:
-        """`replay` of a response that is known to have events. Waits while Postgres or Redis cannot be reached."""
+    async def events(
+        self, project: str, response_id: str, response: Json, after: int = -1
+    ) -> AsyncGenerator[Pulse, None]:
+        """`replay` of a response that is known to have events, and is shown as `response` while it is silent."""
         async with (
             self._pubsub.subscribe(response_id) as subscription,
-            aclosing(self.follow(project, response_id, subscription, after)) as pulses,
+            aclosing(self.follow(project, response_id, subscription, response, after)) as pulses,
         ):
             async for pulse in pulses:
                 yield pulse
@@ -190,6 +198,7 @@ class ResponseReader:
         project: str,
         response_id: str,
         subscription: Subscription,
+        response: Json,
         after: int = -1,
         opening: Chunk | None = None,
     ) -> AsyncGenerator[Pulse, None]:
@@ -203,8 +212,15 @@ class ResponseReader:
             idle=settings.keepalive_seconds,
             holding=self._pages.take(project, 0),
             has_news=self._has_news(response_id),
+            keepalive=partial(repeated, response_id, response),
+            rest=partial(self._rest, project),
         )
         return follower.follow(opening)
+
+    def _rest(self, project: str) -> float:
+        """Returns for how long a reader gathers events: the readers of one project share its writes."""
+        seconds = self.readers.held_by(project) / WRITES_PER_SECOND
+        return seconds if seconds >= SHORTEST_REST else 0.0
 
     def _has_news(self, response_id: str) -> HasNews:
         async def ask(after: int) -> bool:
@@ -213,10 +229,10 @@ class ResponseReader:
         return ask
 
 
-def _check_included(row: ResponseRow, included: QueryIncludes) -> None:
+def _check_included(stored: Sequence[str], included: QueryIncludes) -> None:
     """Outputs of hosted tools are stored only if the request that created the response included them."""
     for name, value in included:
-        if value in HOSTED_INCLUDES and value not in row.request["include"]:
+        if value in HOSTED_INCLUDES and value not in stored:
             message = f"'{name}': '{value}' was not included when the response was created."
             raise InvalidRequest(message, name, "invalid_value")
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.requests.bodies.compaction import compaction_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 
 
-def input_tokens(response: Json) -> Json:
-    """Returns openai's InputTokenCountResponse. Raises Unavailable and InvalidRequest."""
-    _check_completed(response)
+def input_tokens(stops: Callable[[], bool], response: Json) -> Json:
+    """Returns openai's InputTokenCountResponse. Raises Unavailable and InvalidRequest.
+
+    `stops`: whether this server stops, and so has cancelled what it still ran.
+    """
+    _check_completed(stops, response)
     return {"object": "response.input_tokens", "input_tokens": response["usage"]["input_tokens"]}
 
 
-def compacted(response: Json) -> Json:
-    """Returns openai's CompactedResponse. Raises Unavailable and InvalidRequest."""
-    _check_completed(response)
+def compacted(stops: Callable[[], bool], response: Json) -> Json:
+    """Returns openai's CompactedResponse, as `input_tokens` does."""
+    _check_completed(stops, response)
     return compaction_object(response)
 
 
-def _check_completed(response: Json) -> None:
-    """Raises Unavailable if the response was cancelled (this server stops), and InvalidRequest if it was cut short."""
+def _check_completed(stops: Callable[[], bool], response: Json) -> None:
     status = Status(response["status"])
-    if status is Status.CANCELLED:
+    if status is Status.CANCELLED and stops():
         raise Unavailable("The work on this request was cancelled; send the request again.")
+    if status is Status.CANCELLED:  # By an operator: clients that repeat a request repeat none that is refused.
+        raise InvalidRequest("The work on this request was cancelled.", code="response_cancelled")
     if status is not Status.COMPLETED:
         message = "The model's context is too small for this input; send less."
         raise InvalidRequest(message, "input", "context_length_exceeded")

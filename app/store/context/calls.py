@@ -1,13 +1,14 @@
-"""Which calls a chain of responses, or a conversation, has: by the ids that are stored beside their items."""
+"""Which calls and items a chain of responses, or a conversation, has: by ids, which are stored beside the items."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import TextClause, text
 
 from app.store.context.chain import chain
+from app.store.context.items import responses_of
 from app.store.database import Database
 
 
@@ -33,6 +34,35 @@ _CONVERSATION = text(
     )
     """
 )
+
+
+# An id that the server made tells its response.
+_TAKEN_IN_CHAIN = text(
+    f"""
+    {chain(lambda _: "r.input_ids")}
+    SELECT i.id FROM unnest({_IDS}, CAST(:owners AS text[])) AS i(id, owner)
+    WHERE i.owner IN (SELECT id FROM chain) OR i.id IN (SELECT unnest(state) FROM chain) LIMIT 1
+    """
+)
+_TAKEN_IN_CONVERSATION = text(
+    f"SELECT id FROM conversation_items WHERE conversation_id = :id AND project = :project AND id = ANY({_IDS}) LIMIT 1"
+)
+
+
+async def taken_in_chain(db: Database, project: str, response_id: str, item_ids: Sequence[str]) -> str | None:
+    """Returns one of `item_ids` that an item has already: of the response, or of any that it continues."""
+    owners = [next(iter(responses_of([item_id])), None) for item_id in item_ids]
+    values = {"id": response_id, "project": project, "ids": item_ids, "owners": owners}
+    rows = await db.execute(_TAKEN_IN_CHAIN, values)
+    return rows[0].id if rows else None
+
+
+async def taken_in_conversation(
+    db: Database, project: str, conversation_id: str, item_ids: Sequence[str]
+) -> str | None:
+    """Returns one of `item_ids` that an item of the conversation has already."""
+    rows = await db.execute(_TAKEN_IN_CONVERSATION, {"id": conversation_id, "project": project, "ids": item_ids})
+    return rows[0].id if rows else None
 
 
 async def without_call_in_chain(db: Database, project: str, response_id: str, call_ids: Collection[str]) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Text, cast, func, select, text
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.item_types import HOSTED_CALLS
 from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
@@ -132,7 +132,7 @@ async def _parsed(rows: list[Any], items_of: Callable[[Sequence[Any]], Iterable[
             items += items_of(rows.pop())
         return items
 
-    return await beside_loop(parse, size)
+    return await off_loop(parse, size)
 
 
 def _output_of(output: bytes | None, tool_results: bytes | None) -> list[Json]:

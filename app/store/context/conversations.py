@@ -81,16 +81,17 @@ _ADD = text(
 )
 
 
-# The conversation is locked first, as when it is deleted: in the other order both would wait for each other.
+# The conversation is locked first, as when it is deleted: in the other order both would wait for each other. Its UPDATE
+# alone locks it: with a lock before it, the statement locked two versions if another removal came between, and two
+# removals waited for each other.
 _REMOVE = text(
     """
-    WITH locked AS MATERIALIZED (
-        SELECT id FROM conversations WHERE id = :conversation AND project = :project FOR NO KEY UPDATE
-    ), removed AS (
-        DELETE FROM conversation_items i USING locked l WHERE i.conversation_id = l.id AND i.id = :item
-        RETURNING i.conversation_id
+    WITH changed AS (
+        UPDATE conversations c SET changed_at = now() WHERE c.id = :conversation AND c.project = :project
+            AND EXISTS (SELECT FROM conversation_items i WHERE i.conversation_id = c.id AND i.id = :item)
+        RETURNING c.id
     )
-    UPDATE conversations c SET changed_at = now() FROM removed r WHERE c.id = r.conversation_id RETURNING c.id
+    DELETE FROM conversation_items i USING changed c WHERE i.conversation_id = c.id AND i.id = :item RETURNING i.id
     """
 )
 
@@ -135,7 +136,7 @@ async def set_metadata(
     changes = {"metadata": metadata, "changed_at": func.now()}
     changing = update(conversations).where(*where).values(changes).returning(*_COLUMNS)
     if not is_limited:
-        rows = await db.execute(changing)
+        rows = await db.execute(changing, waits=True)
         return _row(rows[0]) if rows else None
     async with db.begin(waits=True) as connection:
         await projects.lock(connection, project)  # nobody else changes the metadata until it is measured
@@ -153,7 +154,7 @@ async def remove(db: Database, project: str, conversation_id: str) -> bool:
         .where(conversations.c.id == conversation_id, conversations.c.project == project)
         .returning(conversations.c.id)
     )
-    return bool(await db.execute(statement))
+    return bool(await db.execute(statement, waits=True))
 
 
 # -- items -------------------------------------------------------------------------------------------------
@@ -218,7 +219,8 @@ async def get_item(
 
 async def remove_item(db: Database, project: str, conversation_id: str, item_id: str) -> bool:
     """Returns False if the conversation has no such item."""
-    return bool(await db.execute(_REMOVE, {"conversation": conversation_id, "project": project, "item": item_id}))
+    wanted = {"conversation": conversation_id, "project": project, "item": item_id}
+    return bool(await db.execute(_REMOVE, wanted, waits=True))
 
 
 async def list_items(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
 from app.sizes import is_large
@@ -116,7 +116,7 @@ async def find_items(db: Database, project: str, ids: Collection[str], sizes: Fo
         items = (item for each in found for item in ([each] if "id" in each else each["input"]))
         return {item["id"]: item for item in items if item["id"] in ids}
 
-    return await beside_loop(by_id, sizes.read)
+    return await off_loop(by_id, sizes.read)
 
 
 def _values(project: str, ids: Collection[str]) -> dict[str, object]:

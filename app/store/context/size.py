@@ -19,7 +19,10 @@ from app.store.tables import responses
 
 _BYTES = responses.c.context_bytes + responses.c.input_bytes + responses.c.output_bytes
 _PREVIOUS: Select[Any] = select(
-    *(responses.c[name] for name in ("id", "status", "store", "previous_response_id", "call_ids", "chain_length")),
+    *(
+        responses.c[name]
+        for name in ("id", "status", "store", "previous_response_id", "call_ids", "chain_length", "sent_to")
+    ),
     _BYTES.label("bytes"),
 ).where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
 _CONVERSATION = text(
@@ -55,6 +58,8 @@ class PreviousResponse:
     """Of the calls in its input and output that the client runs."""
     chain: ContextSize
     """It and all that it continues."""
+    node: str | None = None
+    """Of the worker that ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,8 @@ async def find_previous(db: Database, project: str, response_id: str) -> Previou
     (row,) = rows
     chain = ContextSize(row.chain_length, row.bytes)
     calls = frozenset(row.call_ids or ())
-    return PreviousResponse(row.id, Status(row.status), row.store, row.previous_response_id, calls, chain)
+    found = (row.id, Status(row.status), row.store, row.previous_response_id, calls, chain)
+    return PreviousResponse(*found, row.sent_to)
 
 
 async def conversation_size(db: Database, project: str, conversation_id: str) -> ConversationSize | None:

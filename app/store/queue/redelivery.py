@@ -7,20 +7,24 @@ with its sender, or its worker does not take it. Its response waits again, and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Integer, literal_column, text
+from sqlalchemy import text
 
 from app.queue.message import MESSAGE_COLUMNS, Message, Priority
+from app.scheduling.decisions import TrialLoad, retried, tried
+from app.scheduling.placement import Candidate
 from app.store.database import Database
-from app.store.guards import is_suspect
-from app.store.queue.placement import PLACED, loads, places, preferred, ran
+from app.store.guards import HAS_PROGRESSED, IS_SUSPECT
+from app.store.layout import LAYOUT
+from app.store.queue.facts import load_of, states
 from app.store.tables import IS_SENT
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
 CLOCK_WENT_BACK = "interval '1 minute'"
 """A time so far in the future is one from before the clock of Postgres went back."""
+JUST_STARTED = "interval '1 minute'"
 
 _MESSAGE = ", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)
 _IS_UNCLAIMED = f"{IS_SENT.format('r.')} AND r.worker IS NULL"
@@ -53,11 +57,17 @@ _PUT_BACK = text(
     """
 )
 
+# While a queue's workers count, its other counts wait in them. For long: then their messages are lost.
 _RESEND_COUNTS = text(
     f"""
-    WITH late AS MATERIALIZED (
+    WITH counting AS MATERIALIZED (
+        SELECT DISTINCT r.queue FROM responses r
+        WHERE {IS_SENT.format("r.")} AND r.worker IS NOT NULL AND r.priority = {Priority.COUNT.value}
+    ), late AS MATERIALIZED (
         SELECT r.id FROM responses r
         WHERE {_IS_UNCLAIMED} AND r.priority = {Priority.COUNT.value} AND {_IS_DUE}
+            AND (r.queue NOT IN (SELECT queue FROM counting)
+                OR r.sent_at < now() - make_interval(secs => :seconds * power(2, {MAX_DOUBLINGS})))
         ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
     )
     UPDATE responses r SET sent_at = now(), sends = r.sends + 1 FROM late l WHERE r.id = l.id
@@ -65,44 +75,46 @@ _RESEND_COUNTS = text(
     """
 )
 
-_IS_SUSPECT = is_suspect(literal_column("r.crashes", Integer), literal_column("CAST(:max_crashes AS int)", Integer))
-_SUSPECT = str(_IS_SUSPECT.compile(compile_kwargs={"literal_binds": True}))
 _IS_RELEASED = "r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded AND r.sent_at IS NULL"
-# Released responses go at once, however much their workers have. Suspects of a queue are sent as many as it has living
-# workers, and the next ones when these have ended: a worker runs them one at a time, and those that wait there would
-# keep the places of others.
-_TAKE_RELEASED = text(
+_SUSPECT = IS_SUSPECT.format("r.")
+
+# Of each queue by itself: what waits for a model without workers keeps no other model's from going on.
+_RELEASED = text(
     f"""
-    WITH released AS MATERIALIZED (
-        SELECT r.id, r.queue, {_SUSPECT} AS is_suspect,
-            row_number() OVER (PARTITION BY r.queue, {_SUSPECT} ORDER BY r.position) AS nth
-        FROM responses r WHERE {_IS_RELEASED} ORDER BY r.position LIMIT :limit
-    ), loads AS MATERIALIZED ({loads("w.queue IN (SELECT queue FROM released)")}
-    ), suspects AS MATERIALIZED (
-        SELECT k.queue, count(*) - coalesce(sum(h.count), 0) AS room FROM loads k CROSS JOIN LATERAL (
-            SELECT count(*) FROM responses r
-            WHERE r.sent_to = k.node AND {IS_SENT.format("r.")} AND r.status = 'in_progress' AND {_SUSPECT}
-        ) h GROUP BY k.queue
+    SELECT r.*, p.sent_to AS before
+    FROM (SELECT DISTINCT queue FROM workers WHERE lease_until > now() AND slots > 0 AND layout >= :layout) w
+    CROSS JOIN LATERAL (
+        SELECT r.id, r.queue, r.affinity, r.sent_to, r.previous_response_id FROM responses r
+        WHERE r.queue = w.queue AND {_IS_RELEASED} AND ({_SUSPECT}) = :suspects ORDER BY r.position LIMIT :limit
+    ) r LEFT JOIN responses p ON p.id = r.previous_response_id
+    """
+)
+_TRIAL_LOADS = text(
+    f"""
+    SELECT l.*, h.trials, h.others, l.started_at > now() - {JUST_STARTED} AS just_started
+    FROM worker_loads l CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE t.is_trial) AS trials, count(*) FILTER (WHERE NOT t.is_trial) AS others
+        FROM (
+            SELECT {_SUSPECT} AND (r.worker IS NULL OR NOT {HAS_PROGRESSED.format("r.")}) AS is_trial
+            FROM responses r WHERE r.sent_to = l.node AND {IS_SENT.format("r.")} AND r.priority > 0
+        ) t
+    ) h WHERE l.queue = ANY(CAST(:queues AS text[])) AND l.layout >= :layout
+    """
+)
+_SEND_AGAIN = text(
+    f"""
+    WITH chosen AS MATERIALIZED (
+        SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:nodes AS text[])) AS c(id, node)
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.queue, r.priority, r.position, r.status, r.worker, r.yielded, r.sent_at, r.foreground_place,
-            r.sent_to, r.previous_response_id, r.affinity
-        FROM released n JOIN suspects s ON s.queue = n.queue JOIN responses r ON r.id = n.id
-        WHERE NOT n.is_suspect OR n.nth <= s.room
+        SELECT r.id, r.status, r.yielded, r.worker, r.sent_at FROM chosen c JOIN responses r ON r.id = c.id
         FOR NO KEY UPDATE OF r SKIP LOCKED
-    ), places AS MATERIALIZED ({places((False, "CAST(:limit AS int)"), (True, "CAST(:limit AS int)"))}
-    ), lined AS MATERIALIZED (
-        SELECT r.*, r.foreground_place AS has_place, row_number() OVER (ORDER BY r.position) AS number
-        FROM locked r WHERE {_IS_RELEASED}
-    ), rows AS MATERIALIZED (
-        SELECT l.number, l.queue, l.has_place,
-            {preferred("l", "l.sent_to", ran("l.previous_response_id"))} AS preferred
-        FROM lined l
-    ), {PLACED}
-    UPDATE responses r SET sent_at = now(), sends = r.sends + 1, sent_to = p.node
-    FROM lined l JOIN placed p ON p.number = l.number WHERE r.id = l.id
+    )
+    UPDATE responses r SET sent_at = now(), sends = r.sends + 1, sent_to = c.node
+    FROM (SELECT r.id FROM locked r WHERE {_IS_RELEASED}) l JOIN chosen c ON c.id = l.id WHERE r.id = l.id
     RETURNING {_MESSAGE}
     """
 )
+_SUSPECTS_WAIT = text(f"SELECT EXISTS (SELECT FROM responses r WHERE {_IS_RELEASED} AND {_SUSPECT}) AS wait")
 
 
 async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[str]:
@@ -119,6 +131,43 @@ async def resend_counts(db: Database, seconds: float, limit: int = 500) -> list[
     return list(map(Message.of, await db.execute(_RESEND_COUNTS, {"seconds": seconds, "limit": limit})))
 
 
-async def take_released(db: Database, max_crashes: int, limit: int = 500) -> list[Message]:
-    """Marks released responses as sent, each to a worker; returns their messages. Suspects a few at a time."""
-    return list(map(Message.of, await db.execute(_TAKE_RELEASED, {"max_crashes": max_crashes, "limit": limit})))
+async def take_released(db: Database, limit: int = 500) -> list[Message]:
+    """Marks released responses as sent, each to a worker; returns their messages. All but suspects."""
+    waiting = await _released(db, limit, suspects=False)
+    if not waiting:
+        return []
+    async with db.autocommit() as connection:
+        found = await states(connection, waiting)
+    nodes = [retried(candidates, found[queue].loads) for queue, candidates in waiting.items()]
+    return await _send_again(db, nodes)
+
+
+async def suspects_wait(db: Database) -> bool:
+    """Whether any suspect was released and not sent again."""
+    (found,) = await db.execute(_SUSPECTS_WAIT)
+    return bool(found.wait)
+
+
+async def take_suspects(db: Database, *, anywhere: bool, limit: int = 500) -> list[Message]:
+    """As `take_released`, for suspects, a few for each worker. `anywhere`: also to workers that run others' work."""
+    waiting = await _released(db, limit, suspects=True)
+    loads: dict[str, list[TrialLoad]] = {queue: [] for queue in waiting}
+    for row in await db.execute(_TRIAL_LOADS, {"queues": list(waiting), "layout": LAYOUT}) if waiting else ():
+        loads[row.queue].append(TrialLoad(load_of(row._asdict()), row.trials, row.others, row.just_started))
+    return await _send_again(db, [tried(each, loads[queue], anywhere=anywhere) for queue, each in waiting.items()])
+
+
+async def _released(db: Database, limit: int, *, suspects: bool) -> dict[str, list[Candidate]]:
+    """Up to `limit` of each queue with workers that were released and not sent again, by queue, the oldest first."""
+    found: dict[str, list[Candidate]] = {}
+    for row in await db.execute(_RELEASED, {"limit": limit, "suspects": suspects, "layout": LAYOUT}):
+        found.setdefault(row.queue, []).append(Candidate(row.id, (row.sent_to, row.before), row.affinity))
+    return found
+
+
+async def _send_again(db: Database, placed: Sequence[Mapping[str, str]]) -> list[Message]:
+    nodes = {id_: node for each in placed for id_, node in each.items()}
+    if not nodes:
+        return []
+    values = {"ids": list(nodes), "nodes": list(nodes.values())}
+    return list(map(Message.of, await db.execute(_SEND_AGAIN, values)))

@@ -18,7 +18,7 @@ from sqlalchemy import Boolean, ColumnElement, delete, func, literal_column, sel
 from sqlalchemy.dialects.postgresql import insert
 
 from app.store.database import Connection, Database
-from app.store.guards import IS_IN_PROGRESS, RELEASED
+from app.store.guards import HAS_PROGRESSED, IS_IN_PROGRESS, RELEASED
 from app.store.layout import LAYOUT
 from app.store.tables import IS_SENT, responses, workers
 
@@ -92,15 +92,22 @@ class HeartbeatResult:
 
 
 async def heartbeat(
-    db: Database, worker: str, lease_seconds: float, running: Mapping[str, int], slots: int
+    db: Database,
+    worker: str,
+    lease_seconds: float,
+    running: Mapping[str, int],
+    slots: int,
+    away: tuple[int, int] = (0, 0),
 ) -> HeartbeatResult:
     """Extends the lease, and compares the worker's rows with what it says is `running` (response id -> attempt).
 
-    The worker has so many `slots` now, and is sent as many responses.
+    The worker has so many `slots` now, and is sent as many responses beside those that are `away`: those without a
+    foreground place, and those with one.
 
     Raises LeaseLost if the worker was taken for dead.
     """
-    extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), slots=slots)
+    told = {"slots": slots, "away": away[0], "foreground_away": away[1]}
+    extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), **told)
     owned = select(responses.c.id, responses.c.attempt).where(*_is_owned_by(worker))
     async with db.autocommit() as connection:
         if (await connection.execute(extend)).rowcount == 0:
@@ -258,14 +265,20 @@ async def release_dead_workers(
     return list(dead)
 
 
+_CRASHES: ColumnElement[int] = literal_column(
+    f"CASE WHEN {HAS_PROGRESSED.format('responses.')} THEN 0 ELSE responses.crashes + 1 END"
+)
+
+
 async def release_all(connection: Connection, worker: str, *, crashed: bool) -> None:
-    """Releases every response of a worker that is dead. `crashed` counts against them."""
+    """Releases every response of a worker that is dead. `crashed`: it counts against those that made no progress, and
+    the others are forgiven earlier ones."""
     # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
     owned = select(responses.c.id).where(_IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
     await connection.execute(
         update(responses)
         .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
-        .values(**RELEASED, crashes=responses.c.crashes + int(crashed))
+        .values(**RELEASED, crashes=_CRASHES if crashed else responses.c.crashes)
     )
 
 

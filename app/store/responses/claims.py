@@ -10,7 +10,7 @@ from sqlalchemy import text, update
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.guards import IS_IN_PROGRESS, MAX_CLAIMS, RELEASED, sources
+from app.store.guards import IS_IN_PROGRESS, IS_SPENT, MAX_CLAIMS, RELEASED, sources
 from app.store.layout import LAYOUT
 from app.store.responses.lookup import IS_SMALL
 from app.store.rows import LargeRow, ResponseRow, row_or_large
@@ -37,7 +37,7 @@ _RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots
 #
 # The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
 # it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
-# maintenance sends the response again (docs/decisions/first-token.md).
+# maintenance sends the response again (docs/internals/decisions/first-token.md).
 #
 # The log is from now on that of this version: older workers leave it alone.
 #
@@ -48,7 +48,7 @@ _CLAIM = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt - r.yields AS begun, r.queue_deadline, r.layout,
+        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.queue_deadline, r.layout,
             b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
@@ -66,7 +66,7 @@ _CLAIM = text(
     FROM locked l JOIN living w ON w.id = l.claimant, unflushed
     WHERE unflushed.setting = 'off' AND r.id = l.id AND l.layout <= {LAYOUT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
-        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.begun < :max_claims
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND NOT {IS_SPENT.format("l.")}
     )
     RETURNING {", ".join(_RETURNED)}
     """
@@ -78,12 +78,12 @@ async def claim_all(
 ) -> list[ResponseRow | LargeRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
-    A response can be claimed `max_claims` times, and once more for each yield: while it is queued, or in progress
-    without an owner, and only if this version knows its layout. None: another worker has it, or a newer one must, or
-    it is final or deleted; or the claimant is not alive (`workers.is_alive`). Then the message was a duplicate or late,
-    or maintenance sends another. A row that is too large for a batch is claimed, but not read. If an id comes twice,
-    the first worker gets it. All claims are committed together. Raises StoreUnavailable: then all of them may have
-    been committed, or none.
+    A response can be claimed `max_claims` times, once more for each yield, and whenever its last attempt made progress:
+    while it is queued, or in progress without an owner, and only if this version knows its layout. None: another worker
+    has it, or a newer one must, or it is final or deleted; or the claimant is not alive (`workers.is_alive`). Then the
+    message was a duplicate or late, or maintenance sends another. A row that is too large for a batch is claimed, but
+    not read. If an id comes twice, the first worker gets it. All claims are committed together. Raises
+    StoreUnavailable: then all of them may have been committed, or none.
     """
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:
@@ -93,11 +93,11 @@ async def claim_all(
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 
-async def release(db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False) -> bool:
+async def release(db: Database, response_id: str, attempt: int, worker: str, crashes: int | None = None) -> bool:
     """Releases a response, if this worker still owns it under this attempt; returns whether it did.
 
-    Maintenance sends it to another worker (redelivery.py). `crashed` counts against the response: its engine died. An
-    orderly stop does not count. Reads nothing large: a worker that stops releases many at once.
+    Maintenance sends it to another worker (redelivery.py). `crashes`: how many it has now; None: as many as before.
+    Reads nothing large: a worker that stops releases many at once.
     """
     statement = (
         update(responses)
@@ -107,7 +107,7 @@ async def release(db: Database, response_id: str, attempt: int, worker: str, *, 
             responses.c.attempt == attempt,
             responses.c.worker == worker,
         )
-        .values(**RELEASED, crashes=responses.c.crashes + int(crashed))
+        .values(**RELEASED, crashes=responses.c.crashes if crashes is None else crashes)
         .returning(responses.c.id)
     )
     return bool(await db.execute(statement))

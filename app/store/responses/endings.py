@@ -2,15 +2,20 @@
 
 Each locks the rows first, so that no append is under way or can come later, and then writes the terminal event after
 the last committed one. Which statuses may end is in `protocol.status.TRANSITIONS`.
+
+None of them waits in Postgres for a row that another transaction holds. What ends a single response tries again for
+two seconds, and holds nothing meanwhile; then it raises StoreLocked.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from random import uniform
 from typing import Any, TypeVar
 
 from sqlalchemy import Boolean, ColumnElement, Row, Select, Text, any_, bindparam, func, or_, select, text, update
@@ -28,12 +33,12 @@ from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.sizes import grouped, is_large
 from app.store.columns import Columns, named_arrays
-from app.store.database import Database, StoreUnavailable
-from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, MAX_CLAIMS, has_crashed_out
+from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
+from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, IS_SPENT, MAX_CLAIMS
 from app.store.packing import unpack_events
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import CHUNK_COLUMNS, Ending, EndResult, ResponseRow, parsed_row
-from app.store.tables import LOG_BYTES, chunks, responses
+from app.store.tables import LOG_BYTES, LOG_STATE, chunks, responses
 
 log = logging.getLogger("longhaul.store")
 
@@ -42,27 +47,42 @@ MAX_CANCELLED = 32
 MAX_LOG_BYTES = 8 * 1024 * 1024
 """The requests and logs that one transaction of cancels reads; a larger response is alone in its own."""
 
+PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, *[0.3] * 6)
+"""Before a row that another transaction holds is asked for again, in seconds."""
+
 T = TypeVar("T")
 Close = Callable[[ResponseStream], list[Event]]
 """Ends a stream; returns its last events."""
+Announce = Callable[["EndResult"], None]
+"""Is told of each response that was cancelled, once that is committed, whatever becomes of the others."""
 
 
-def _lock(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Rows are found by their keys alone and locked in the order of their ids, as in logs.py."""
-    return select(*UNPARSED_COLUMNS).where(*conditions).order_by(responses.c.id).with_for_update()
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows to end. They are found by their keys alone and locked in the order of their ids, as in logs.py."""
+
+    ids: Select[Any]
+    lock: Select[Any]
+    """Passes by those that others have locked."""
+
+    @classmethod
+    def where(cls, *conditions: ColumnElement[bool]) -> _Rows:
+        lock = select(*UNPARSED_COLUMNS).where(*conditions).order_by(responses.c.id).with_for_update(skip_locked=True)
+        return cls(select(responses.c.id).where(*conditions), lock)
 
 
 _BY_IDS = responses.c.id == any_(bindparam("ids", type_=ARRAY(Text)))
-_STATUSES = select(responses.c.id, responses.c.status).where(_BY_IDS)
 _IS_ID = responses.c.id == bindparam("id")
-_LOCK_BY_IDS = _lock(
+_BY_IDS_IN_PROJECT = _Rows.where(
     _BY_IDS,
     responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project),
     responses.c.background >= bindparam("only_background", type_=Boolean),
 )
-_LOCK_TO_DELETE = _lock(_IS_ID, responses.c.project == bindparam("project"), responses.c.store | responses.c.background)
-_LOCK_IN_STATUS = _lock(_IS_ID, responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
-_LOCK_OWNED = _lock(
+_TO_DELETE = _Rows.where(
+    _IS_ID, responses.c.project == bindparam("project"), responses.c.store | responses.c.background
+)
+_IN_STATUS = _Rows.where(_IS_ID, responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
+_OWNED = _Rows.where(
     _IS_ID,
     IS_IN_PROGRESS,
     responses.c.worker == bindparam("worker"),
@@ -77,54 +97,99 @@ _LOG_BYTES = select(func.sum(chunks.c.size)).where(chunks.c.response_id == respo
 _SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes")).where(
     _BY_IDS
 )
-_CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
-_INSERT_CHUNKS = text(
+_HELD = "another transaction holds the response"
+CHUNKS: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
+INSERT_CHUNKS = text(
     f"""
-    INSERT INTO chunks ({_CHUNK.names})
-    SELECT {_CHUNK.select("b")} FROM unnest({named_arrays(_CHUNK)}) AS b({_CHUNK.names})
+    INSERT INTO chunks ({CHUNKS.names})
+    SELECT {CHUNKS.select("b")} FROM unnest({named_arrays(CHUNKS)}) AS b({CHUNKS.names})
     """
 )
-_UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id")).values(log_bytes=text(LOG_BYTES))
+# Its values are those of _row_columns: the status, and all that comes with it.
+_UPDATE_ENDED = (
+    update(responses)
+    .where(responses.c.id == bindparam("ended_id"))
+    .values(log_bytes=text(LOG_BYTES), log=text(LOG_STATE.format(LOG_BYTES)))
+)
 _ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
 """The columns that an ending sets. Tool results stay unset: no turn of a model produced them."""
 
 
-async def cancellable(db: Database, response_ids: Sequence[str]) -> list[str]:
-    """The ids of the responses that `cancel` would end now."""
-    found = await db.execute(_STATUSES, {"ids": response_ids})
-    return [row.id for row in found if Status(row.status) in TRANSITIONS["cancel"].sources]
+def _tell_nobody(result: EndResult) -> None: ...
 
 
-async def cancel(db: Database, response_id: str, project: str | None) -> EndResult | None:
+async def _once_free(end: Callable[[], Awaitable[T]]) -> T:
+    for seconds in PAUSES:
+        try:
+            return await end()
+        except StoreLocked:
+            await asyncio.sleep(uniform(0.5, 1.5) * seconds)
+    return await end()
+
+
+async def cancel(
+    db: Database,
+    response_id: str,
+    project: str | None,
+    announce: Announce = _tell_nobody,
+    *,
+    only_background: bool = False,
+) -> EndResult | None:
     """Cancels a response that is not final; the terminal event follows the last committed one.
 
-    Of a response that is final already, the result has no chunk. None: the id is unknown (in that project).
+    Of a response that is final already, the result has no chunk. None: the id is unknown (in that project). Raises
+    StoreUnavailable: StoreLocked if another transaction holds the row.
     """
-    return (await cancel_all(db, [response_id], project))[0]
+
+    async def cancel_once() -> EndResult | None:
+        (result,) = await cancel_all(db, [response_id], project, announce, only_background=only_background)
+        if isinstance(result, StoreUnavailable):
+            raise result
+        return result
+
+    return await _once_free(cancel_once)
 
 
 async def cancel_all(
-    db: Database, response_ids: Sequence[str], project: str | None, *, only_background: bool = False
-) -> list[EndResult | None]:
+    db: Database,
+    response_ids: Sequence[str],
+    project: str | None,
+    announce: Announce = _tell_nobody,
+    *,
+    only_background: bool = False,
+) -> list[EndResult | StoreUnavailable | None]:
     """`cancel` of several, at most MAX_LOG_BYTES of requests and logs in a transaction; results in the same order.
 
-    If an id comes twice, only the first result has the chunk. With `only_background`, foreground responses count as
-    unknown.
+    What `cancel` would raise for one of them is its result. If an id comes twice, only the first result has the chunk.
+    With `only_background`, foreground responses count as unknown.
     """
-    results: dict[str, EndResult] = {}
+    results: dict[str, EndResult | StoreUnavailable] = {}
     sizes = await _sizes(db, response_ids)
+    away: StoreUnavailable | None = None
     for ids in grouped(sizes, MAX_LOG_BYTES):
         wanted = {"ids": ids, "project": project, "only_background": only_background}
-        async with _ending(db, sum(sizes[each] for each in ids)) as (connection, threads):
-            ended = await _end_rows(connection, threads, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
-        results |= {each: replace(result, size=sizes[each]) for each, result in ended.items()}
-    in_order: list[EndResult | None] = []
+        try:
+            if away is not None:
+                raise away
+            async with _ending(db, sum(sizes[each] for each in ids)) as (connection, threads):
+                closing = (_BY_IDS_IN_PROJECT, wanted, "cancel", ResponseStream.cancel)
+                ended, locked = await _end_rows(connection, threads, *closing)
+        except StoreUnavailable as error:
+            away = None if isinstance(error, StoreBusy) else error
+            results |= dict.fromkeys(ids, error)
+            continue
+        results |= dict.fromkeys(locked, StoreLocked(_HELD))
+        for response_id, result in ended.items():
+            results[response_id] = result = replace(result, size=sizes[response_id])
+            if result.chunk is not None:
+                announce(result)
+    in_order: list[EndResult | StoreUnavailable | None] = []
     for response_id in response_ids:
-        result = results.get(response_id)
-        in_order.append(result)
-        if result is not None:
-            results[response_id] = replace(result, chunk=None)
+        found = results.get(response_id)
+        in_order.append(found)
+        if isinstance(found, EndResult):
+            results[response_id] = replace(found, chunk=None)
     return in_order
 
 
@@ -136,27 +201,30 @@ async def fail(
     *,
     only: Status | None = None,
     owner: tuple[str, int] | None = None,
-) -> Chunk | None:
+) -> EndResult | None:
     """Fails a response that is not final, for a worker that cannot do so itself, whatever its log holds.
 
-    With `only` it must still have that status, with `owner` (worker, attempt) still belong to that run. Returns its
-    terminal chunk; None: it is final, its status or owner is another, or the id is unknown. Raises StoreUnavailable.
+    With `only` it must still have that status, with `owner` (worker, attempt) still belong to that run. None:
+    it is final, its status or owner is another, or the id is unknown. Raises StoreUnavailable.
     """
     error = error_object(code, message)
-    lock = _LOCK_IN_STATUS
+    rows = _IN_STATUS
     wanted: dict[str, Any] = {"id": response_id, "only": None if only is None else only.value}
     if owner is not None:
-        lock, wanted = _LOCK_OWNED, {"id": response_id, "worker": owner[0], "attempt": owner[1]}
+        rows, wanted = _OWNED, {"id": response_id, "worker": owner[0], "attempt": owner[1]}
 
-    async def end(*, with_log: bool) -> Chunk | None:
+    async def end(*, with_log: bool) -> EndResult | None:
         async with _ending(db, size) as (connection, threads):
-            closing = (lock, wanted, "fail", lambda stream: stream.fail(error))
-            result = (await _end_rows(connection, threads, *closing, with_log=with_log)).get(response_id)
-        return None if result is None else result.chunk
+            closing = (rows, wanted, "fail", lambda stream: stream.fail(error))
+            ended, locked = await _end_rows(connection, threads, *closing, with_log=with_log)
+        if locked:
+            raise StoreLocked(_HELD)
+        result = ended.get(response_id)
+        return None if result is None or result.chunk is None else result
 
     size = sum((await _sizes(db, [response_id])).values())
     try:
-        return await end(with_log=True)
+        return await _once_free(partial(end, with_log=True))
     except StoreUnavailable:
         raise
     except Exception as cause:
@@ -167,12 +235,19 @@ async def fail(
 async def delete(db: Database, project: str, response_id: str) -> EndResult | None:
     """Deletes a response and its events; cancels it first if it is not final.
 
-    None: the id is unknown, or it is a foreground response that is not stored.
+    None: the id is unknown, or it is a foreground response that is not stored. Raises as `cancel`.
     """
-    wanted = {"id": response_id, "project": project}
+    return await _once_free(partial(_delete, db, {"id": response_id, "project": project}))
+
+
+async def _delete(db: Database, wanted: Mapping[str, str]) -> EndResult | None:
+    response_id = wanted["id"]
     size = sum((await _sizes(db, [response_id])).values())
+    closing = (_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
     async with _ending(db, size) as (connection, threads):
-        results = await _end_rows(connection, threads, _LOCK_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
+        results, locked = await _end_rows(connection, threads, *closing)
+        if locked:
+            raise StoreLocked(_HELD)
         if results:
             await connection.execute(delete_from(responses).where(responses.c.id == response_id))
     return results.get(response_id)
@@ -201,7 +276,9 @@ async def find_exhausted(
 ) -> Sequence[Exhausted]:
     """Responses without a worker that were claimed, or have crashed, too often: all `but` these."""
     columns = (responses.c.id, responses.c.attempt, responses.c.crashes)
-    spent = (responses.c.attempt - responses.c.yields >= max_claims) | has_crashed_out(responses.c.crashes, max_crashes)
+    spent = text(f"(crashes >= :max_crashes OR {IS_SPENT.format('responses.')})").bindparams(
+        max_crashes=max_crashes, max_claims=max_claims
+    )
     found = select(*columns).where(IS_IN_PROGRESS, responses.c.worker.is_(None), spent, responses.c.id.not_in(but))
     return [Exhausted(row.id, row.attempt, row.crashes) for row in await db.execute(found.limit(limit))]
 
@@ -226,15 +303,19 @@ async def _ending(db: Database, size: int) -> AsyncIterator[tuple[AsyncConnectio
 async def _end_rows(
     connection: AsyncConnection,
     threads: Threads | None,
-    lock: Select[Any],
+    wanted_rows: _Rows,
     wanted: Mapping[str, Any],
     transition: str,
     close: Close,
     *,
     with_log: bool = True,
-) -> dict[str, EndResult]:
-    """Locks the rows that `lock` selects, and ends those that `transition` allows to; returns all of them by id."""
-    found = (await connection.execute(lock, wanted)).all()
+) -> tuple[dict[str, EndResult], set[str]]:
+    """Locks the rows, and ends those that `transition` allows to; returns all of them by id, and the ids of those that
+    others have locked."""
+    found = (await connection.execute(wanted_rows.lock, wanted)).all()
+    locked: set[str] = set()
+    if len(found) < len(wanted.get("ids", ("one",))):
+        locked = set((await connection.execute(wanted_rows.ids, wanted)).scalars()) - {row.id for row in found}
 
     async def run(work: Callable[[], T]) -> T:
         return work() if threads is None else await threads.run(work)
@@ -248,12 +329,12 @@ async def _end_rows(
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
     if endings := await run(end_all):
-        await connection.execute(_INSERT_CHUNKS, _CHUNK.named_parameters([chunk for _, chunk in endings]))
+        await connection.execute(INSERT_CHUNKS, CHUNKS.named_parameters([chunk for _, chunk in endings]))
         await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
         if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
-    return results | {row.id: EndResult(row, chunk) for row, chunk in endings}
+    return results | {row.id: EndResult(row, chunk) for row, chunk in endings}, locked
 
 
 def _parsed(rows: Sequence[Row[Any]]) -> list[ResponseRow]:
@@ -288,17 +369,12 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
 
 
 def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[ResponseRow, Chunk]:
-    chunk = closing_chunk(row, stream, close)
+    first = stream.next_sequence
+    encoded = frames.encode_all(close(stream))
+    chunk = Chunk(row.id, first, stream.next_sequence - 1, row.attempt, (), encoded, final=True)
     ending = Ending.of(stream.response, row.read_at)
     columns = {name: getattr(ending, name) for name in _ENDING_COLUMNS}
     return replace(row, worker=None, request=row.request_to_keep or row.request, **columns), chunk
-
-
-def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Close) -> Chunk:
-    """The last chunk of a response that `close` ends."""
-    first = stream.next_sequence
-    encoded = frames.encode_all(close(stream))
-    return Chunk(row.id, first, stream.next_sequence - 1, row.attempt, (), encoded, final=True)
 
 
 def _row_columns(row: ResponseRow) -> dict[str, Any]:

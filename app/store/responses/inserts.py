@@ -1,9 +1,8 @@
 """Inserting new responses: those that come during one insert share the next one, in one statement and one commit.
 
-Responses of projects with limits share inserts of their own, which reserve in the same transaction (limits.py). Such an
-insert waits for no project's lock: if a project is locked, its responses leave the batch and wait in a batch of their
-project, so that the others do not wait with them. A large response has an insert of its own in either case, and the
-projects take turns.
+Those of projects with limits reserve in the same transaction (limits.py). An insert that projects share waits for no
+project's lock: if one is locked, its responses leave the batch and wait in a batch of their own project, so that the
+others do not wait with them. A large response has an insert of its own there, too, and the projects take turns.
 """
 
 from __future__ import annotations
@@ -17,21 +16,17 @@ from typing import TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.batching import Batcher
 from app.protocol.errors import LimitReached
 from app.protocol.limits import Allowance, LimitState, Shortage, admit
+from app.scheduling.decisions import Sending
 from app.sizes import is_large
 from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
 from app.store.database import Database
 from app.store.responses.lookup import get_by_key
-from app.store.responses.new_rows import NewResponse, Sending, insert
-from app.store.rows import ResponseRow
+from app.store.responses.new_rows import MAX_BATCH, NewResponse, insert
+from app.store.rows import ResponseFlags
 from app.store.tenants import limits
 from app.store.tenants.limits import Held
-
-MAX_BATCH = 256
-LARGE_AT_ONCE = 2
-"""Inserts of large responses that run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +54,10 @@ class Inserter:
     def __init__(self, db: Database, send: Callable[[NewResponse, Sending], None] = lambda *_: None) -> None:
         self._db = db
         self._send = send
-        self._plain = batches(self._insert, MAX_BATCH)
-        self._limited = batches(self._insert, MAX_BATCH)
-        self._large: ByProject[NewResponse, _Result] = ByProject(self._insert, 1, LARGE_AT_ONCE)
-        self._locked: ByProject[NewResponse, _Result] = ByProject(self._insert_after_lock, MAX_BATCH, LOCKED_AT_ONCE)
-        self._large_locked: ByProject[NewResponse, _Result] = ByProject(self._insert_after_lock, 1, LARGE_AT_ONCE)
+        self._shared = batches(self._insert, MAX_BATCH)
+        self._own: ByProject[NewResponse, _Result] = ByProject(self._insert_of_project, MAX_BATCH, LOCKED_AT_ONCE)
 
-    async def create(self, new: NewResponse) -> ResponseRow | Allowance | None:
+    async def create(self, new: NewResponse) -> ResponseFlags | Allowance | None:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
 
         If the project has a response with the same idempotency key, returns that one, and inserts nothing. Raises
@@ -82,47 +74,43 @@ class Inserter:
         return result.allowance
 
     async def close(self) -> None:
-        for lane in (self._plain, self._limited, self._large, self._locked, self._large_locked):
-            await lane.close()
+        await self._shared.close()
+        await self._own.close()
 
     async def _submit(self, new: NewResponse) -> _Result:
-        if is_large(new.size):
-            lane: ByProject[NewResponse, _Result] | Batcher[NewResponse, _Result]
-            lane, locked = self._large, self._large_locked
-        else:
-            lane, locked = self._limited if new.is_limited else self._plain, self._locked
-        if not (new.is_limited and new.project in locked):
-            result = await lane.submit(new)
+        if not (is_large(new.size) or (new.is_limited and new.project in self._own)):
+            result = await self._shared.submit(new)
             if result is not _NotInserted.LOCKED:
                 return result
-        return await locked.submit(new)
+        return await self._own.submit(new)
 
     async def _insert(self, batch: Sequence[NewResponse]) -> list[_Result]:
         """Inserts the responses that fit into the limits of their projects, but not those of locked projects."""
-        if not batch[0].is_limited:  # then none is
-            connecting = self._db.begin(large=True) if is_large(batch[0].size) else self._db.autocommit()
-            async with connecting as connection:
+        if not (limited := {new.project for new in batch if new.is_limited}):
+            async with self._db.autocommit() as connection:
                 sends = await insert(connection, batch)
             return [_inserted(new, sends) for new in batch]
-        async with self._db.begin(large=is_large(batch[0].size)) as connection:
-            held = await limits.hold(connection, {new.project for new in batch}, skip_locked=True)
-            results = await _reserve(connection, held, [new for new in batch if new.project in held.projects])
+        async with self._db.begin() as connection:
+            held = await limits.hold(connection, limited, skip_locked=True)
+            free = [new for new in batch if new.project in held.projects or not new.is_limited]
+            results = await _reserve(connection, held, free)
         return [results.get(new.id, _NotInserted.LOCKED) for new in batch]
 
-    async def _insert_after_lock(self, batch: Sequence[NewResponse]) -> list[_Result]:
+    async def _insert_of_project(self, batch: Sequence[NewResponse]) -> list[_Result]:
         """Inserts the responses that fit into the limits of their project, once nobody else has it locked."""
-        async with self._db.begin(large=is_large(batch[0].size), waits=True) as connection:
-            held = await limits.hold(connection, {new.project for new in batch})
+        limited = {new.project for new in batch if new.is_limited}
+        async with self._db.begin(large=any(is_large(new.size) for new in batch), waits=bool(limited)) as connection:
+            held = await limits.hold(connection, limited)
             return list((await _reserve(connection, held, batch)).values())
 
 
 async def _reserve(connection: AsyncConnection, held: Held, batch: Sequence[NewResponse]) -> dict[str, _Result]:
     """Inserts the responses that fit, and stores what they take; returns the results by their ids, in order."""
     left = _by_project(held.states)
-    allowances = {new.id: _admit(left, new) for new in batch}
+    allowances = {new.id: _admit(left, new) if new.is_limited else None for new in batch}
     fitting = [new for new in batch if not isinstance(allowances[new.id], Shortage)]
     sends = await insert(connection, fitting) if fitting else {}
-    await held.write(connection, _taken(held.states, [new for new in fitting if new.id in sends]))
+    await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited and new.id in sends]))
     return {
         new.id: allowance if isinstance(allowance := allowances[new.id], Shortage) else _inserted(new, sends, allowance)
         for new in batch

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import asyncpg
 from sqlalchemy import Row, text
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.answerable import approval_of, approvals, call_id_of, call_ids
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
@@ -28,8 +27,8 @@ from app.sizes import is_large, json_size
 from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
 from app.store.database import Database, StoreBusy
 from app.store.packing import unpack_events, unpack_tokens
-from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending
-from app.store.tables import CHUNK_BYTES
+from app.store.rows import CHUNK_COLUMNS, LOG_PAGE_BYTES, Ending
+from app.store.tables import CHUNK_BYTES, LOG_STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,10 @@ class Entry:
         copies = 1 if self.ending is None else 2 if self.conversation_input is None else 3
         added = [*(self.conversation_input or ()), *filter(None, [self.request])]
         object.__setattr__(self, "size", copies * len(self.chunk.frames) + json_size(added))
+
+
+class ItemTaken(Exception):
+    """A conversation has an item already with the id of one that a response adds to it. Nothing was committed."""
 
 
 _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
@@ -115,9 +118,11 @@ _LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
             request = coalesce(CAST(e.request AS json), r.request),
-            log_bytes = a.bytes + (SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) FROM chunks c
-                WHERE c.response_id = r.id AND c.first < a.first)
-        FROM appended a JOIN unnest({numbered_arrays(*_LAST, first=len(_CHUNK) + len(_WORKER) + 1)})
+            log_bytes = a.bytes + b.bytes, log = {LOG_STATE.format("a.bytes + b.bytes")}
+        FROM appended a CROSS JOIN LATERAL (
+            SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) AS bytes FROM chunks c
+            WHERE c.response_id = a.response_id AND c.first < a.first
+        ) b JOIN unnest({numbered_arrays(*_LAST, first=len(_CHUNK) + len(_WORKER) + 1)})
             AS e({names(*_LAST)}) ON e.response_id = a.response_id
         WHERE r.id = e.response_id
     )
@@ -152,8 +157,8 @@ _ITEM: Columns[_Item] = Columns(
     Column("approval", "text"),
 )
 
-# A conversation keeps input and output even if the response is deleted. An item that is there already stays.
-# KEY SHARE waits for a deletion of the conversation; without it the foreign key would fail the whole batch.
+# A conversation keeps input and output even if the response is deleted. KEY SHARE tells whether it is being deleted:
+# without it the foreign key would fail the whole batch. NOWAIT: other responses would wait with this one.
 # The items come as parameters: Postgres cannot look into JSON with U+0000, which tools return and models write.
 _TO_CONVERSATION = f"""
     INSERT INTO conversation_items (conversation_id, project, id, item, tool_results, call_id, approval, bytes)
@@ -163,30 +168,38 @@ _TO_CONVERSATION = f"""
     JOIN responses r ON r.id = i.response_id JOIN conversations c ON c.id = r.conversation_id
     WHERE r.status IN ('completed', 'incomplete')
     ORDER BY r.id, i.position
-    FOR KEY SHARE OF c
-    ON CONFLICT DO NOTHING
+    FOR KEY SHARE OF c NOWAIT
 """
 
 
 async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     """Commits the entries that are still their worker's, at most one per response; returns the responses' ids.
 
-    A large entry alone is encoded beside the event loop, and takes a connection of the pool: other batches go on.
+    A large entry alone is encoded beside the event loop, and takes a connection of the pool, as ends in conversations
+    do: other batches go on.
     Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe. It may have
-    to be repeated until the first call, whose connection broke, has ended in Postgres.
+    to be repeated until the first call, whose connection broke, has ended in Postgres. Raises StoreLocked while another
+    transaction holds a conversation, and ItemTaken: then none of them was committed.
     """
     alone = entries[0].size if len(entries) == 1 else 0
-    statement, parameters = await beside_loop(partial(_statement, entries), alone)
     to_conversation = [entry for entry in entries if entry.conversation_input is not None]
-    connecting = db.pooled_driver_connection() if is_large(alone) else db.driver_connection()
+    (statement, parameters), items = await off_loop(
+        lambda: (_statement(entries), _item_parameters(to_conversation)), alone
+    )
+    in_pool = is_large(alone) or to_conversation
+    connecting = db.pooled_driver_connection() if in_pool else db.driver_connection()
     async with connecting as connection, connection.transaction() if to_conversation else nullcontext():
         try:
             appended = {row[0] for row in await connection.fetch(statement, *parameters)}
         except asyncpg.UniqueViolationError:
             raise StoreBusy("the same append is under way") from None
         if finished := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
-            encode = partial(_item_parameters, finished)
-            await connection.execute(_TO_CONVERSATION, *await beside_loop(encode, alone))
+            if len(finished) < len(to_conversation):
+                items = _item_parameters(finished)
+            try:
+                await connection.execute(_TO_CONVERSATION, *items)
+            except asyncpg.UniqueViolationError:
+                raise ItemTaken from None
     return appended
 
 
@@ -237,7 +250,15 @@ _READ = text(
     """
 )
 _WHOLE = {"bytes": 2**40, "chunks": None, "whole": True}
-_PAGE = {"bytes": PAGE_BYTES, "chunks": _PAGE_CHUNKS, "whole": False}
+_EVENTS = {"bytes": 2**40, "chunks": None, "whole": False}
+_PAGE = {"bytes": LOG_PAGE_BYTES, "chunks": _PAGE_CHUNKS, "whole": False}
+_SIZE = text("SELECT coalesce(sum(size), 0) AS bytes FROM chunks WHERE response_id = :id")
+
+
+async def read_size(db: Database, response_id: str) -> int:
+    """The bytes of all events in the log, without reading them."""
+    [row] = await db.execute(_SIZE, {"id": response_id})
+    return int(row.bytes)
 
 
 async def read(db: Database, response_id: str, after: int = -1) -> LogSlice:
@@ -245,8 +266,13 @@ async def read(db: Database, response_id: str, after: int = -1) -> LogSlice:
     return await _read(db, response_id, after, _WHOLE)
 
 
+async def read_events(db: Database, response_id: str) -> tuple[Chunk, ...]:
+    """All chunks, with their events alone."""
+    return (await _read(db, response_id, -1, _EVENTS)).chunks
+
+
 async def read_page(db: Database, response_id: str, after: int = -1) -> LogSlice:
-    """`read` of the first PAGE_BYTES or so, and of one chunk at least: what a reader may hold while it sends.
+    """`read` of the first LOG_PAGE_BYTES or so, and of one chunk at least: what a reader may hold while it sends.
 
     The chunks have their events alone: a reader needs neither tokens nor steps.
     """
@@ -254,7 +280,7 @@ async def read_page(db: Database, response_id: str, after: int = -1) -> LogSlice
 
 
 async def _read(db: Database, response_id: str, after: int, limits: Mapping[str, int | None]) -> LogSlice:
-    rows = await db.execute(_READ, {"id": response_id, "after": after, **limits}, large=limits is _WHOLE)
+    rows = await db.execute(_READ, {"id": response_id, "after": after, **limits}, large=limits is not _PAGE)
     if not rows:
         return LogSlice((), None)
     chunks = tuple(_chunk(response_id, row).after(after) for row in rows if row.first is not None)

@@ -1,7 +1,6 @@
 """Reading the rows of responses. Functions for the API are scoped by project.
 
-Who writes them: inserts.py makes rows, claims.py gives them to workers, logs.py ends them with the last chunk,
-endings.py cancels, fails and deletes them, redelivery.py marks them as sent, and retention.py deletes what is old.
+docs/internals/writes.md has every statement that writes them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.sizes import LARGE_BYTES
 from app.store.database import Database
-from app.store.rows import LARGE_COLUMNS, LargeRow, ResponseRow, parsed_row, row_or_large
+from app.store.rows import LARGE_COLUMNS, LargeRow, ResponseFlags, ResponseRow, parsed_row, row_or_large
 from app.store.tables import responses
 
 T = TypeVar("T")
@@ -73,13 +72,16 @@ _IS_ID = responses.c.id == bindparam("id")
 _IS_PROJECT = responses.c.project == bindparam("project")
 _BY_ID = _Query.where(_IS_ID)
 _OF_PROJECT = _Query.where(_IS_ID, _IS_PROJECT)
-_BY_KEY = _Query.where(_IS_PROJECT, responses.c.idempotency_key == bindparam("key"))
+_FLAGS = select(*(_READ_AT if name == "read_at" else responses.c[name] for name in ResponseFlags.__slots__))
+_FLAGS_OF_PROJECT = _FLAGS.where(_IS_ID, _IS_PROJECT)
+_FLAGS_BY_KEY = _FLAGS.where(_IS_PROJECT, responses.c.idempotency_key == bindparam("key"))
 _STATUS = select(responses.c.status, responses.c.error).where(_IS_ID)
 
 
-async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
-    """The response, or None if the project has none with that id."""
-    return await _one(db, _OF_PROJECT, _itself, id=response_id, project=project)
+async def get_flags(db: Database, project: str, response_id: str) -> ResponseFlags | None:
+    """Of the response; None: the project has none with that id."""
+    rows = await db.execute(_FLAGS_OF_PROJECT, {"id": response_id, "project": project})
+    return ResponseFlags(**rows[0]._mapping) if rows else None
 
 
 async def show(db: Database, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T | None:
@@ -91,14 +93,15 @@ async def show(db: Database, project: str, response_id: str, make: Callable[[Res
     return await _one(db, _OF_PROJECT, make, hold, id=response_id, project=project)
 
 
-async def get_by_key(db: Database, project: str, key: str) -> ResponseRow | None:
-    """The response of the project's request with this Idempotency-Key, or None."""
-    return await _one(db, _BY_KEY, _itself, key=key, project=project)
+async def get_by_key(db: Database, project: str, key: str) -> ResponseFlags | None:
+    """Of the response of the project's request with this Idempotency-Key, or None."""
+    rows = await db.execute(_FLAGS_BY_KEY, {"key": key, "project": project})
+    return ResponseFlags(**rows[0]._mapping) if rows else None
 
 
 async def find(db: Database, response_id: str) -> ResponseRow | None:
-    """`get` for workers and maintenance, which serve every project."""
-    return await _one(db, _BY_ID, _itself, id=response_id)
+    """The response, for workers and maintenance, which serve every project."""
+    return await _one(db, _BY_ID, lambda row: row, id=response_id)
 
 
 async def find_status(db: Database, response_id: str) -> tuple[Status, Json | None] | None:
@@ -119,7 +122,3 @@ async def _one(
     async with db.large_read(rows[0].project) as threads:
         rows = await db.execute(query.large, values, large=True)
         return await threads.run(lambda: make(parsed_row(rows[0]))) if rows else None
-
-
-def _itself(row: ResponseRow) -> ResponseRow:
-    return row

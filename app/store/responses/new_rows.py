@@ -1,6 +1,6 @@
 """A new response, and the statement that inserts many of them with their opening events.
 
-The statement also decides which of them are sent at once, and which wait for a dispatch (dispatch.py).
+Before it, `app/scheduling` decides which of them are sent at once, and which wait for a dispatch.
 """
 
 from __future__ import annotations
@@ -14,32 +14,23 @@ from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, ClassVar
 
 import orjson
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.answerable import approvals, call_ids
+from app.protocol.answerable import approvals, call_ids, given_ids
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import Reservation
 from app.protocol.types import Json
-from app.queue.message import FOREGROUND, Priority
-from app.sizes import weight
+from app.scheduling.decisions import Arrival, Sending, at_once
+from app.scheduling.placement import Candidate
+from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
 from app.store.layout import LAYOUT
-from app.store.queue.placement import (
-    KEPT_ROOM,
-    OPEN_ROOM,
-    PLACED,
-    is_foreground,
-    loads,
-    places,
-    preferred,
-    ran,
-    some_foreground_waits,
-    some_wait,
-)
+from app.store.queue.facts import states
 from app.store.rows import CHUNK_COLUMNS, Idempotency
-from app.store.tables import IS_SENT
 
+MAX_BATCH = 256
+"""Responses of one insert, by weight."""
 BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
 """The estimate for a response that does not say how long it may become. The end corrects it."""
@@ -69,26 +60,16 @@ class _Stored:
     """What a worker reads of it for a response that continues this one."""
     call_ids: list[str]
     approvals: list[str]
+    input_ids: list[str]
 
     @classmethod
-    def of(cls, request: Json) -> _Stored:
+    def of(cls, request: Json, response_id: str) -> _Stored:
         encoded_input = orjson.dumps(request["input"])
         encoded = orjson.dumps({**request, "input": orjson.Fragment(encoded_input)})
         has_nul = _NUL in encoded  # then the whole request is read in place of its input (context/items.py)
         items = request["input"]
-        return cls(encoded, len(encoded if has_nul else encoded_input), call_ids(items), approvals(items))
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """What becomes of the message of a response that was inserted."""
-
-    at_once: bool
-    """Otherwise the response waits for a dispatch."""
-    sent_to: str | None
-    """The node of the worker that takes it; None: any takes a count, and nobody yet what waits."""
-    foreground_place: bool
-    """Whether it has one of the places that are kept for foreground responses."""
+        beside = call_ids(items), approvals(items), given_ids(items, response_id)
+        return cls(encoded, len(encoded if has_nul else encoded_input), *beside)
 
 
 @dataclass(frozen=True)
@@ -116,6 +97,8 @@ class NewResponse:
     """Of the API key that its caller has; None: no key was asked for."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
+    ran_on: str | None = None
+    """The node of the worker that ran the response that it continues."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -127,7 +110,7 @@ class NewResponse:
 
     @cached_property
     def stored(self) -> _Stored:
-        return _Stored.of(self.request)
+        return _Stored.of(self.request, self.id)
 
     @property
     def size(self) -> int:
@@ -136,8 +119,8 @@ class NewResponse:
 
     @property
     def weight(self) -> int:
-        """What it counts in a batch."""
-        return weight(self.size)
+        """What it counts in a batch: a large one is alone."""
+        return MAX_BATCH if is_large(self.size) else weight(self.size)
 
     @property
     def is_limited(self) -> bool:
@@ -202,10 +185,12 @@ _ROW: Columns[NewResponse] = Columns(
     Column("background", "bool", itemgetter("background"), of="request"),
     Column("stream", "bool"),
     Column("store", "bool", itemgetter("store"), of="request"),
+    Column("include", "text", lambda request: to_array(request["include"]), TEXTS, of="request"),
     Column("request", "json", bytes.decode, of="stored.json"),
     Column("input_bytes", "int", of="stored.input_bytes"),
     Column("call_ids", "text", to_array, TEXTS, of="stored.call_ids"),
     Column("approvals", "text", to_array, TEXTS, of="stored.approvals"),
+    Column("input_ids", "text", to_array, TEXTS, of="stored.input_ids"),
     Column("previous_response_id", "text", methodcaller("get", "previous_response_id"), of="request"),
     Column("conversation_id", "text", lambda request: (request.get("conversation") or {}).get("id"), of="request"),
     Column("created_at", "timestamptz"),
@@ -225,88 +210,57 @@ _ROW: Columns[NewResponse] = Columns(
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 
-# If nobody waits in the queue and its workers have room, responses are sent at once: an idle system takes not a step
-# more than without a dispatch. Nobody is passed, so no flow is charged. Statements that run at once do not see each
-# other: together they may send as many as fit into a batch of each. `sent_at` is now, because the caller sends the
-# messages right after.
-#
-# Foreground responses first take the places that are kept for them, whatever of the background waits. Beyond these
-# they do not stand behind background responses, which may run for hours, in a worker: they wait for a dispatch, which
-# may make one yield.
+_SENDING: Columns[Sending] = Columns(
+    Column("at_once", "bool"), Column("sent_to", "text"), Column("foreground_place", "bool")
+)
+
+# `sent_at` is now, because the caller sends the messages right after.
 #
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
-_HAS_BACKGROUND = f"""(SELECT true FROM loads v CROSS JOIN LATERAL (
-    SELECT FROM responses z WHERE z.sent_to = v.node AND {IS_SENT.format("z.")} AND z.priority > 0
-        AND NOT {is_foreground("z")} ORDER BY z.sent_to LIMIT 1) z WHERE v.queue = q.queue LIMIT 1) IS NOT NULL"""
-
-
-def _insert_of(kinds: str, kept: str, has_background: str, has_place: str) -> TextClause:
-    """The statement. `kinds` of places, `kept` ones and `has_background` of a queue `q`, and whether a row `b`
-    `has_place`."""
-    return text(
-        f"""
-        WITH batch AS (
-            SELECT * FROM unnest({named_arrays(_ROW, _OPENING)})
-                WITH ORDINALITY AS b({names(_ROW, _OPENING)}, number)
-        ), queues_of AS MATERIALIZED (
-            SELECT b.queue, bool_or({is_foreground("b")}) AS has_foreground FROM batch b GROUP BY b.queue
-        ), loads AS MATERIALIZED ({loads("w.queue IN (SELECT queue FROM queues_of)")}
-        ), places AS MATERIALIZED ({kinds}
-        ), rooms AS MATERIALIZED (
-            SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0
-                ELSE (SELECT sum(p.room) FROM places p WHERE p.queue = q.queue AND NOT p.has_place) END AS room,
-                {kept} AS kept, {has_background} AS has_background
-            FROM queues_of q
-        ), classed AS (
-            SELECT b.number, b.queue, b.priority, b.previous_response_id, b.affinity, q.room, q.has_background,
-                {has_place} AS has_place, b.priority = {Priority.COUNT.value} AS counts
-            FROM batch b JOIN rooms q ON q.queue = b.queue
-        ), numbered AS MATERIALIZED (
-            SELECT b.number, b.queue, b.previous_response_id, b.affinity, b.has_place, b.counts, CASE
-                WHEN b.has_place OR b.counts THEN 1
-                WHEN {is_foreground("b")} AND b.has_background THEN 0
-                WHEN b.room >= row_number() OVER (PARTITION BY b.queue, b.has_place, b.counts ORDER BY b.number) THEN 1
-                ELSE 0 END AS sends
-            FROM classed b
-        ), rows AS MATERIALIZED (
-            SELECT b.number, b.queue, b.has_place, {preferred("b", ran("b.previous_response_id"))} AS preferred
-            FROM numbered b WHERE b.sends = 1 AND NOT b.counts
-        ), {PLACED}, created AS (
-            INSERT INTO responses
-                ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
-            SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE n.sends WHEN 1 THEN now() END, n.sends, p.node,
-                n.has_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END
-            FROM batch b JOIN numbered n ON n.number = b.number LEFT JOIN placed p ON p.number = b.number
-            ORDER BY b.project, b.idempotency_key, b.number
-            ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-            RETURNING id, sends, sent_to, foreground_place
-        ), opened AS (
-            INSERT INTO chunks ({_OPENING.names})
-            SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
-        )
-        SELECT id, sends, sent_to, foreground_place FROM created
-        """
+_INSERT = text(
+    f"""
+    WITH batch AS (
+        SELECT * FROM unnest({named_arrays(_ROW, _OPENING, _SENDING)})
+            WITH ORDINALITY AS b({names(_ROW, _OPENING, _SENDING)}, number)
+    ), created AS (
+        INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
+        SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
+            b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END
+        FROM batch b ORDER BY b.project, b.idempotency_key, b.number
+        ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+        RETURNING id
+    ), opened AS (
+        INSERT INTO chunks ({_OPENING.names})
+        SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
-
-
-# What only foreground responses need takes 15 % of Postgres' time for a statement, even where none is among them.
-_INSERT_BACKGROUND = _insert_of(places((False, OPEN_ROOM)), "0", "false", "false")
-_INSERT = _insert_of(
-    places((False, OPEN_ROOM), (True, KEPT_ROOM)),
-    f"CASE WHEN {some_foreground_waits('q.queue')} THEN 0 ELSE "
-    "(SELECT sum(p.room) FROM places p WHERE p.queue = q.queue AND p.has_place) END",
-    f"q.has_foreground AND {_HAS_BACKGROUND}",
-    f"({is_foreground('b')} AND coalesce(q.kept, 0) >= row_number() OVER ("
-    f"PARTITION BY b.queue, {is_foreground('b')} ORDER BY b.number))",
+    SELECT id FROM created
+    """
 )
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
-    """Returns of each response that was inserted, by its id, whether and where its message is to be sent."""
-    openings = [new.opening for new in batch]
-    parameters = {**_ROW.named_parameters(batch), **_OPENING.named_parameters(openings)}
-    statement = _INSERT if any(new.priority in FOREGROUND for new in batch) else _INSERT_BACKGROUND
-    inserted = await connection.execute(statement, parameters)
-    return {row.id: Sending(bool(row.sends), row.sent_to, row.foreground_place) for row in inserted}
+    """Returns of each response that was inserted, by its id, whether and where its message is to be sent.
+
+    Batches that are inserted at the same moment do not see each other: together they may send more at once than there
+    are slots.
+    """
+    sendings = await _decided(connection, batch)
+    parameters = {
+        **_ROW.named_parameters(batch),
+        **_OPENING.named_parameters([new.opening for new in batch]),
+        **_SENDING.named_parameters([sendings[new.id] for new in batch]),
+    }
+    inserted = await connection.execute(_INSERT, parameters)
+    return {row.id: sendings[row.id] for row in inserted}
+
+
+async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+    """What becomes of each response's message."""
+    made: dict[str, Sending] = {}
+    for queue, state in (await states(connection, {new.queue for new in batch})).items():
+        own = [new for new in batch if new.queue == queue]
+        arrivals = [Arrival(Candidate(new.id, (new.ran_on,), new.affinity), new.priority) for new in own]
+        made |= at_once(arrivals, state)
+    return made

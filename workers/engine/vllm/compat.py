@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import xgrammar
+from openai.types.responses import FunctionTool
 from vllm import AsyncEngineArgs, envs
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.exceptions import VLLMValidationError
 from vllm.parser import Parser, ParserManager
+from vllm.parser.abstract_parser import DelegatingParser
 from vllm.platforms import current_platform
+from vllm.renderers.hf import HfRenderer
 from vllm.renderers.params import ChatParams
 from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.tool_parsers.structural_tag_registry import limit_to_single_tool_call
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
@@ -30,6 +36,8 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.structured_output import backend_xgrammar
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
+
+from workers.engine.base import PromptTooLong
 
 __all__ = [
     "CPU_TUNING",
@@ -50,6 +58,8 @@ CPU_TUNING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
 
 RENDER_THREADS = 2
 """vLLM's threads for prompts. It keeps one tokenizer more than threads; that one is the event loop's."""
+_CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
+_SEEDED_CPU_WORKER = "workers.engine.vllm.cpu_worker.SeededCpuWorker"
 _SOCKET_FOLDER = "VLLM_RPC_BASE_PATH"
 _KILLED = re.compile(r"Failed core proc\(s\): \{(\}|[^}]*: -\d)")
 """vLLM's message (v1/engine/utils.py) about a start during which a signal ended a process of the engine, or during
@@ -108,7 +118,10 @@ def config_of(args: AsyncEngineArgs) -> Any:
     vLLM has other defaults (`max_num_seqs`, `max_num_batched_tokens`) for each context of its use, and small ones for
     an unknown context.
     """
-    return args.create_engine_config(UsageContext.OPENAI_API_SERVER)
+    config = args.create_engine_config(UsageContext.OPENAI_API_SERVER)
+    if config.parallel_config.worker_cls == _CPU_WORKER:
+        config.parallel_config.worker_cls = _SEEDED_CPU_WORKER
+    return config
 
 
 def tokenizer_of(config: Any) -> Any:
@@ -116,11 +129,22 @@ def tokenizer_of(config: Any) -> Any:
     return cached_tokenizer_from_config(config.model_config)
 
 
+def tokenizer_of_args(args: AsyncEngineArgs) -> Any:
+    """The same, before there is a config, which cannot be made with a reasoning parser that does not fit."""
+    return cached_tokenizer_from_config(args.create_model_config())
+
+
 def requests_at_once(llm: AsyncLLM) -> int:
     """How many requests it generates at once: each of its engines has as many slots."""
     slots: int = llm.vllm_config.scheduler_config.max_num_seqs
     engines: int = llm.vllm_config.parallel_config.data_parallel_size
     return slots * engines
+
+
+def cache_tokens(llm: AsyncLLM) -> int | None:
+    """How many tokens its KV caches hold: each of its engines says the same. None: the model has no such cache."""
+    tokens: int | None = llm.vllm_config.cache_config.kv_cache_size_tokens
+    return tokens and tokens * llm.vllm_config.parallel_config.data_parallel_size
 
 
 def start(config: Any, args: AsyncEngineArgs) -> AsyncLLM:
@@ -172,15 +196,25 @@ class ChatRenderer:
 
     def __init__(self, llm: AsyncLLM) -> None:
         self._renderer = llm.renderer
-        # max_total_tokens: the caller compares the prompt with the context length itself
-        self._tokens = replace(self._renderer.default_chat_tok_params, max_total_tokens=None)
+        self._limited = self._renderer.default_chat_tok_params
+        self._whole = replace(self._limited, max_total_tokens=None)  # a small prompt is counted to its end
 
     def render(self, messages: list[Any], template_args: Mapping[str, Any]) -> Any:
-        _, [made] = self._renderer.render_chat([messages], self._params(template_args), self._tokens)
+        _, [made] = self._renderer.render_chat([messages], self._params(template_args), self._whole)
         return made
 
-    async def render_in_thread(self, messages: list[Any], template_args: Mapping[str, Any]) -> Any:
-        _, [made] = await self._renderer.render_chat_async([messages], self._params(template_args), self._tokens)
+    async def render_in_thread(self, messages: list[Any], template_args: Mapping[str, Any], *, large: bool) -> Any:
+        """Raises PromptTooLong for a `large` prompt whose text alone is too long, or has too many tokens."""
+        limited = large and self._renderer.mm_processor is None  # images become tokens elsewhere
+        tokens = self._limited if limited else self._whole
+        if limited and isinstance(self._renderer, HfRenderer):
+            template_args = {**template_args, "tokenize": False}  # else the template makes all tokens before any check
+        try:
+            _, [made] = await self._renderer.render_chat_async([messages], self._params(template_args), tokens)
+        except VLLMValidationError as error:
+            if error.parameter in ("input_text", "input_tokens"):
+                raise PromptTooLong(None, self._limited.max_total_tokens) from None
+            raise
         return made
 
     def _params(self, template_args: Mapping[str, Any]) -> ChatParams:
@@ -208,27 +242,65 @@ def parser_class(
     return found
 
 
-def adjusted_request(parser: Parser, request: ResponsesRequest, *, enforce_functions: bool) -> ResponsesRequest:
-    """The request with the grammar of the parser's tool calls. Raises ValueError if the parser cannot enforce it.
+def reasoning_marks(parser: Parser) -> tuple[str, str] | None:
+    """The texts that begin and end a model's thoughts; None: it has none, or the parser does not tell."""
+    found = parser.reasoning_parser
+    if found is None or not found.reasoning_start_str or not found.reasoning_end_str:
+        return None
+    return found.reasoning_start_str, found.reasoning_end_str
 
-    `enforce_functions`: hold calls to the functions that were offered, also if the model may choose not to call.
+
+def chat_tool(function: FunctionTool) -> ChatCompletionToolsParam:
+    """The function as the Chat Completions API has it: some parsers take no other."""
+    fields = function.model_dump(include={"name", "description", "parameters", "strict"})
+    return ChatCompletionToolsParam(function=fields)
+
+
+def shows_special_tokens(parser: Parser, request: ResponsesRequest) -> bool:
+    """Whether the parser must see special tokens as text."""
+    plain = request.model_copy(update={"tool_choice": "auto" if request.tools else "none"})
+    return not parser.adjust_request(plain).skip_special_tokens
+
+
+def calls_format(parser: Parser, request: ResponsesRequest, *, enforce: bool) -> dict[str, Any] | None:
+    """The format of the request's calls (of a structural tag), if the parser has one, and it is asked for.
+
+    `enforce`: also if the model may choose not to call. Raises ValueError if the parser cannot enforce the choice.
     """
-    if enforce_functions:
-        parser.tool_strict_level = ToolStrictLevel.FUNCTION
-    adjusted: ResponsesRequest = parser.adjust_request(request)
-    return adjusted
+    tools = parser.tool_parser
+    level = ToolStrictLevel.FUNCTION if enforce else tools.default_tool_strict_level or ToolStrictLevel.AUTO
+    tag = tools.get_structural_tag(request, strict_level=level)
+    if tag is None:
+        return None
+    made: dict[str, Any] = (tag if request.parallel_tool_calls else limit_to_single_tool_call(tag)).model_dump()
+    return dict(made["format"])
 
 
-def enforced_output(request: ResponsesRequest) -> Any | None:
-    """The request's StructuredOutputsParams: `structural_tag` or `json` is set; None if nothing is enforced."""
-    return request.extract_structured_outputs()
+def implicit_ends(parser: Parser) -> frozenset[int]:
+    """Tokens that begin a call, and end the reasoning before them: from there on vLLM holds the answer to its grammar,
+    and gives up a request whose grammar has no call there."""
+    reasoning = parser.reasoning_parser
+    ends: frozenset[int] = getattr(reasoning, "reasoning_end_token_ids", frozenset())
+    return ends - {parser.model_tokenizer.get_vocab().get(reasoning.reasoning_end_str)} if ends else ends
+
+
+def can_read_list(parser: Parser) -> bool:
+    """Whether vLLM can read required calls as a JSON list instead of the parser's own form."""
+    return type(parser).parse_delta is DelegatingParser.parse_delta
 
 
 class StreamingParser:
     """vLLM's streaming parser for one answer."""
 
-    def __init__(self, parser: Parser, request: ResponsesRequest, prompt: Sequence[int]) -> None:
+    def __init__(self, parser: Parser, request: ResponsesRequest, prompt: Sequence[int], *, listed: bool) -> None:
+        """`listed`: the calls are a JSON list, which vLLM reads from all of the text so far."""
         self._parser = parser
+        if listed:
+            parser.tool_parser.supports_required_and_named = True
+            parser._stream_state.engine_based = False
+        pattern = getattr(parser.tool_parser, "stream_tool_call_portion_regex", None)
+        if pattern is not None:  # DeepSeek V3's: it loses what follows a line feed in a call's JSON
+            parser.tool_parser.stream_tool_call_portion_regex = re.compile(pattern.pattern, re.DOTALL)
         self._request = request
         self._prompt = list(prompt)
         parser.set_prompt_token_ids(self._prompt)
@@ -245,11 +317,6 @@ class StreamingParser:
 
 
 # -- grammars and logits
-
-
-def can_enforce(schema: Mapping[str, Any]) -> bool:
-    """Whether vLLM holds an answer to every feature of this JSON schema."""
-    return not backend_xgrammar.has_xgrammar_unsupported_json_features(dict(schema))
 
 
 def trust_grammars() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
 
-from app.heavy import in_thread
+from app.heavy import off_loop
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
@@ -31,6 +31,7 @@ from workers.engine.base import (
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scratch import Scratch
+from workers.engine.template_rules import TemplateRules
 from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.cpu_executor import compute_threads
@@ -40,6 +41,7 @@ from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
+from workers.engine.vllm.sampling import has_state
 
 _KILL_INTERVAL = 0.1
 """Seconds between attempts to end an engine that is still starting."""
@@ -71,8 +73,16 @@ class VllmEngine:
         return compat.requests_at_once(self._llm())
 
     @property
+    def cache_tokens(self) -> int | None:
+        return compat.cache_tokens(self._llm())
+
+    @property
     def on_cpu(self) -> bool:
         return compat.runs_on_cpu()
+
+    @property
+    def template_rules(self) -> TemplateRules:
+        return self._alive().rendering.rules
 
     @property
     def running(self) -> int:
@@ -161,24 +171,20 @@ class VllmEngine:
         return prompt
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        made = await self._alive().formats.output_format(spec)
-        await self._try_grammar(made.structured)
-        return made
+        loaded = self._alive()
+        made = await loaded.formats.output_format(spec)
+        if made.structured is None:
+            return made
+        return made.with_grammar(await grammar.tried(made.structured, loaded.probe))
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         probe = self._alive().probe
-        size = len(repr(spec))
+        size = grammar.size_of(spec)
         parts = await grammar.parts_of(spec, size, probe, every_tool=spec.forced)
         if not spec.tools and spec.text_format["type"] == "text":
             return structured(spec, parts)
-        made = await in_thread(partial(structured, spec, parts), size)
-        await self._try_grammar(made)
-        return made
-
-    async def _try_grammar(self, made: Structured | None) -> None:
-        """Raises InvalidSampling for a grammar that would take the engine too much time or memory."""
-        if made is not None:
-            await grammar.check_tag(made.tag, made.request_field, self._alive().probe)
+        made = await off_loop(partial(structured, spec, parts), size, slow=True)
+        return None if made is None else await grammar.tried(made, probe)
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())
@@ -211,7 +217,7 @@ class VllmEngine:
                 request_id,
                 priority=priority,
                 lora_request=adapter,
-                reasoning_parser_kwargs=generation.parser_args,
+                **generation.reasoning,
             )
             async with aclosing(outputs):
                 async for output in outputs:
@@ -223,6 +229,9 @@ class VllmEngine:
             raise self._failure(error, counts=True) from None
         finally:
             self._streams.discard(request_id)
+
+    def can_continue(self, sampling: Sampling) -> bool:
+        return self._alive().can_force or not has_state(sampling)
 
     async def check(self) -> None:
         self._alive()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vllm import SamplingParams
@@ -12,9 +13,13 @@ from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, InvalidSampling, RequestAborted, Sampling
 from workers.engine.vllm.grammars import forcing
 from workers.engine.vllm.logprobs import LogprobReader
+from workers.engine.vllm.output.thoughts import Start, thoughts_args
 from workers.engine.vllm.sampling import has_state, sampling_params
 
 _FINISH = {"stop": FinishReason.STOP, "repetition": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+_LEAVE_OUT = ("allowed_token_ids", "bad_words", "stop_token_ids", "min_tokens")
+"""Parameters that may forbid tokens which a grammar needs."""
 
 
 class Generation:
@@ -33,6 +38,12 @@ class Generation:
         can_force: bool,
         logprobs: LogprobReader,
     ) -> None:
+        structured = sampling.structured
+        self._start = structured.thoughts.start(prompt) if structured and structured.thoughts else None
+        if structured and self._start is Start.FREE:
+            sampling = replace(
+                sampling, structured=replace(structured, tag=structured.thoughts.optional(structured.tag))
+            )
         self.params: SamplingParams = sampling_params(sampling, room)
         self._left: int = self.params.max_tokens - len(committed)
         self._tokens = list(prompt)
@@ -40,7 +51,7 @@ class Generation:
         self._salt = sampling.extra.get("cache_salt")
         self._sampling = sampling
         self._reader = logprobs
-        self._answered = False
+        self._delivered = False
         self._forced: list[int] = []
         """Tokens that the engine has still to generate, in order; they are not delivered."""
         if committed and has_state(sampling):
@@ -63,25 +74,33 @@ class Generation:
         return made if self._salt is None else {**made, "cache_salt": self._salt}
 
     @property
-    def parser_args(self) -> Mapping[str, Any] | None:
+    def reasoning(self) -> dict[str, Any]:
         """For the engine's own reasoning parser, which finds where the grammar starts to apply."""
-        structured = self._sampling.structured
-        return None if structured is None else {"chat_template_kwargs": dict(structured.template_args)}
+        if (structured := self._sampling.structured) is None:
+            return {}
+        if self._start is None:
+            return {"reasoning_parser_kwargs": {"chat_template_kwargs": dict(structured.template_args)}}
+        args = thoughts_args(structured.template_args, self._start)
+        # A free answer's thoughts are part of its grammar.
+        return {
+            "reasoning_parser_kwargs": {"chat_template_kwargs": args},
+            "reasoning_ended": self._start is not Start.OPEN,
+        }
 
     def delta(self, output: Any) -> EngineDelta | None:
         """None if the output holds only tokens that were committed already.
 
-        Raises InvalidSampling, CannotContinue or RequestAborted.
+        Raises CannotContinue or RequestAborted.
         """
         completion = output.outputs[0]
-        self._answered = self._answered or bool(completion.token_ids)
         reason = completion.finish_reason
         if reason is not None and reason not in _FINISH:
-            raise self._refusal(reason)
+            raise self._aborted(reason)
         known = self._known(completion.token_ids) if self._forced else 0
         tokens = tuple(completion.token_ids[known:])
         if not tokens and reason is None:
             return None
+        self._delivered = True
         found = completion.logprobs[known:] if completion.logprobs else None
         return EngineDelta(
             token_ids=tokens,
@@ -90,16 +109,19 @@ class Generation:
             logprobs=self._reader.read(tokens, found, self._sampling.logprobs or 0),
         )
 
-    def _refusal(self, reason: str) -> InvalidSampling | RequestAborted:
-        """vLLM says no more than "error" of a grammar that it cannot compile: that comes before the first token.
+    def _aborted(self, reason: str) -> RequestAborted:
+        """For an end that _FINISH does not name: the request may succeed later. vLLM aborts all requests when it stops,
+        and calls it "error" if it failed within this one.
 
-        Any other end that _FINISH does not name gives up a request that may succeed later. vLLM aborts all requests
-        when it stops, and calls it "error" if it failed within this one.
+        It also fails where a grammar and the other parameters leave no token, and then at the same place again.
         """
         structured = self._sampling.structured
-        if reason == "error" and not self._answered and structured is not None:
-            return InvalidSampling(f"{structured.request_field}: the engine cannot compile its grammar")
-        return RequestAborted(f"it says {reason!r}", counts=reason == "error")
+        names = [name for name in _LEAVE_OUT if self._sampling.extra.get(name)]
+        refusal = None
+        if reason == "error" and structured is not None and names and not self._delivered:
+            fields = " and ".join([*names, structured.request_field])
+            refusal = InvalidSampling(f"{fields}: together they leave no token to go on with")
+        return RequestAborted(f"it says {reason!r}", counts=reason == "error", refusal=refusal)
 
     def _force(self, committed: Sequence[int], can_force: bool) -> None:
         if not can_force:

@@ -16,7 +16,8 @@ from app.bounds import Bound
 from app.heavy import behind
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
-from workers.engine.base import InvalidPrompt, Message, Prompt
+from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
+from workers.engine.template_rules import rules_of
 from workers.engine.vllm import compat
 from workers.engine.vllm.errors import error_message
 
@@ -35,15 +36,18 @@ _PLAIN_TOOL = {
 class Rendering:
     """The chat template of one engine. For the code of one event loop.
 
-    Large prompts wait for each other, so one thread is always left for the others, and the event loop for short ones:
-    the tokens of 8 MB take seconds, and a gigabyte of memory meanwhile.
+    Large prompts wait for each other, so one thread is always left for the others, and the event loop for short ones.
+    Of one that is too long, no more becomes tokens than is needed to tell.
     """
 
     def __init__(self, llm: compat.AsyncLLM, template_args: Mapping[str, Any]) -> None:
         """`template_args`: the model's own."""
         self._renderer = compat.ChatRenderer(llm)
         self._config = llm.model_config
+        self._tokenizer = llm.renderer.get_tokenizer()
         self._template_args = template_args
+        self.rules = rules_of(self._shown)
+        """Which orders of messages the template takes."""
         self._is_known_broken = False
         self._large = Bound("large prompts", 1, shares=False)
         self._threads = Bound("prompts", compat.RENDER_THREADS, shares=False)
@@ -65,11 +69,18 @@ class Rendering:
         if not has_images and not tools and size <= SHORT:
             made = self._renderer.render(list(map(_own, messages)), args)
         else:
-            bounds = [self._large, self._threads] if is_large(size) else [self._threads]
-            made = await behind(bounds, lambda: self._render_in_thread(messages, args, cache_salt))
+            large = is_large(size)
+            bounds = [self._large, self._threads] if large else [self._threads]
+            made = await behind(bounds, lambda: self._render_in_thread(messages, args, cache_salt, large=large))
         prompt = Prompt(made["prompt_token_ids"])
         prompt.media = made if compat.has_media(made) else None
         return prompt
+
+    def _shown(self, messages: Sequence[Message]) -> str:
+        args = {"add_generation_prompt": True, **self._template_args}
+        made = self._renderer.render(list(map(_own, messages)), args)
+        text: str = self._tokenizer.decode(made["prompt_token_ids"])
+        return text
 
     def is_callers_fault(self, error: Exception, messages: Sequence[Message], *, has_tools: bool) -> bool:
         """Whether these messages are why `error` was raised, and would be again.
@@ -94,10 +105,15 @@ class Rendering:
         return False
 
     async def _render_in_thread(
-        self, messages: Sequence[Message], args: Mapping[str, Any], cache_salt: str | None
+        self, messages: Sequence[Message], args: Mapping[str, Any], cache_salt: str | None, *, large: bool
     ) -> Any:
+        if large:
+            await asyncio.to_thread(check_length, _shown_texts(messages), self._count, self._config.max_model_len)
         own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), messages))
-        return await self._renderer.render_in_thread(own, args)
+        return await self._renderer.render_in_thread(own, args, large=large)
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
 
 
 def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:
@@ -126,6 +142,16 @@ def _check_images(messages: Sequence[Message], config: Any) -> bool:
         if not url.startswith("data:") and not config.allowed_media_domains:
             raise InvalidPrompt("image_url must be a data: URL (this model has no allowed_media_domains)")
     return found
+
+
+def _shown_texts(messages: Sequence[Message]) -> Iterator[str]:
+    """The texts that a template shows whole. It may leave out reasoning, which models also write into their texts."""
+    for message in messages:
+        content = message.get("content") if message["role"] != "assistant" else None
+        if isinstance(content, str):
+            yield content
+        else:
+            yield from (part["text"] for part in content or () if "text" in part)
 
 
 def _image_urls(messages: Sequence[Message]) -> Iterator[str]:

@@ -62,12 +62,12 @@ def check_stop_tokens(sampling: Sampling, end_tokens: frozenset[int]) -> None:
         raise InvalidSampling(f"stop_token_ids: with min_tokens, this model takes at most {room} (got {len(stops)})")
 
 
-def check_bad_words(sampling: Sampling, count: Callable[[str], int]) -> None:
-    """Raises InvalidSampling if the bad words have too many tokens. `count` counts those of a text."""
+def check_bad_words(sampling: Sampling, count: Callable[[list[str]], int]) -> None:
+    """Raises InvalidSampling if the bad words have too many tokens. `count` counts those of some texts together."""
     words = sampling.extra.get("bad_words") or ()
     if sum(map(len, words)) > _MAX_BAD_CHARS:
         raise InvalidSampling(f"bad_words: expected at most {_MAX_BAD_CHARS} characters in all")
-    tokens = sum(count(word.lstrip()) + count(" " + word.lstrip()) for word in words)
+    tokens = count([blank + word.lstrip() for word in words for blank in ("", " ")]) if words else 0
     if tokens > MAX_BAD_TOKENS:
         raise InvalidSampling(
             f"bad_words: expected at most {MAX_BAD_TOKENS} tokens in all, with and without a blank before each word "
@@ -78,6 +78,8 @@ def check_bad_words(sampling: Sampling, count: Callable[[str], int]) -> None:
 def _values(sampling: Sampling, room: int) -> dict[str, Any]:
     structured = {"structural_tag": sampling.structured.tag} if sampling.structured else None
     extra = {name: value for name, value in sampling.extra.items() if ENGINE_PARAMS[name].reader == "sampler"}
+    if sampling.structured and sampling.structured.barred:
+        extra["logit_bias"] = {**(extra.get("logit_bias") or {}), **dict.fromkeys(sampling.structured.barred, -100.0)}
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -17,12 +17,21 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Text, ToolSearch
+from app.protocol.events.deltas import (
+    CallArguments,
+    CallCut,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Text,
+    ToolSearch,
+)
 from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName
 from workers.formats.calls.hosted import CollectedCall, HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
-from workers.formats.calls.string_argument import StringArgumentReader
+from workers.formats.calls.string_argument import State, StringArgumentReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +71,10 @@ class CallRouter:
             routed += self._route(delta)
         return routed
 
-    def flush(self, *, cut: bool = False) -> list[Delta]:
-        return [] if self.ended else self._finish(cut=cut)
+    def flush(self, *, cut: bool = False, stopped: bool = False) -> list[Delta]:
+        """`cut`: a limit ended the answer, and so the response; `stopped`: a stop string did."""
+        deltas = [] if self.ended else self._finish(cut=cut or stopped)
+        return [delta for delta in deltas if not (cut and isinstance(delta, CallCut))]
 
     def _route(self, delta: Delta) -> list[Delta]:
         if isinstance(delta, CallArguments):
@@ -104,26 +115,27 @@ class CallRouter:
         return deltas
 
 
-class FunctionCall:
-    """A call of one of the client's functions."""
-
-    hosted_call: HostedCall | None = None
+class FunctionCall(CollectedCall):
+    """A call of one of the client's functions. If its arguments are no JSON object, it ends with CallCut."""
 
     def __init__(self, name: ClientName) -> None:
+        super().__init__()
         self._name = name
 
     def start(self) -> list[Delta]:
         return [CallStart(self._name.name, self._name.namespace)]
 
     def feed(self, text: str) -> list[Delta]:
+        super().feed(text)
         return [CallArguments(text)]
 
     def finish(self, *, cut: bool) -> list[Delta]:
-        return []
+        whole = arguments_of(self._arguments) is not None and not (cut and not self._arguments)
+        return [] if whole else [CallCut()]
 
 
 class CustomCall:
-    """A call of one of the client's custom tools."""
+    """A call of one of the client's custom tools. If its input is cut, it ends with CallCut."""
 
     hosted_call: HostedCall | None = None
 
@@ -140,7 +152,9 @@ class CustomCall:
 
     def finish(self, *, cut: bool) -> list[Delta]:
         rest = self._reader.flush()
-        return [CustomInput(rest)] if rest else []
+        deltas: list[Delta] = [CustomInput(rest)] if rest else []
+        whole = self._reader.state is not State.STRING and (not cut or self._reader.state is State.DONE)
+        return deltas if whole else [*deltas, CallCut()]
 
 
 class SearchCall(CollectedCall):

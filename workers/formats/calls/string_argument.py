@@ -4,13 +4,16 @@ A custom tool is shown to the model as a function with one string, `input`, so t
 Code for code_interpreter comes in the same way, under `code`.
 
     HEAD  ---{"input":"--->  STRING  ---"--->  DONE
+      |-----another object--->  OBJECT
       `-----anything else--->  RAW
 
-Text of any other form is passed on unchanged: whatever the model wrote is the tool's input.
+An object that begins otherwise, with another key for instance, is read at its end. Text of any other form is passed on
+unchanged: whatever the model wrote is the tool's input. A head that ends before its string has none.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from enum import Enum
 from functools import cache
@@ -33,6 +36,7 @@ class State(Enum):
     HEAD = "head"
     STRING = "string"
     DONE = "done"
+    OBJECT = "object"
     RAW = "raw"
 
 
@@ -49,12 +53,17 @@ class StringArgumentReader:
     """The JSON arguments of one call, piece by piece, to the string in them."""
 
     def __init__(self, key: str = INPUT_ARGUMENT) -> None:
+        self._key = key
         self._whole_head, self._head = _heads(key)
         self._state = State.HEAD
         self._text = ""
         """Text that is not read yet: a head, or an escape sequence in two pieces."""
         self._high = 0
         """The first half of a surrogate pair."""
+
+    @property
+    def state(self) -> State:
+        return self._state
 
     def feed(self, text: str) -> str:
         self._text += text
@@ -67,15 +76,25 @@ class StringArgumentReader:
         return ""
 
     def flush(self) -> str:
-        """What is left at the end of the call: nothing, if the arguments were JSON."""
+        """What is left at the end of the call: nothing, if the string came first and was passed on."""
         text, self._text = self._text, ""
+        if self._state is State.OBJECT:
+            return self._value_in(text)
         return text if self._state is State.RAW else ""
+
+    def _value_in(self, text: str) -> str:
+        try:
+            value = json.loads(text)[self._key]
+        except (ValueError, RecursionError, KeyError):
+            return text
+        alone = json.dumps({self._key: value})
+        return StringArgumentReader(self._key).feed(alone) if isinstance(value, str) else text
 
     def _read_head(self) -> None:
         if (head := self._whole_head.match(self._text)) is not None:
             self._state, self._text = State.STRING, self._text[head.end() :]
         elif self._head.fullmatch(self._text) is None:
-            self._state = State.RAW
+            self._state = State.OBJECT if self._text.lstrip().startswith("{") else State.RAW
 
     def _read_string(self) -> str:
         pieces, position = [], 0
@@ -84,6 +103,7 @@ class StringArgumentReader:
                 pieces.append(self._after_surrogate("") + plain[0])
                 position = plain.end()
             elif self._text[position] == '"':
+                pieces.append(self._after_surrogate(""))
                 self._state, position = State.DONE, len(self._text)
             elif (escape := _ESCAPE.match(self._text, position)) is not None:
                 pieces.append(self._unescape(escape))

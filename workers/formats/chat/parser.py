@@ -65,9 +65,9 @@ class ChatParser(AnswerParser):
             deltas += self._parse(self._stops.feed(Piece(self._decoder.flush())))
             deltas += self._parse(self._stops.flush())
         if not self._calls.ended:
-            cut = cut or self._stops.found
-            deltas += self._pass_on(self._parser.flush(cut=cut))
-            deltas += self._trim.feed(self._calls.flush(cut=cut))
+            stopped = self._stops.found
+            deltas += self._pass_on(self._parser.flush(cut=cut or stopped))
+            deltas += self._trim.feed(self._calls.flush(cut=cut, stopped=stopped))
             deltas += self._trim.flush()
         deltas, self._ready = self._ready + self._citations.feed(deltas), []
         return Parsed(merge_deltas(deltas), tuple(self._settle()))

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.requests.capabilities import Capabilities
 from app.sizes import item_count
 from config.models import ServedModel
-from workers.engine.base import InvalidSampling
+from workers.engine.base import InvalidSampling, Message
 from workers.formats.calls.tools import as_functions, output_spec_of
 from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
+from workers.formats.chat.shape import shaped
 from workers.formats.chat.template import template_args_of
 from workers.formats.draft import Draft, TurnPlan, check_format
 from workers.formats.reasoning import check_template, shows_all_turns
@@ -34,9 +35,11 @@ async def chat_draft(plan: TurnPlan) -> Draft:
     functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        messages = await beside_loop(
-            partial(messages_of, kept, request["instructions"], model.tool_parser, plan.client), items=item_count(kept)
-        )
+        def made() -> list[Message]:
+            messages = messages_of(kept, request["instructions"], model.tool_parser, plan.client)
+            return shaped(messages, engine.template_rules)
+
+        messages = await off_loop(made, items=item_count(kept))
         if not messages:
             raise InvalidSampling("'input' holds nothing that the model can be shown")
         return await engine.render(messages, template_args, functions, request["extra"].get("cache_salt"))

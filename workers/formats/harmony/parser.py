@@ -98,7 +98,7 @@ class HarmonyParser(AnswerParser):
             for part in self._reader.flush():
                 deltas += self._part(part, None) if isinstance(part, Content) else self._deltas(self._stops.flush())
         if not self._calls.ended:
-            deltas += self._calls.flush(cut=cut or self._stops.found)
+            deltas += self._calls.flush(cut=cut, stopped=self._stops.found)
         return Parsed(merge_deltas(self._citations.feed(deltas)), tuple(self._settle()))
 
     def _feed_token(self, token_id: int) -> list[Delta]:

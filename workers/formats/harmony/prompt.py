@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -132,6 +132,11 @@ class Conversation:
         conversation = [*self.earlier, *messages_of(items, self.client)]
         shown = conversation if self.all_reasoning else without_old_reasoning(conversation)
         return [self.preface.system, *self.preface.developer(instructions), *shown]
+
+    def texts(self) -> Iterator[str]:
+        """The texts that the prompt has whole. Raises EngineError."""
+        for part in (part for message in self.messages for part in message.content):
+            yield getattr(part, "text", None) or getattr(part, "instructions", None) or ""
 
     def tokens(self) -> list[int]:
         """The prompt, up to the model's own turn. Raises EngineError."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.heavy import in_thread
+from app.heavy import off_loop
 from app.protocol.requests.capabilities import Capabilities
-from app.sizes import item_count, json_size
+from app.sizes import is_large, item_count, json_size
 from config.models import ServedModel
 from workers.engine import harmony_vocabulary
-from workers.engine.base import InvalidSampling, PromptTooLong, Sampling
+from workers.engine.base import InvalidSampling, PromptTooLong, Sampling, check_length
 from workers.engine.output_format import OutputSpec, Structured, Tool
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.hosted import HostedTools
@@ -41,7 +41,9 @@ async def harmony_draft(plan: TurnPlan) -> Draft:
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         conversation = Conversation(preface, kept, earlier, plan.client, all_reasoning=shows_all_turns(request))
-        tokens = await in_thread(partial(_rendered, conversation, plan.past), json_size(kept), item_count(kept))
+        size = json_size(kept)
+        limit = engine.context_length if is_large(size) else None
+        tokens = await off_loop(partial(_rendered, conversation, plan.past, limit), size, item_count(kept), slow=True)
         if len(tokens) >= engine.context_length:
             raise PromptTooLong(len(tokens), engine.context_length)
         conversations[tokens] = conversation
@@ -135,7 +137,10 @@ def _sampling(request: Mapping[str, Any], structured: Structured | None) -> Samp
     return replace(sampling, extra={**sampling.extra, "stop_token_ids": list(stops)})
 
 
-def _rendered(conversation: Conversation, past: Sequence[PastTurn]) -> tuple[int, ...]:
+def _rendered(conversation: Conversation, past: Sequence[PastTurn], limit: int | None) -> tuple[int, ...]:
+    """Raises PromptTooLong, with a `limit` before everything becomes tokens."""
+    if limit is not None:
+        check_length(conversation.texts(), lambda text: len(harmony_vocabulary.encode(text)), limit)
     tokens = conversation.tokens()
     for turn in past:
         tokens += continued(turn.tokens, result_messages(turn))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from app.bounds import Bound
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction, unsealed
 from app.sizes import LARGE_BYTES, is_large, item_count
@@ -90,7 +90,7 @@ class Inputs:
         except ContextGone:
             raise ContextLost from None
         own: list[Json] = row.request["input"]
-        return await beside_loop(partial(since_compaction, before, own), items=item_count([*before, *own]))
+        return await off_loop(partial(since_compaction, before, own), items=item_count([*before, *own]))
 
     async def size_of_calls(self, row: ResponseRow, responses: Sequence[str]) -> int:
         """The bytes of the calls that `restore` reads. Raises ContextTooLong."""
@@ -110,7 +110,7 @@ class Inputs:
         sealer = await self._project_sealer(project)
         reasoning, summaries = (partial(sealer.unseal, kind) for kind in (SealedKind.REASONING, SealedKind.COMPACTION))
         try:
-            return await beside_loop(partial(unsealed, items, reasoning, summaries), items=item_count(items))
+            return await off_loop(partial(unsealed, items, reasoning, summaries), items=item_count(items))
         except BadSeal:
             raise UnreadableItem from None
 
@@ -161,7 +161,7 @@ class Context:
         size = await inputs.size(row)
         with await inputs.contexts.wait(row.project, size):
             items = await inputs.read(row)
-            responses = await beside_loop(partial(copied_from, items), items=item_count(items))
+            responses = await off_loop(partial(copied_from, items), items=item_count(items))
             calls = await inputs.size_of_calls(row, responses) if responses else 0
             with await inputs.calls.wait(row.project, calls):  # always after the other, so no two wait for each other
                 items = await inputs.unseal(

@@ -70,7 +70,7 @@ class ToolCallRunner:
     async def _run_one(self, semaphore: asyncio.Semaphore, index: int, call: HostedCall) -> ToolResult:
         if call.kind is None:
             return await self._failed(call, NO_SUCH_TOOL.format(name=call.name[:_MAX_NAME_LENGTH]))
-        if index in self._interrupted and not self._toolbox.may_repeat(call):
+        if index in self._interrupted and not await self._toolbox.may_repeat(call):
             return await self._failed(call, INTERRUPTED)
         code = self._run.stream.response["output"][index]["code"] if call.kind == "python" else None
         async with semaphore:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from app.heavy import beside_loop
+from app.heavy import off_loop
 from app.protocol.events.deltas import FinishReason
 from app.protocol.usage import Usage
 from workers.engine.base import Engine, EngineDelta, EngineError, RequestAborted
@@ -16,10 +17,15 @@ from workers.formats.turn import Parsed, Turn, TurnParser
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
 from workers.generation.slots import Slots
+from workers.generation.suspects import SuspectGate
 
 UNSTREAMED_TOKENS = 64
 """Tokens of one delta, and so of one chunk, of a response that nobody can stream. A poll sees text this much later,
-and after a crash the next worker generates this much again (docs/decisions/short-jobs.md)."""
+and after a crash the next worker generates this much again (docs/internals/decisions/short-jobs.md)."""
+
+GROWTH = 256
+"""Tokens that a response may still generate count in the engine's cache as if they were there, up to so many. Nobody
+knows how long it becomes; if the cache is full all the same, the engine preempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +43,10 @@ class GeneratedTurn:
 class TurnGenerator:
     """Generates the turns of one response, one at a time."""
 
-    def __init__(self, engine: Engine, slots: Slots, run: Run, writer: ChunkWriter) -> None:
+    def __init__(self, engine: Engine, slots: Slots, gate: SuspectGate, run: Run, writer: ChunkWriter) -> None:
         self._engine = engine
         self._slots = slots
+        self._gate = gate
         self._run = run
         self._writer = writer
 
@@ -48,14 +55,17 @@ class TurnGenerator:
         self._writer.count(len(turn.prompt), 0)
         parser, committed = turn.parser(), self._run.history.tokens
         # The events of committed tokens are known. Thousands of tokens would hold up all other streams.
-        await beside_loop(partial(parser.feed, committed), items=len(committed))
+        await off_loop(partial(parser.feed, committed), items=len(committed))
         tokens, cached = list(committed), 0
         before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
         self._run.used = before + len(turn.prompt) + len(tokens)
+        self._run.held = len(turn.prompt) + len(tokens) + min(turn.sampling.max_tokens or GROWTH, GROWTH)
+        self._run.can_continue = self._engine.can_continue(turn.sampling)
         try:
             async with self._writer.begun(), self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
                     if delta.cached_tokens > cached:
+                        self._run.held -= delta.cached_tokens - cached
                         cached = delta.cached_tokens
                         self._writer.count(len(turn.prompt), cached)
                     parsed = parser.feed(delta.token_ids, delta.logprobs)
@@ -64,26 +74,39 @@ class TurnGenerator:
                         break  # which ends it in the engine, too
                     tokens += parsed.tokens
                     self._run.used += len(parsed.tokens)
+                    self._run.held += len(parsed.tokens)
                     await self._writer.write(parsed)
                 else:
                     raise RequestAborted("it gave no reason")
         except (EngineError, RequestAborted):
             await self._writer.flush()  # a failed response keeps what was generated, and the next attempt goes on there
             raise
+        except asyncio.CancelledError:
+            if self._run.yielding:  # so does one that yields
+                await self._writer.flush()
+            raise
         rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
         usage = self._usage(turn, parser, cached)
         return GeneratedTurn(rest, (*tokens, *rest.tokens), reason, usage, parser)
 
+    def left(self) -> AbstractContextManager[None]:
+        """Around what the response waits for between two turns."""
+        return self._slots.left(self._run)
+
     def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
         row, history = self._run.row, self._run.history
-        return self._engine.generate(
-            f"{row.id}-{row.attempt}-{history.generations}",
-            turn.prompt,
-            turn.sampling,
-            priority=priority_of(row.request, row.priority),
-            committed=history.tokens,
-            tokens_per_delta=1 if row.stream else UNSTREAMED_TOKENS,
-        )
+
+        def request(tokens: Sequence[int]) -> AsyncGenerator[EngineDelta]:
+            return self._engine.generate(
+                f"{row.id}-{row.attempt}-{history.generations}-{len(tokens)}",
+                turn.prompt,
+                turn.sampling,
+                priority=priority_of(row.request, row.priority),
+                committed=tokens,
+                tokens_per_delta=1 if row.stream else UNSTREAMED_TOKENS,
+            )
+
+        return self._gate.deltas(self._run, request, history.tokens)
 
     def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
         # The engine of a later attempt may report committed tokens as cached prompt: they count as output.

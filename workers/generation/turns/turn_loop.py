@@ -66,7 +66,9 @@ class TurnLoop:
     async def answer(self) -> Outcome:
         """Runs the response to its end. Raises Fenced, EngineDead or EngineError."""
         if self._run.toolbox is not None:
-            await McpSetup(self._run, self._writer, await self._context.use(setup_items), self._calls).run()
+            setup = McpSetup(self._run, self._writer, await self._context.use(setup_items), self._calls)
+            with self._generator.left():
+                await setup.run()
         turn = await self._compact()
         while (reason := await self._run_calls()) is None:
             try:
@@ -181,7 +183,8 @@ class TurnLoop:
         max_calls = self._request["max_tool_calls"] or DEFAULT_MAX_CALLS
         allowed = frozenset(list(turns[-1].calls)[: max(max_calls - made, 0)])
         open_calls = self._history.unanswered
-        await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
+        with self._generator.left():
+            await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
         await self._calls.refuse({i: call for i, call in open_calls.items() if i not in allowed}, TOO_MANY)
         # OpenAI ignores calls beyond the limit. Here the model gets one message about them, then one more turn.
         if made > max_calls or self._waits_for_client(turns[-1]) or self._calls_only_unknown_tools():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from app.bounds import Bound, BoundReached, Holding
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.sandbox import Sandbox
@@ -23,30 +25,48 @@ class SandboxPool:
     max_sandboxes: int
     idle_seconds: float
     """Seconds without a call after which a session loses its interpreter."""
-    in_use: int = 0
     sessions: set[Session] = field(default_factory=set)
+    _bound: Bound = field(init=False)
 
-    async def acquire(self) -> Sandbox:
-        """Starts a sandbox; give it back with `release`. Raises SandboxError."""
-        if self.in_use >= self.max_sandboxes:
-            raise SandboxError(f"all {self.max_sandboxes} interpreters of this server are in use; try again later")
-        self.in_use += 1
+    def __post_init__(self) -> None:
+        self._bound = Bound("interpreters", self.max_sandboxes)
+
+    async def acquire(self, project: str | None) -> tuple[Sandbox, Holding]:
+        """Starts a sandbox; give both back with `release`. Raises SandboxError if the project gets none.
+
+        For want of room, a project that holds more loses an interpreter that runs no code.
+        """
+        while True:
+            try:
+                holding = self._bound.take(project)
+                break
+            except BoundReached:
+                await self._idle_beside(project).lose_interpreter()
         try:
-            return await Sandbox.start(self.spec)
+            return await Sandbox.start(self.spec), holding
         except BaseException:
-            self.in_use -= 1
+            holding.release()
             raise
 
-    async def release(self, sandbox: Sandbox) -> None:
-        """Ends a sandbox."""
-        try:
-            await sandbox.close()
-        finally:
-            self.in_use -= 1
+    def _idle_beside(self, project: str | None) -> Session:
+        """The session whose interpreter has been idle for longest, of the project that holds most."""
+        held = Counter(each.project for each in self.sessions if each.sandbox is not None)
+        idle = [each for each in self.sessions if each.is_idle and held[each.project] > held[project]]
+        if not idle:
+            count = self.max_sandboxes
+            raise SandboxError(
+                f"all {count} interpreters of this server are in use, or kept for other projects; try again later"
+            )
+        return max(idle, key=lambda each: (held[each.project], -each.last_used))
 
-    def session(self, stack: AsyncExitStack) -> Session:
-        """A new session, which ends with `stack`."""
-        session = Session(self)
+    async def release(self, sandbox: Sandbox, holding: Holding) -> None:
+        """Ends a sandbox."""
+        with holding:
+            await sandbox.close()
+
+    def session(self, stack: AsyncExitStack, project: str | None = None) -> Session:
+        """A new session of a project, which ends with `stack`."""
+        session = Session(self, project)
         stack.push_async_callback(session.close)
         return session
 
@@ -58,14 +78,22 @@ class SandboxPool:
 class Session:
     """Runs the calls of one MCP session, one after the other."""
 
-    def __init__(self, pool: SandboxPool) -> None:
+    def __init__(self, pool: SandboxPool, project: str | None = None) -> None:
+        self.project = project
         self._pool = pool
         self._lock = asyncio.Lock()
-        self._sandbox: Sandbox | None = None
+        self.sandbox: Sandbox | None = None
+        self._holding: Holding | None = None
         self._idle: asyncio.Task[None] | None = None
         self._names_lost = False
         self._closed = False
+        self.last_used = 0.0
         pool.sessions.add(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has an interpreter that runs no code."""
+        return self.sandbox is not None and not self._lock.locked()
 
     async def call(self, code: str) -> tuple[Outcome, bool]:
         """Runs a cell: its outcome, and whether it ran in a new interpreter without the names of earlier calls.
@@ -84,8 +112,14 @@ class Session:
         """Ends the interpreter at once, even if it is running code. May be called twice."""
         self._closed = True
         self._pool.sessions.discard(self)
-        if self._sandbox is not None:
-            await self._sandbox.close()
+        if self.sandbox is not None:
+            await self.sandbox.close()
+        async with self._lock:
+            self._stop_waiting()
+            await self._release()
+
+    async def lose_interpreter(self) -> None:
+        """Ends an idle interpreter, with its names: another project needs one."""
         async with self._lock:
             self._stop_waiting()
             await self._release()
@@ -97,6 +131,7 @@ class Session:
             self._stop_waiting()
             sandbox, names_lost = await self._ready_sandbox()
             outcome = await sandbox.run(code, stop)
+            self.last_used = asyncio.get_running_loop().time()
             if outcome.state_lost:
                 await self._release()
             else:
@@ -106,25 +141,25 @@ class Session:
     async def _ready_sandbox(self) -> tuple[Sandbox, bool]:
         """The sandbox, and whether it is new and replaces an earlier one."""
         self._require_open()
-        if self._sandbox is not None and not self._sandbox.alive:
+        if self.sandbox is not None and not self.sandbox.alive:
             log.warning("an interpreter ended between two calls")
             await self._release()
-        if self._sandbox is None:
-            self._sandbox = await self._pool.acquire()
+        if self.sandbox is None:
+            self.sandbox, self._holding = await self._pool.acquire(self.project)
             self._require_open()  # `close` may have come meanwhile; it waits for the lock, then ends this sandbox
             names_lost, self._names_lost = self._names_lost, False
-            return self._sandbox, names_lost
-        return self._sandbox, False
+            return self.sandbox, names_lost
+        return self.sandbox, False
 
     def _require_open(self) -> None:
         if self._closed:
             raise SandboxError("the session has ended")
 
     async def _release(self) -> None:
-        sandbox, self._sandbox = self._sandbox, None
-        if sandbox is not None:
+        sandbox, self.sandbox = self.sandbox, None
+        if sandbox is not None and self._holding is not None:
             self._names_lost = True
-            await self._pool.release(sandbox)
+            await self._pool.release(sandbox, self._holding)
 
     async def _end_when_idle(self) -> None:
         await asyncio.sleep(self._pool.idle_seconds)

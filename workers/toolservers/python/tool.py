@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -21,6 +22,7 @@ from mcp_types import (
     Tool,
 )
 
+from config.server_kind import PROJECT_META
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Outcome, StopReason
@@ -82,17 +84,20 @@ def make_server(pool: SandboxPool) -> Server[Any]:
     async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         if params.name != NAME:
             raise MCPError(INVALID_PARAMS, f"unknown tool; there is only {NAME!r}")
-        return await _call(pool, context, params.arguments or {})
+        project = (params.meta or {}).get(PROJECT_META)
+        return await _call(pool, context, params.arguments or {}, project if isinstance(project, str) else None)
 
     return Server(NAME, instructions=INSTRUCTIONS, lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def _call(pool: SandboxPool, context: ServerRequestContext[Any], arguments: dict[str, Any]) -> CallToolResult:
+async def _call(
+    pool: SandboxPool, context: ServerRequestContext[Any], arguments: dict[str, Any], project: str | None
+) -> CallToolResult:
     problem = _problem_with(arguments)
     if problem is not None:
         return _failure(problem)
     try:
-        session = state_of(context, pool.session)
+        session = state_of(context, partial(pool.session, project=project))
         outcome, fresh = await session.call(arguments["code"])
     except SandboxError as error:
         log.warning("a call got no interpreter: %s", error)

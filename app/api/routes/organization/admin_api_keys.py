@@ -21,7 +21,7 @@ router = organization_router("admin_api_keys")
 )
 async def create_key(sent: Sent[CreateAdminKey], caller: CallerOf, to: AdministrationOf) -> NewAdminKey:
     made = await to.create_key(None, sent.name, caller.scopes & OPERATOR_SCOPES, sent.expires_in_seconds or None)
-    return NewAdminKey(**dict(AdminKey.of(made.row)), value=made.secret)
+    return NewAdminKey.of(made.row, value=made.secret)
 
 
 @router.get("", summary="List the admin keys")

@@ -29,17 +29,14 @@ class KeysQuery(ListQuery):
 
 @router.get("", summary="List the keys of a project")
 async def list_keys(
-    project_id: str,
-    query: Asked[KeysQuery],
-    to: AdministrationOf,
-    runtime: RuntimeOf,
+    project_id: str, query: Asked[KeysQuery], to: AdministrationOf, runtime: RuntimeOf
 ) -> List[ProjectKey]:
     project = await to.project(project_id)
     found = await api_keys.find_page(runtime.db, project_id, query.page)
     if found is not None and query.owner_project_access == ("active" if project.archived_at else "inactive"):
         found = [], False  # All keys of a project have the same access.
     owners = await _owners([] if found is None else found[0], runtime)
-    return List.of(found, query.page, lambda key: ProjectKey.of(key, owners))
+    return List.of(found, query.page, lambda key: ProjectKey.owned(key, owners))
 
 
 @router.get("/{key_id}", summary="Read a key of a project")
@@ -49,11 +46,7 @@ async def get_key(project_id: str, key_id: str, to: AdministrationOf, runtime: R
 
 @router.post("/{key_id}", summary="Change what a key allows, and when it expires")
 async def update_key(
-    project_id: str,
-    key_id: str,
-    sent: Sent[UpdateKey],
-    runtime: RuntimeOf,
-    to: AdministrationOf,
+    project_id: str, key_id: str, sent: Sent[UpdateKey], runtime: RuntimeOf, to: AdministrationOf
 ) -> ProjectKey:
     if not sent.model_fields_set:
         message = "There is nothing to change: send 'scopes', 'expires_in_seconds' or both."
@@ -70,7 +63,7 @@ async def delete_key(project_id: str, key_id: str, to: AdministrationOf) -> Dele
 
 
 async def _shown(key: KeyRow, runtime: Runtime) -> ProjectKey:
-    return ProjectKey.of(key, await _owners([key], runtime))
+    return ProjectKey.owned(key, await _owners([key], runtime))
 
 
 async def _owners(keys: Sequence[KeyRow], runtime: Runtime) -> dict[str, AccountRow]:

@@ -42,8 +42,6 @@ async def get_project(project_id: str, to: AdministrationOf) -> Project:
 
 @router.post("/{project_id}", summary="Change a project")
 async def update_project(project_id: str, sent: Sent[UpdateProject], to: AdministrationOf) -> Project:
-    if sent.name is None and sent.conversation_days is None:
-        return Project.of(await to.project(project_id))
     return Project.of(await to.change_project(project_id, name=sent.name, conversation_days=sent.conversation_days))
 
 

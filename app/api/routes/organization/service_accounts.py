@@ -26,18 +26,15 @@ async def create_account(project_id: str, sent: Sent[CreateServiceAccount], to: 
         raise InvalidRequest(message, "expires_in_seconds", "invalid_value")
     with_key = not sent.create_service_account_only
     account, key = await to.create(project_id, sent.name, sent.expires_in_seconds, with_key=with_key)
-    api_key = None if key is None else NewAccountKey.of(key)
-    return NewServiceAccount(**dict(ServiceAccount.of(account)), api_key=api_key)
+    api_key = None if key is None else NewAccountKey.of(key.row, value=key.secret)
+    return NewServiceAccount.of(account, api_key=api_key)
 
 
 @router.get("", summary="List service accounts")
 async def list_accounts(
-    project_id: str,
-    query: Asked[ListQuery],
-    runtime: RuntimeOf,
-    administration: AdministrationOf,
+    project_id: str, query: Asked[ListQuery], runtime: RuntimeOf, to: AdministrationOf
 ) -> List[ServiceAccount]:
-    await administration.project(project_id)
+    await to.project(project_id)
     found = await service_accounts.find_page(runtime.db, project_id, query.page)
     return List.of(found, query.page, ServiceAccount.of)
 
@@ -70,4 +67,4 @@ async def create_key(
 ) -> NewAccountKey:
     scopes = scopes_of(sent.scopes) or PROJECT_SCOPES
     made = await to.create_key(project_id, service_account_id, sent.name, scopes, sent.expires_in_seconds)
-    return NewAccountKey.of(made)
+    return NewAccountKey.of(made.row, value=made.secret)

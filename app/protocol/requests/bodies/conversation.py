@@ -27,18 +27,14 @@ class CreateConversation(RequestModel):
     metadata: Metadata | None = None
 
 
-class UpdateConversation(RequestModel):
+class UpdateConversation(RequestModel, json_schema_extra={"examples": [{"metadata": {"topic": "y"}}]}):
     """The body of `POST /v1/conversations/{id}`: metadata that replaces the old."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"metadata": {"topic": "y"}}]})
 
     metadata: Metadata | None
 
 
-class CreateItems(RequestModel):
+class CreateItems(RequestModel, json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]}):
     """The body of `POST /v1/conversations/{id}/items`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]})
 
     items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
     include: Annotated[list[IncludeValue], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.requests.base import RequestModel, TextOrList
@@ -150,13 +150,8 @@ class Prompt(RequestModel):
         return conversation.id if isinstance(conversation, ConversationId) else conversation
 
 
-EXAMPLE: Json = {"model": "longhaul-demo", "input": "Who are you?", "background": True}
-
-
 class CreateResponse(Prompt, Extras):
     """The body of `POST /v1/responses`. A request that continues something may leave `input` out."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     background: bool | None = None
     background_options: BackgroundOptions | None = None
@@ -165,7 +160,7 @@ class CreateResponse(Prompt, Extras):
     metadata: Metadata | None = None
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     max_output_tokens: Tokens | None = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict
-
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.create_response import Prompt
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
@@ -15,10 +13,8 @@ from app.protocol.requests.validation import validate
 from app.protocol.tasks import COUNT
 
 
-class CountTokens(Prompt):
+class CountTokens(Prompt, json_schema_extra={"examples": [{"model": "longhaul-demo", "input": "Hello!"}]}):
     """The body of `POST /v1/responses/input_tokens`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "longhaul-demo", "input": "Hello!"}]})
 
     # A server of one model needs no name.
     model: ModelName | None = None  # type: ignore[assignment]

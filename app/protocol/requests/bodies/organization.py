@@ -33,10 +33,8 @@ Days = Annotated[int, Field(ge=0, le=MAX_DAYS)]
 OnlyNull = Annotated[Any, SupportedValues()]
 
 
-class CreateProject(RequestModel):
+class CreateProject(RequestModel, json_schema_extra={"examples": [{"name": "team red"}]}):
     """The body of `POST /v1/organization/projects`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "team red"}]})
 
     name: Name
     external_key_id: OnlyNull = None
@@ -44,10 +42,8 @@ class CreateProject(RequestModel):
     residency: OnlyNull = None
 
 
-class UpdateProject(RequestModel):
+class UpdateProject(RequestModel, json_schema_extra={"examples": [{"name": "team blue"}]}):
     """The body of `POST /v1/organization/projects/{id}`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "team blue"}]})
 
     name: Name | None = None
     conversation_days: Days | None = None
@@ -56,18 +52,14 @@ class UpdateProject(RequestModel):
     geography: OnlyNull = None
 
 
-class EraseProject(RequestModel):
+class EraseProject(RequestModel, json_schema_extra={"examples": [{"after_days": 30}]}):
     """The body of `POST /v1/organization/projects/{id}/erase`, which may be empty."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"after_days": 30}]})
 
     after_days: Days = 0
 
 
-class CreateServiceAccount(RequestModel):
+class CreateServiceAccount(RequestModel, json_schema_extra={"examples": [{"name": "nightly jobs"}]}):
     """The body of `POST .../service_accounts`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "nightly jobs"}]})
 
     name: Name
     create_service_account_only: bool | None = None
@@ -76,19 +68,15 @@ class CreateServiceAccount(RequestModel):
     """Of the first key."""
 
 
-class UpdateServiceAccount(RequestModel):
+class UpdateServiceAccount(RequestModel, json_schema_extra={"examples": [{"role": "member"}]}):
     """The body of `POST .../service_accounts/{id}`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"role": "member"}]})
 
     name: Name | None = None
     role: Annotated[str | None, SupportedValues(("member",))] = None
 
 
-class CreateAccountKey(RequestModel):
+class CreateAccountKey(RequestModel, json_schema_extra={"examples": [{"name": "laptop", "scopes": ["read"]}]}):
     """The body of `POST .../service_accounts/{id}/api_keys`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "laptop", "scopes": ["read"]}]})
 
     name: Name | None = None
     """By default that of the account."""
@@ -97,10 +85,8 @@ class CreateAccountKey(RequestModel):
     """Left out, the key allows everything that a project's key may do."""
 
 
-class UpdateKey(RequestModel):
+class UpdateKey(RequestModel, json_schema_extra={"examples": [{"expires_in_seconds": 86400}], "minProperties": 1}):
     """The body of `POST .../api_keys/{id}`: at least one of the fields."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"expires_in_seconds": 86400}], "minProperties": 1})
 
     expires_in_seconds: Lifetime = Field(default_factory=int)
     """From now on."""
@@ -108,10 +94,8 @@ class UpdateKey(RequestModel):
     """Left out, they stay. OpenAI's empty list would allow everything, so it is refused, as at creation."""
 
 
-class CreateAdminKey(RequestModel):
+class CreateAdminKey(RequestModel, json_schema_extra={"examples": [{"name": "laptop"}]}):
     """The body of `POST /v1/organization/admin_api_keys`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "laptop"}]})
 
     name: Name
     expires_in_seconds: Lifetime = Field(default_factory=int)
@@ -130,10 +114,8 @@ class ToolPermission(RequestModel):
     enabled: bool
 
 
-class SetToolPermissions(RequestModel):
+class SetToolPermissions(RequestModel, json_schema_extra={"examples": [{"web_search": {"enabled": False}}]}):
     """The body of `POST .../hosted_tool_permissions`; tools that are left out stay as they are."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"web_search": {"enabled": False}}]})
 
     code_interpreter: ToolPermission | None = None
     file_search: ToolPermission | None = None
@@ -142,10 +124,8 @@ class SetToolPermissions(RequestModel):
     web_search: ToolPermission | None = None
 
 
-class SetRateLimit(RequestModel):
+class SetRateLimit(RequestModel, json_schema_extra={"examples": [{"max_requests_per_1_minute": 60}]}):
     """The body of `POST .../rate_limits/{id}`; limits that are left out stay as they are."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"max_requests_per_1_minute": 60}]})
 
     max_requests_per_1_minute: LimitValue | None = None
     max_tokens_per_1_minute: LimitValue | None = None

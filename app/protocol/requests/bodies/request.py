@@ -28,10 +28,10 @@ SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
 )
 """OpenAI's documented defaults; those of a served model override them."""
 
-TIERS: Mapping[str, str] = MappingProxyType({"auto": "default", "fast": "priority"})
+TIER_ALIASES: Mapping[str, str] = MappingProxyType({"auto": "default", "fast": "priority"})
 """Service tiers that are other names of ours."""
 
-_AS_SENT = (
+AS_SENT = (
     "instructions",
     "max_output_tokens",
     "max_tool_calls",
@@ -83,7 +83,7 @@ class ResponseRequest:
     def tier(self) -> str:
         """`default`, `flex` or `priority`."""
         tier = self.fields.service_tier or "auto"
-        return TIERS.get(tier, tier)
+        return TIER_ALIASES.get(tier, tier)
 
     def fingerprint(self) -> bytes:
         """Returns a hash of the body: the same for the same JSON value, whatever its spelling.
@@ -120,7 +120,7 @@ class ResponseRequest:
             "top_logprobs": fields.top_logprobs or 0,
             "include": self._include(),
             "service_tier": self.tier,
-            **{name: getattr(fields, name) for name in _AS_SENT},
+            **{name: getattr(fields, name) for name in AS_SENT},
             **self._sampling(defaults),
             "extra": {**_beside(SAMPLING_DEFAULTS, defaults), **fields.extra()},
             "previous_input_messages": fields.previous_input_messages,

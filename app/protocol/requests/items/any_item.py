@@ -1,7 +1,7 @@
 """The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted.py.
 
 To add an item type: list it in `ITEM_TYPES` (app/protocol/item_types.py), write its model, and make the model a member
-of `Item`. docs/where.md lists the other steps.
+of `Item`. docs/internals/where.md lists the other steps.
 """
 
 from __future__ import annotations
@@ -35,12 +35,9 @@ Token = Annotated[str, Field(min_length=1)]
 """A text that this server sealed (app/store/sealing.py)."""
 
 
-class InputMessage(StatusItem):
+class InputMessage(StatusItem, json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]}):
     """A message of a user, of the system or of a developer."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]},
-    )
     prefix = "msg"
 
     type: Literal["message"] = "message"
@@ -54,17 +51,19 @@ class InputMessage(StatusItem):
 
 
 class OutputMessage(StatusItem):
-    """A message of a model, for instance from an earlier response's `output`."""
+    """A message of a model, for instance from an earlier response's `output`. Beside calls, `content` may be null."""
 
     prefix = "msg"
 
     type: Literal["message"] = "message"
     role: Literal["assistant"]
-    content: OutputContent
+    content: OutputContent | None
     phase: Literal["commentary", "final_answer"] | None = None
 
     def _fields(self) -> Json:
-        parts = [OutputText(type="output_text", text=self.content)] if isinstance(self.content, str) else self.content
+        parts = (
+            [OutputText(type="output_text", text=self.content)] if isinstance(self.content, str) else self.content or ()
+        )
         phase = {} if self.phase is None else {"phase": self.phase}
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
 from app.protocol.requests.base import ItemId, ItemStatus, RequestModel
 from app.protocol.requests.fields import OpaqueObject, SupportedValues
 from app.protocol.types import Json
 
 _NOT_OF_ITS_TYPE = {"id", "status", "created_by", "caller", "async_", "internal_chat_message_metadata_passthrough"}
 """Fields that items of many types have: kept apart from the others, or nowhere."""
+_OPTIONAL = {"id", "status", "created_by", "encrypted_content", "name", "namespace", "phase", "summary"}
+"""Fields whose empty string is as good as none. Other servers write some, and clients send them back."""
 
 
 class InputItemModel(RequestModel):
@@ -17,6 +22,23 @@ class InputItemModel(RequestModel):
 
     internal_chat_message_metadata_passthrough: OpaqueObject | None = None
     """Of Codex. It is kept nowhere."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_empty(cls, sent: Any) -> Any:
+        if not isinstance(sent, dict) or "" not in sent.values():
+            return sent
+        return {name: value for name, value in sent.items() if value != "" or name not in _OPTIONAL}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        """Says that these may be empty."""
+        made = handler(core)
+        found = handler.resolve_ref_schema(made)
+        properties = found.get("properties", {})
+        for name in (_OPTIONAL & properties.keys()).difference(found.get("required", ())):
+            properties[name] = {"anyOf": [properties[name], {"const": ""}]}
+        return made
 
 
 class PlainItem(InputItemModel):

@@ -51,10 +51,8 @@ def check_object_schema(code: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class _ClientTool(RequestModel):
+class _ClientTool(RequestModel, validate_by_name=True, validate_by_alias=True):
     """A tool in the client's own code. Programs that call tools are not supported yet."""
-
-    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     name: ToolName
     description: str | None = None

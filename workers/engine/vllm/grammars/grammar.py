@@ -1,32 +1,27 @@
 """Grammars that enforce the form of an answer, as xgrammar's structural tags.
 
-What callers send is read by the probe alone (`workers.engine.grammar_probe`), before a tag is made of it.
+What callers send is read by the probe alone (`workers.engine.grammar_probe`), before a tag is made of it. The probe
+also makes the JSON schemas of a tag into grammars of ours (`workers.engine.schemas`), which hold all of a schema.
 
-vLLM builds the tags of tool calls in the model's own format. This module adds three things:
-
-* White space in JSON is bounded: a small model could otherwise write blanks for ever.
-* If a call's JSON begins with blanks (`{"name": "f", "arguments": `), it may also be written without them.
-* The input of a custom tool follows the tool's grammar, if it has one.
+Tags of tool calls are in `calls.py`, those of harmony in `harmony.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from app.heavy import in_thread
+from app.heavy import off_loop
 from app.protocol.types import Json
+from app.sizes import json_size
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe, Source, Verdict
-from workers.engine.output_format import OutputSpec, Tool
-from workers.engine.vllm import compat
+from workers.engine.output_format import OutputSpec, Structured, Tool
 from workers.engine.vllm.errors import error_message
 
-MAX_BLANKS = 8
-"""Characters of white space between two tokens of JSON: enough for some indentation."""
 MAX_SCHEMA_CHARS = 2**18
 MAX_GRAMMAR_CHARS = 2**16
 """What is worth trying."""
@@ -58,7 +53,7 @@ async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_to
     """
     if not _has_sources(spec, every_tool):
         return Parts()
-    sources = await in_thread(partial(_sources, spec, every_tool), size)
+    sources = await off_loop(partial(_sources, spec, every_tool), size, slow=True)
     verdicts = dict(zip(sources, await probe.compile(list(sources.values())), strict=True))
     strict = {tool.name for tool in spec.tools if tool.strict} | {_TEXT}
     for name in strict & verdicts.keys():
@@ -68,11 +63,19 @@ async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_to
     return Parts(inputs, frozenset(fine) - {_TEXT})
 
 
-async def check_tag(tag: str, field: str, probe: GrammarProbe) -> None:
-    """Raises InvalidSampling if no grammar can be made of the tag, or one that takes too much."""
-    [verdict] = await probe.compile([Source("tag", tag, field)])
+def size_of(spec: OutputSpec) -> int:
+    """About the characters of a spec; of a large one, any large number."""
+    tools = [(tool.name, tool.description, tool.parameters, tool.grammar) for tool in spec.tools]
+    return json_size([spec.text_format, spec.template_args, *tools])
+
+
+async def tried(made: Structured, probe: GrammarProbe) -> Structured:
+    """The grammar that the engine gets. Raises InvalidSampling if none can be made of the tag, or one that takes too
+    much."""
+    [verdict] = await probe.compile([Source("tag", made.tag, made.request_field)])
     if verdict.refusal:
-        raise InvalidSampling(f"{field}: it cannot be made a grammar: {verdict.refusal}")
+        raise InvalidSampling(f"{made.request_field}: it cannot be made a grammar: {_reason(verdict.refusal)}")
+    return replace(made, tag=verdict.ebnf)
 
 
 def _has_sources(spec: OutputSpec, every_tool: bool) -> bool:
@@ -111,10 +114,8 @@ def _definition(tool: Tool) -> Source:
 
 
 def _schema(schema: Mapping[str, Any], field: str) -> Source:
-    """Raises InvalidSampling if no grammar can hold an answer to all of this JSON schema."""
+    """Raises InvalidSampling for a schema that is not worth trying."""
     try:
-        if not compat.can_enforce(schema):
-            raise ValueError("it has a feature that cannot be enforced")
         text = json.dumps(schema)
         if len(text) > MAX_SCHEMA_CHARS:
             raise ValueError(f"it may have {MAX_SCHEMA_CHARS} characters, but it has {len(text)}")
@@ -144,14 +145,8 @@ def tag_of(format_: Json) -> str:
     return json.dumps({"type": "structural_tag", "format": format_})
 
 
-def tool_tag(tag: str, spec: OutputSpec, parts: Parts) -> str:
-    """vLLM's structural tag of tool calls, completed. Raises InvalidSampling."""
-    grammars = {tool.name: tool for tool in spec.tools if tool.grammar is not None}
-    return json.dumps(_completed(json.loads(tag), grammars, parts))
-
-
 def json_format(schema: Mapping[str, Any]) -> Json:
-    return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MAX_BLANKS}
+    return {"type": "json_schema", "json_schema": dict(schema)}
 
 
 def arguments_format(tool: Tool, parts: Parts) -> Json:
@@ -161,47 +156,10 @@ def arguments_format(tool: Tool, parts: Parts) -> Json:
     return json_format(tool.parameters or {"type": "object"})
 
 
-def _completed(node: Any, grammars: Mapping[str, Tool], parts: Parts) -> Any:
-    if isinstance(node, list):
-        return [_completed(each, grammars, parts) for each in node]
-    if not isinstance(node, dict):
-        return node
-    if node.get("type") == "json_schema":
-        return _completed_json(node, grammars, parts)
-    made = {key: _completed(value, grammars, parts) for key, value in node.items()}
-    if isinstance(made.get("tags"), list):
-        made["tags"] += [tight for tag in made["tags"] if (tight := _without_blanks(tag)) is not None]
-    return made
-
-
-def _completed_json(node: Json, grammars: Mapping[str, Tool], parts: Parts) -> Json:
-    schema = node["json_schema"]
-    title = schema.get("title", "") if isinstance(schema, dict) else ""
-    tool = (
-        grammars.get(title.removeprefix(CUSTOM_TITLE))
-        if isinstance(title, str) and title.startswith(CUSTOM_TITLE)
-        else None
-    )
-    if tool is None:
-        return {**node, "max_whitespace_cnt": node.get("max_whitespace_cnt") or MAX_BLANKS}
-    if node.get("style", "json") != "json":
-        raise InvalidSampling(f"{tool.field}.format: this model's tool calls cannot be held to a grammar")
-    return _custom_format(tool, parts)
-
-
 def _custom_format(tool: Tool, parts: Parts) -> Json:
     head = {"type": "regex", "pattern": _INPUT_HEAD}
     grammar = {"type": "grammar", "grammar": parts.inputs[tool.name]}
     return {"type": "sequence", "elements": [head, grammar, {"type": "const_string", "value": '"}'}]}
-
-
-def _without_blanks(tag: Json) -> Json | None:
-    """The tag for the same call without blanks in its JSON; None if it has none."""
-    begin = tag.get("begin")
-    if not isinstance(begin, str):
-        return None
-    tight = begin.replace('": ', '":').replace(', "', ',"')
-    return {**tag, "begin": tight} if tight != begin else None
 
 
 def _reason(message: str) -> str:

@@ -1,4 +1,4 @@
-"""Maintenance, in any number of copies (`python -m workers.maintenance`): redelivers, releases, fails, deletes.
+"""The loop of maintenance: it redelivers, releases, fails, deletes.
 
 Copies share the work: a step locks the rows it takes (SKIP LOCKED), or changes them only if nobody else has. If a copy
 dies between taking a row and acting on it, a later look finds the row.
@@ -8,38 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import sys
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from app.access.erasure import erase_due
-from app.aio import end_tasks, run_until
+from app.aio import end_tasks
+from app.announcer import Announcer
 from app.dispatcher import Dispatcher
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
-from app.store.database import Database, StoreUnavailable
-from app.store.keys import pubsub_key
-from app.store.migrate import wait_for_schema
+from app.store.database import Database, StoreLocked, StoreUnavailable
 from app.store.queue import dispatch, redelivery, workers
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
-from config.logging import setup_logging
-from config.settings import ConfigError, Settings, load_settings
+from config.settings import Settings
 
 log = logging.getLogger("longhaul.maintenance")
 
 ROUND_SECONDS = 0.5
 """Between two looks for dead workers, released responses and passed deadlines."""
 LOST_SECONDS = 2.0
-"""Before a response that was sent and not claimed waits again; doubles each time."""
+"""Before a response that was sent and not claimed waits again; doubles each time, up to 64 s (redelivery.py)."""
 SWEEP_SECONDS = 10.0
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
+SUSPECTS_SECONDS = 30.0
+"""How long suspects wait for a worker without others' work: a start of an engine, mostly."""
 BATCH = 500
 """Rows per statement."""
 ENTRIES = 10_000
@@ -71,7 +71,10 @@ class Maintenance:
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
         self._dispatcher = Dispatcher(db, queue)
+        self._announcer = Announcer(pubsub, queue)
         self._servers = workers.ServerWatch()
+        self._suspects_since = math.inf
+        """Since when suspects wait and none was sent."""
         self._waiting: set[str] = set()
         """The names of steps that found Postgres or Redis away."""
 
@@ -101,13 +104,21 @@ class Maintenance:
         lease = self._settings.lease_seconds
         dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease)
         for worker in dead:
-            log.warning("worker %s is gone; its responses go to other workers", worker)
+            log.error("worker %s is gone; its responses go to other workers", worker)
         if dead:
             await self.fail_exhausted()
 
     async def send_released(self) -> None:
-        """Sends messages for released responses; suspects a few at a time."""
-        while messages := await redelivery.take_released(self._db, self._settings.max_crashes, BATCH):
+        """Sends messages for released responses. Suspects wait for a worker without others' work, but not for ever."""
+        while messages := await redelivery.take_released(self._db, BATCH):
+            await self._send(messages)
+        if not await redelivery.suspects_wait(self._db):
+            self._suspects_since = math.inf
+            return
+        self._suspects_since = min(self._suspects_since, time.monotonic())
+        anywhere = time.monotonic() > self._suspects_since + SUSPECTS_SECONDS
+        if messages := await redelivery.take_suspects(self._db, anywhere=anywhere):
+            self._suspects_since = math.inf
             await self._send(messages)
 
     async def dispatch(self) -> None:
@@ -147,16 +158,18 @@ class Maintenance:
     async def _fail(self, response_id: str, code: str, message: str, only: Status) -> bool:
         """Fails one response; returns whether it did. If that raises, the others that are due must not wait for it."""
         try:
-            chunk = await endings.fail(self._db, response_id, code, message, only=only)
+            result = await endings.fail(self._db, response_id, code, message, only=only)
+        except StoreLocked:
+            return False  # it has its turn at the next look
         except StoreUnavailable:
             raise
         except Exception as error:
             log.error("%s cannot be failed: %s", response_id, type_and_places(error))
             return False
-        if chunk is not None:
+        if result is not None:
             log.error("%s failed: %s", response_id, message)
-            await self._pubsub.publish([chunk])
-        return chunk is not None
+            await self._announcer.tell(result)
+        return result is not None
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
@@ -185,7 +198,7 @@ class Maintenance:
 
     async def erase(self) -> None:
         """Erases the projects whose time has come."""
-        await erase_due(self._db, self._pubsub)
+        await erase_due(self._db, self._pubsub, self._announcer)
 
     async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         name = getattr(step, "__name__", "maintenance")
@@ -202,40 +215,3 @@ class Maintenance:
             except Exception:
                 log.exception("%s went wrong", name)
             await asyncio.sleep(seconds)
-
-
-async def maintain(settings: Settings) -> None:
-    """Runs until the first SIGTERM or SIGINT; further ones are ignored, so that connections close in order."""
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    db = Database(settings.database_dsn, 4)
-    pubsub = PubSub(settings.broker_url, pubsub_key(db))
-    queue = TaskQueue(settings)
-
-    async def work() -> None:
-        await wait_for_schema(db)
-        await Maintenance(settings, db, pubsub, queue).run()
-
-    try:
-        await run_until(work(), stopped.wait())
-        log.info("stopped")
-    finally:
-        await queue.close()
-        await pubsub.close()
-        await db.close()
-
-
-def main() -> int:
-    try:
-        settings = load_settings()
-        setup_logging(settings.log_level)
-        asyncio.run(maintain(settings))
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,11 +6,42 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
-from workers.engine.vllm import compat
+from openai.types.responses import FunctionTool
 
+from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
+from config.models import ServedModel
+from config.settings import ConfigError
+from workers.engine.vllm import compat
+from workers.engine.vllm.errors import error_message
+
+_CALL_ID = "[CALL_ID]"
+"""Mistral Small 3.2 may write a call's id behind its name; vLLM's parser takes it for a part of the name."""
 _MAX_MARK = 64
 """Characters; no parser's mark of a call is longer."""
+
+
+def parser_class(
+    model: ServedModel, tokenizer: Any, reasoning_parser: str | None, tool_parser: str | None
+) -> type[compat.Parser] | None:
+    """vLLM's parser of these names; None: neither is named. Raises ConfigError if one does not fit the tokenizer."""
+    try:
+        found = compat.parser_class(tokenizer, model.path, reasoning_parser=reasoning_parser, tool_parser=tool_parser)
+        if found is not None:
+            _try(found, tokenizer)
+        return found
+    except Exception as error:  # a parser is a program and may raise anything
+        names = " and ".join(filter(None, (reasoning_parser, tool_parser)))
+        hint = "set tool_parser and reasoning_parser in the models file, to other names or to none"
+        raise ConfigError(f"model {model.name!r}: {names}: {error_message(error)}; {hint}") from None
+
+
+def _try(parser: type[compat.Parser], tokenizer: Any) -> None:
+    """Raises what the parser raises: some of vLLM's names stand for parsers that read nothing."""
+    function = FunctionTool(type="function", name="f", parameters={}, strict=False)
+    tools = [function.model_dump()]
+    request = compat.ResponsesRequest(model="", input="", tools=tools, tool_choice="auto")
+    tried = VllmOutputParser(parser(tokenizer, [compat.chat_tool(function)]), request, (), listed=False)
+    tried.feed("a", tokenizer.encode("a", add_special_tokens=False))
 
 
 class PlainParser:
@@ -31,8 +62,10 @@ class VllmOutputParser:
     plain = False
     """A vLLM parser may take any text for a mark."""
 
-    def __init__(self, parser: compat.Parser, request: compat.ResponsesRequest, prompt: Sequence[int]) -> None:
-        self._parser = compat.StreamingParser(parser, request, prompt)
+    def __init__(
+        self, parser: compat.Parser, request: compat.ResponsesRequest, prompt: Sequence[int], *, listed: bool
+    ) -> None:
+        self._parser = compat.StreamingParser(parser, request, prompt, listed=listed)
         self._call_index = -1
         self._withheld = ""
         """Text that went into the parser since it last returned something."""
@@ -72,7 +105,7 @@ class VllmOutputParser:
         deltas: list[Delta] = []
         if call.function is not None and call.function.name:
             self._call_index = call.index
-            deltas.append(CallStart(call.function.name))
+            deltas.append(CallStart(call.function.name.partition(_CALL_ID)[0]))
         if call.function is not None and call.function.arguments and call.index == self._call_index:
             deltas.append(CallArguments(call.function.arguments))
         return deltas

@@ -1,0 +1,57 @@
+"""A copy of maintenance: `python -m app.maintenance`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+
+from app.aio import run_until
+from app.maintenance.loop import Maintenance
+from app.queue.publisher import TaskQueue
+from app.store.database import Database
+from app.store.keys import pubsub_key
+from app.store.migrate import wait_for_schema
+from app.streaming.pubsub import PubSub
+from config.logging import setup_logging
+from config.settings import ConfigError, Settings, load_settings
+
+log = logging.getLogger("longhaul.maintenance")
+
+
+async def maintain(settings: Settings) -> None:
+    """Runs until the first SIGTERM or SIGINT; further ones are ignored, so that connections close in order."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    db = Database(settings.database_dsn, 4)
+    pubsub = PubSub(settings.broker_url, pubsub_key(db))
+    queue = TaskQueue(settings)
+
+    async def work() -> None:
+        await wait_for_schema(db)
+        await Maintenance(settings, db, pubsub, queue).run()
+
+    try:
+        await run_until(work(), stopped.wait())
+        log.info("stopped")
+    finally:
+        await queue.close()
+        await pubsub.close()
+        await db.close()
+
+
+def main() -> int:
+    try:
+        settings = load_settings()
+        setup_logging(settings.log_level)
+        asyncio.run(maintain(settings))
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The order of a queue: start-time fair queueing.
+
+A flow is what waits of one queue, project and priority. Its tag is where its last response ends on the queue's virtual
+time, which moves by cost / weight. The next response of a flow starts at its tag, or now if that has passed; those with
+the smallest starts are sent first. So flows get shares by their weights, a flow that is alone gets everything, and one
+that was idle has no credit. Virtual time is the start of what was sent last.
+
+The flows of one project share the weight of the best tier among them: several classes get no more than one.
+
+Costs are estimates. A flow whose estimates are wrong in the same way each time is charged by its scale.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from app.queue.message import FOREGROUND, WEIGHTS
+from app.scheduling.placement import Candidate
+
+MAX_CHARGE = 2**31 - 1
+DEFAULT_WEIGHT = 1.0
+"""Of a priority that this version does not know."""
+TIER_PART = 2
+"""A tier weighs as much as its foreground: so many times its background (`WEIGHTS`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What of one queue shares its place in line."""
+
+    project: str
+    priority: int
+    project_weight: float = 1.0
+
+    @property
+    def is_foreground(self) -> bool:
+        return self.priority in FOREGROUND
+
+    @property
+    def weight(self) -> float:
+        return weight_of(self.priority) * self.project_weight
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingResponse:
+    candidate: Candidate
+    position: int
+    """By which the responses of a flow are in line."""
+    cost: int
+    """The tokens that it will take, as far as one can know."""
+    is_charged: bool = False
+    """Whether it was sent before, and lost, or has yielded."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFlow:
+    flow: Flow
+    responses: Sequence[WaitingResponse]
+    """The first of those that wait, in line."""
+    beside: Sequence[int]
+    """The priorities of all flows of the project that wait, this one included."""
+    tag: float | None = None
+    """None: it is new."""
+    scale: float = 1.0
+
+    @property
+    def step(self) -> float:
+        """How far a token moves its tag."""
+        tier = max(weight_of(each) * (1 if each in FOREGROUND else TIER_PART) for each in self.beside)
+        return sum(map(weight_of, self.beside)) / tier / self.flow.weight
+
+    def tagged(self, virtual_time: float) -> Iterator[Tagged]:
+        start = virtual_time if self.tag is None else max(self.tag, virtual_time)
+        was_idle = self.tag is None or self.tag < virtual_time
+        before, step = 0, self.step
+        for number, response in enumerate(self.responses, 1):
+            charge = 0 if response.is_charged else min(math.ceil(response.cost * self.scale), MAX_CHARGE)
+            at = start + before * step
+            order = at, not (was_idle and number == 1), response.position
+            yield Tagged(order, number, charge, at, at + charge * step, step, self.flow, response.candidate)
+            before += charge
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A response and its tags."""
+
+    order: tuple[float, bool, int]
+    """By its start. Of flows with the same tag, one that was idle goes first. Where costs are equal all flows have the
+    same tags, and a single response would otherwise wait for one of each of the others."""
+    number: int
+    """In its flow."""
+    charge: int
+    start: float
+    finish: float
+    """Its flow's tag behind it."""
+    step: float
+    flow: Flow
+    candidate: Candidate
+
+
+def weight_of(priority: int) -> float:
+    return WEIGHTS.get(priority, DEFAULT_WEIGHT)
+
+
+def in_order(flows: Sequence[WaitingFlow], virtual_time: float) -> Iterator[Tagged]:
+    """The responses of all flows."""
+    return heapq.merge(*(flow.tagged(virtual_time) for flow in flows), key=attrgetter("order"))

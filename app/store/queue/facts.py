@@ -1,0 +1,58 @@
+"""What dispatches and inserts decide by: the workers of a queue and what they have, and whether anybody waits in it.
+
+A response in line is queued, or has yielded and waits for its turn again. Without `sent_at` it waits here (the view
+`waiting_responses`). With one it was sent to the worker whose node `sent_to` names: its message is in that worker's own
+list in Redis, unless it was lost. What a worker has is what was sent to it and has not ended, claimed or not (the view
+`worker_loads`). So balance is exact, and no worker tells what it has.
+
+Each ORDER BY names the columns of an index. Without it Postgres may read the table from its first row: after a long
+queue its statistics are out of date, and promise a matching row there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.scheduling.decisions import QueueState
+from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
+from app.store.layout import LAYOUT
+
+_STATES = text(
+    """
+    WITH asked AS MATERIALIZED (
+        SELECT q.queue,
+            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue
+                ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) IS NOT NULL AS waits,
+            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8)
+                ORDER BY r.queue LIMIT 1) IS NOT NULL AS foreground_waits
+        FROM unnest(CAST(:queues AS text[])) AS q(queue)
+    )
+    SELECT a.*, l.node, l.slots, l.answers, l.foreground, l.background
+    FROM asked a LEFT JOIN worker_loads l ON l.queue = a.queue AND l.layout >= :layout
+        AND (:idle_as_well OR (SELECT bool_or(waits) FROM asked))
+    """
+)
+
+
+async def states(
+    connection: AsyncConnection, queues: Collection[str], ahead: Ahead = NOTHING_AHEAD, *, idle_as_well: bool = True
+) -> dict[str, QueueState]:
+    """The state of each of these queues; without loads if nobody waits, unless `idle_as_well`."""
+    values = {"queues": sorted(queues), "layout": LAYOUT, "idle_as_well": idle_as_well}
+    loads: dict[str, list[Load]] = {queue: [] for queue in queues}
+    waits: dict[str, tuple[bool, bool]] = {}
+    for row in await connection.execute(_STATES, values):
+        waits[row.queue] = row.waits, row.foreground_waits
+        if row.node is not None:
+            loads[row.queue].append(load_of(row._asdict(), ahead))
+    return {queue: QueueState(loads[queue], *waits[queue]) for queue in queues}
+
+
+def load_of(row: Mapping[str, Any], ahead: Ahead = NOTHING_AHEAD) -> Load:
+    """A row of `worker_loads`."""
+    more = ahead.responses if row["node"] == ahead.node else 0
+    return Load(row["node"], row["slots"], row["answers"], row["foreground"], row["background"], more)
