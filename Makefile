@@ -27,7 +27,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-fair bench-gpu bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-fleet bench-fair bench-placement bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -89,28 +89,22 @@ faults: install-dev  ## Run the fault suite: 1000 faults over 2000 responses (25
 attacks: install-dev  ## Attack an installation of its own as one caller would (minutes; ARGS="--only references")
 	$(BIN)/python -m tests.attacks $(ARGS)
 
-bench: install-dev  ## Compare Longhaul with bare vLLM and `vllm serve` (an hour; ARGS=--quick: minutes)
+bench: install-dev  ## Compare Longhaul with bare vLLM and `vllm serve` (ARGS=--quick: 10 minutes; ARGS="--model FOLDER": another model)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-path: install-dev  ## Measure our own path alone, on the scripted engine
 	$(BIN)/python -m tests.bench path $(ARGS)
 
-bench-scale: install-dev  ## Measure how cost grows (an hour; ARGS="readers --sizes 1,100": one measurement)
-	$(BIN)/python -m tests.bench scale $(ARGS)
-
-bench-fleet: install-dev  ## Measure what a worker costs the shared parts, and compute larger fleets (4 minutes)
+bench-fleet: install-dev  ## Measure what a worker costs the shared parts, and compute larger fleets (3 minutes)
 	$(BIN)/python -m tests.bench fleet $(ARGS)
-
-bench-restart: install-dev  ## Measure how soon Longhaul answers after `longhaul up` and after kill -9 of its API (2 minutes)
-	$(BIN)/python -m tests.bench restart $(ARGS)
 
 bench-fair: install-dev  ## Measure whether the queue is fair, and what it costs with a million queued (ARGS="--size 0.01": a minute)
 	$(BIN)/python -m tests.bench fair $(ARGS)
 
-bench-gpu: install-dev  ## Compare with the shapes of Qwen3-8B and gpt-oss-20b, on an NVIDIA GPU (an hour; ARGS="--shape qwen3-8b")
-	$(BIN)/python -m tests.bench gpu $(ARGS)
+bench-placement: install-dev  ## Measure what placement is worth to agents on eight workers (8 minutes)
+	$(BIN)/python -m tests.bench placement $(ARGS)
 
-bench-write: install-dev  ## Write the results into docs/performance.md and docs/scaling.md
+bench-write: install-dev  ## Write the results into docs/internals/performance.md and docs/internals/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)
 
 clean:  ## Remove the virtual environment, the clients for Node and caches; the data folder stays
@@ -153,9 +147,10 @@ $(VENV)/.tools-$(ENGINE): $(HASHES)/tools.txt $(VENV)/.worker-$(ENGINE)
 	@$(PIP) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(VENV)/.dev: $(HASHES)/dev.txt $(VENV)/.base
+$(VENV)/.dev: $(HASHES)/dev.txt tests/support/importable.py $(VENV)/.base
 	@echo "installing $<"
 	@$(PIP) --no-deps --require-hashes -r $<
+	@$(BIN)/python tests/support/importable.py
 	@touch $@
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json

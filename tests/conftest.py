@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,6 +82,14 @@ def _services_stay_up() -> Iterator[None]:
     yield
     for running in _started:
         running.heal()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out of `make test` the files that are long as a whole: their clients and models are slow to import."""
+    if config.getoption("markexpr") != "not long" or collection_path.suffix != ".py":
+        return None
+    marks = re.search(r"^pytestmark = .+?\n\n", collection_path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return True if marks and "pytest.mark.long" in marks[0] else None
 
 
 @pytest.hookimpl(wrapper=True)

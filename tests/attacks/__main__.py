@@ -16,8 +16,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="run this attack only; may be repeated")
     parser.add_argument("--list", action="store_true", help="list the attacks and end")
     parser.add_argument("--small", action="store_true", help="the short form, whose latencies are not judged")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run each attack so many times")
-    parser.add_argument("--model", choices=MODELS, default="scripted", help="demo and vision: on vLLM")
+    parser.add_argument("--model", choices=MODELS, default="scripted", help="demo: on vLLM")
     return parser.parse_args()
 
 
@@ -46,11 +45,10 @@ def main() -> int:
     if unknown:
         say(f"no such attack: {', '.join(sorted(unknown))} (--list shows all)")
         return 2
-    chosen_once = [each for each in ATTACKS if not chosen.only or each.name in chosen.only]
-    attacks = [each for each in chosen_once for _ in range(chosen.repeat)]
+    attacks = [each for each in ATTACKS if not chosen.only or each.name in chosen.only]
     if chosen.list:
-        for each in chosen_once:
-            say(f"{each.name:30} {each.point}")
+        for each in attacks:
+            say(f"{each.name:30} {each.about}")
         return 0
     any_model = chosen.model != "scripted"
     with arena(chosen.model) as running:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from statistics import quantiles
+from typing import Any
 
 from tests.attacks.memory import KEPT_BYTES, MIB, TYPICAL, WALL_BYTES, Demand, is_kept
 from tests.attacks.target import Target
@@ -26,8 +27,7 @@ class Attack:
     """One caller who means harm. `run` gets the target and how much of the attack to make: `full` or `small`."""
 
     name: str
-    point: str
-    """The point of the review of 2026-11 that it stands for, or what it is about."""
+    about: str
     run: Callable[[Target, int], Awaitable[None]]
     full: int
     small: int
@@ -44,6 +44,21 @@ class Attack:
     """How much later than alone the first token of the bystander's streams may come, as a p99; None: not judged."""
     seconds: float = 60.0
     """The attack is cut off after this time, which is no failure: it has done what it could."""
+
+
+Run = Callable[[Target, int], Awaitable[None]]
+ATTACKS: list[Attack] = []
+"""All attacks, in the order in which they run."""
+
+
+def attack(about: str, full: int, small: int, expected: Set[str], **more: Any) -> Callable[[Run], Run]:
+    """Adds the function to ATTACKS under its own name; `more` are fields of `Attack`."""
+
+    def add(run: Run) -> Run:
+        ATTACKS.append(Attack(run.__name__.replace("_", "-"), about, run, full, small, expected, **more))
+        return run
+
+    return add
 
 
 @dataclass(frozen=True, slots=True)

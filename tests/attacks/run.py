@@ -15,12 +15,12 @@ from tests.attacks.memory import MIB
 from tests.attacks.projects import Projects, make_projects
 from tests.attacks.server import LEAST, Server
 from tests.attacks.target import Ended, Target
-from tests.support.installations import SCRIPTED, VISION, VISION_MODEL, running
+from tests.support.installations import SCRIPTED, running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 
-MODELS = {"scripted": ("scripted", SCRIPTED), "demo": ("longhaul-demo", None), "vision": (VISION_MODEL, VISION)}
-"""Name and models.toml of what may be attacked. `demo` and `vision` are on vLLM; `vision` takes images."""
+MODELS = {"scripted": ("scripted", SCRIPTED), "demo": ("longhaul-demo", None)}
+"""Name and models.toml of what may be attacked. `demo` is on vLLM."""
 SIDE_BY_SIDE = 6
 """Attacks at once where their latencies are not judged."""
 SIDE_BY_SIDE_SECONDS = 900.0

@@ -1,38 +1,58 @@
-"""Attacks of one tenant on another: forged keys, ids of others, limits that are reached, long queues."""
+"""Attacks of one tenant on others, and on what all share: keys, limits, queues, storage, slots."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from sqlalchemy import text
 
+from app.access.caller import OPERATOR_SCOPES
 from app.access.secret import new_secret
-from app.responses.ids import new_conversation_id, new_response_id
 from config.settings import Settings
-from tests.attacks.attack import Attack
-from tests.attacks.memory import LARGE, Demand
-from tests.attacks.projects import MIB, UNTRUSTED, with_limits
+from tests.attacks.attack import attack
+from tests.attacks.memory import LARGE, WALLED, Demand
+from tests.attacks.projects import UNTRUSTED, with_limits
 from tests.attacks.target import ANSWER_SECONDS, Json, Target, bearer
 from tests.support.tenants import tenant
 from tests.support.waiting import until
 
 TURN_SECONDS = 20.0
 """More than a response of a long queue takes (15 s): whoever comes waits until one of them leaves its slot."""
+FIRST_TOKEN_SECONDS = 0.5
+"""How much later than alone a stream's first token may come behind a backlog."""
+FULL_SECONDS = 20.0
+"""How long the engine stays full: longer than what runs is left alone before it may yield."""
+HOLD_SECONDS = 10.0
+"""How long an attack holds what it has, in its full form."""
+AT_ONCE = 6
 _LARGE = "i" * 7_000_000
-_PART = b"a" * 65536
-_ENDLESS: Json = {"input": "/hang 1", "max_output_tokens": None, "background": True}
+_PAGE = [{"role": "user", "content": "x" * 340_000}] * 20
+"""7 MB of items."""
+_HANGS: Json = {"input": "/hang 1", "max_output_tokens": 3000, "ignore_eos": True}
+"""A response that never ends on the scripted engine, and ends late on others."""
 _PASSED_BY = text(
     """
     SELECT count(*) FROM responses a JOIN responses b ON b.id = :id
     WHERE a.project <> b.project AND a.created_at < b.created_at AND a.started_at BETWEEN b.created_at AND b.started_at
     """
 )
+_RUNNING = text("SELECT count(*) FROM responses WHERE project = :project AND status = 'in_progress'")
+_PROJECTS = "/v1/organization/projects"
+_FILL = text(
+    """
+    INSERT INTO projects (id, name, created_at)
+    SELECT 'proj_filler_' || lpad(n::text, 6, '0'), repeat('n', 200), now() FROM generate_series(1, :count) n
+    """
+)
+_EMPTY = text("DELETE FROM projects WHERE id LIKE 'proj\\_filler\\_%'")
 
 
-# -- keys ------------------------------------------------------------------------------------------------------------
-
-
+@attack("keys that nobody has", 5000, 50, {"401"}, demand=Demand(connections=64))
 async def guessed_keys(target: Target, count: int) -> None:
     """Keys of the right form that nobody has, in requests and in handshakes of WebSockets."""
 
@@ -47,130 +67,42 @@ async def guessed_keys(target: Target, count: int) -> None:
     await target.repeat(count, guess, parallel=64)
 
 
-async def malformed_keys(target: Target, count: int) -> None:
-    """Headers that hold no key, or a key with one character wrong."""
-    own = target.projects.attacker.key.secret
-    values = (b"", b"Bearer", b"Basic eDp5", own.encode(), b"Bearer \xff" + own.encode()[1:])
-    values += (b"Bearer " + own[:-1].encode(), b"Bearer " + own.encode() + b"0", b"Bearer " + b"k" * 60_000)
-    values += (b"Bearer " + own.swapcase().encode(), b"Bearer sk-lh-" + b"A" * 49, b"Bearer " + own.encode() + b" x")
-    await target.repeat(
-        count * len(values),
-        lambda number: target.send("GET", "/v1/models", headers={b"authorization": values[number % len(values)]}),
-    )
-    stranger = target.caller(None)
-    for headers in ([f"Authorization: Bearer {own}"] * 2, ["Authorization: Bearer "], []):
-        await stranger.raw(stranger.head("GET /v1/models HTTP/1.1", *headers) + b"\r\n")
-
-
-async def ended_keys(target: Target, count: int) -> None:
-    """Keys that worked until just now: revoked, rotated, and those of a project that was archived."""
+@attack("keys made and revoked", 500, 10, {"200"}, demand=WALLED, limits=UNTRUSTED)
+async def churn_of_keys(target: Target, count: int) -> None:
+    """Keys that are made, used once and revoked, one after the other: every process hears of each."""
     async with target.projects.administration() as admin:
-        made = [await tenant(admin, name) for name in ("revoked", "rotated", "archived")]
-        revoked, rotated, archived = made
-        for each in made:
-            async with target.caller(each.key.secret, counted=False) as caller:
-                await caller.send("GET", "/v1/models")
-        await admin.revoke_key(revoked.key.row.id)
-        await admin.rotate_key(rotated.key.row.id, 0)
-        await admin.archive_project(archived.project)
-    for each in made:
-        async with target.caller(each.key.secret, counted=False) as caller:
+        own = await tenant(admin, "churns")
 
-            async def is_refused(caller: Target = caller) -> bool:
-                await caller.send("GET", "/v1/models")
-                return bool(caller.seen["401"])
+        async def one(number: int) -> None:
+            made = await tenant(admin, f"key {number}", project=own.project)
+            await target.send("GET", "/v1/models", headers=made.headers)
+            await admin.revoke_key(made.key.row.id)
 
-            await until(is_refused)
-    await target.repeat(
-        count, lambda number: target.send("GET", "/v1/models", headers=made[number % len(made)].headers)
-    )
+        await target.repeat(count, one, parallel=8)
+        await admin.archive_project(own.project)
 
 
-async def bodies_of_strangers(target: Target, count: int) -> None:
-    """Connections without a key that announce 8 MB and send half of them."""
-    stranger = target.caller(None)
-    request = stranger.head("POST /v1/responses HTTP/1.1", "Content-Length: 8000000") + b"\r\n" + _PART * 61
-    await stranger.repeat(count, lambda _: stranger.raw(request), parallel=count)
-
-
-# -- what belongs to others ------------------------------------------------------------------------------------------
-
-
-def _ways(response: str, conversation: str, item: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Requests that name what belongs to another project."""
-    named: list[Json] = [
-        {"previous_response_id": response},
-        {"conversation": conversation},
-        {"input": [{"type": "item_reference", "id": item}]},
-    ]
-    one, items = f"/v1/responses/{response}", f"/v1/conversations/{conversation}/items"
-    return [
-        ("GET", one, {}),
-        ("GET", f"{one}?stream=true&starting_after=1", {"headers": {"last-event-id": "1"}}),
-        ("GET", f"{one}/input_items?limit=100", {}),
-        ("POST", f"{one}/cancel", {}),
-        ("DELETE", one, {}),
-        ("GET", items, {}),
-        ("DELETE", f"/v1/conversations/{conversation}", {}),
-        *(("POST", "/v1/responses", {"json": fields}) for fields in named),
-    ]
-
-
-async def ids_of_others(target: Target, count: int) -> None:
-    """Everything large that the bystander has, by all its names. It must cost no more than what is not there."""
-    other = target.projects.bystander
-    async with target.caller(other.key.secret, counted=False) as owner:
-        async with owner.websocket() as opened:
-            response = (await owner.turn(opened, generate=False, input="i" * 3_000_000))["response"]["id"]
-        item = (await owner.send("GET", f"/v1/responses/{response}/input_items"))["data"][0]["id"]
-        conversation = (
-            await owner.send("POST", "/v1/conversations", json={"items": [{"role": "user", "content": "x"}]})
-        )["id"]
-        theirs, nobodys = (response, conversation, item), (new_response_id(), new_conversation_id(), "msg_nobody")
-        for mine, none in zip(_ways(*theirs), _ways(*nobodys), strict=True):
-            answers = [await _answer(target, each, ids) for each, ids in ((mine, theirs), (none, nobodys))]
-            if answers[0] != answers[1]:
-                target.seen[f"told apart: {mine[0]} {mine[1]}"] += 1
-        ways = _ways(*theirs)
-        await target.repeat(count, lambda number: _send(target, ways[number % len(ways)]))
-        await target.send("GET", "/v1/models", headers={"openai-project": other.project})
-        if not await owner.send("GET", f"/v1/responses/{response}"):
-            target.seen["changed"] += 1
-        for path in (f"/v1/responses/{response}", f"/v1/conversations/{conversation}"):
-            await owner.send("DELETE", path)
-        target.seen.update({f"the owner got {status}": 1 for status in owner.seen if status != "200"})
-
-
-async def _send(target: Target, way: tuple[str, str, dict[str, Any]]) -> Json:
-    method, path, options = way
-    if "json" in options:
-        options = {"json": {"model": target.model, "input": "x", "background": True, **options["json"]}}
-    return await target.send(method, path, **options)
-
-
-async def _answer(target: Target, way: tuple[str, str, dict[str, Any]], ids: tuple[str, ...]) -> str:
-    """The answer's body, whichever ids it names."""
-    answer = json.dumps(await _send(target, way))
-    for each in ids:
-        answer = answer.replace(each, "ID")
-    return answer
-
-
-# -- limits ----------------------------------------------------------------------------------------------------------
-
-
+@attack(
+    "requests over the limits that do not wait",
+    5000,
+    200,
+    {"200", "429"},
+    demand=Demand(connections=64, readers=64),
+    limits=UNTRUSTED,
+)
 async def refusal_storm(target: Target, count: int) -> None:
     """A tenant that is over its limits and repeats without waiting."""
     await target.repeat(count, lambda _: target.create(background=True), parallel=64)
 
 
-async def refused_turns(target: Target, count: int) -> None:
-    """The same over one WebSocket."""
-    async with target.websocket() as opened:
-        for _ in range(count):
-            await target.turn(opened)
-
-
+@attack(
+    "the lock of limits",
+    200,
+    10,
+    {"200"},
+    demand=LARGE,
+    limits={"queued_bytes": 2**40, "unfinished_responses": 10**6},
+)
 async def large_reservations(target: Target, count: int) -> None:
     """Requests of 7 MB, whose inserts hold the limits of their project, among small ones of the same project."""
 
@@ -180,17 +112,7 @@ async def large_reservations(target: Target, count: int) -> None:
     await target.repeat(count, one, parallel=32)
 
 
-async def endless_responses(target: Target, count: int) -> None:
-    """As many responses that never end as the limits allow: other projects need free slots."""
-    created = []
-
-    async def start(_: int) -> None:
-        created.append(await target.create(**_ENDLESS))
-
-    await target.repeat(count, start)
-    await target.projects.cancel(created)
-
-
+@attack("many tenants at once", 1000, 20, {"200"}, demand=Demand(connections=200, readers=200), seconds=180)
 async def many_projects(target: Target, count: int) -> None:
     """`count` projects with limits, each of which asks once, all at the same time."""
     async with target.projects.administration() as admin:
@@ -208,21 +130,19 @@ async def many_projects(target: Target, count: int) -> None:
     await target.repeat(count, ask, parallel=200)
 
 
-# -- queues ----------------------------------------------------------------------------------------------------------
-
-
+@attack(
+    "a queue of ten thousand",
+    10000,
+    50,
+    {"200", "in turn"},
+    demand=Demand(connections=64, readers=64),
+    latency=TURN_SECONDS,
+    seconds=180,
+)
 async def long_queue(target: Target, count: int) -> None:
     """A tenant queues `count` responses of some seconds each. Another one's must start within one turn of the slots."""
-    created: list[Json] = []
-
-    async def start(_: int) -> None:
-        created.append(await target.create(background=True, input="/repeat 500 word ", max_output_tokens=None))
-
-    try:
-        await target.repeat(count, start, parallel=64)
+    async with _created(target, count, input="/repeat 500 word ", max_output_tokens=None):
         await _one_of_another(target)
-    finally:
-        await target.projects.cancel(created)
 
 
 async def _one_of_another(target: Target) -> None:
@@ -240,89 +160,192 @@ async def _one_of_another(target: Target) -> None:
     target.seen["in turn" if passed_by <= Settings().worker_concurrency else f"after {passed_by} others"] += 1
 
 
-ATTACKS = (
-    Attack("guessed-keys", "keys: guesses", guessed_keys, 5000, 50, {"401"}, demand=Demand(connections=64)),
-    Attack("malformed-keys", "keys: none", malformed_keys, 300, 2, {"401"}),
-    Attack("ended-keys", "keys: revoked, expired, archived", ended_keys, 3000, 30, {"401"}),
-    Attack(
-        "bodies-of-strangers",
-        "keys: none, with a body",
-        bodies_of_strangers,
-        200,
-        4,
-        {"401"},
-        demand=Demand(connections=200),
-    ),
-    Attack(
-        "ids-of-others",
-        "another project's things",
-        ids_of_others,
-        2000,
-        20,
-        {"400 previous_response_id", "401", "404"},
-    ),
-    Attack(
-        "refusal-storm",
-        "limits: requests that do not wait",
-        refusal_storm,
-        5000,
-        200,
-        {"200", "429"},
-        demand=Demand(connections=64, readers=64),
-        limits=UNTRUSTED,
-    ),
-    Attack(
-        "refused-turns",
-        "limits: over a WebSocket",
-        refused_turns,
-        1000,
-        20,
-        {"200", "429"},
-        limits={**UNTRUSTED, "requests_per_minute": 6},
-    ),
-    Attack(
-        "large-reservations",
-        "limits: their lock",
-        large_reservations,
-        200,
-        10,
-        {"200"},
-        demand=LARGE,
-        limits={"queued_bytes": 2**40, "unfinished_responses": 10**6},
-    ),
-    Attack("endless-responses", "limits: all slots", endless_responses, 500, 80, {"200", "429"}, limits=UNTRUSTED),
-    Attack(
-        "many-projects",
-        "many tenants at once",
-        many_projects,
-        1000,
-        20,
-        {"200"},
-        demand=Demand(connections=200, readers=200),
-        seconds=180,
-    ),
-    Attack(
-        "long-queue",
-        "a queue of ten thousand",
-        long_queue,
-        10_000,
-        50,
-        {"200", "in turn"},
-        demand=Demand(connections=64, readers=64),
-        latency=TURN_SECONDS,
-        seconds=180,
-    ),
-    Attack(
-        "long-queue-within-limits",
-        "a queue as long as limits allow",
-        long_queue,
-        6000,
-        50,
-        {"200", "in turn"},
-        full_only={"429"},
-        demand=Demand(connections=64, readers=64),
-        limits={"queued_responses": 2000, "queued_bytes": 64 * MIB},
-        latency=TURN_SECONDS,
-        seconds=180,
-    ),
+@attack("stored bytes", 340, 2, {"200"}, full_only={"429"}, demand=WALLED, limits=UNTRUSTED)
+async def conversations_without_end(target: Target, count: int) -> None:
+    """`count` conversations of 7 MB, which nobody deletes."""
+    body = json.dumps({"items": _PAGE}).encode()
+    await target.repeat(count, lambda _: target.body(body, "/v1/conversations"), parallel=8)
+
+
+async def _conversation(target: Target, pages: int) -> str:
+    """The path of a new conversation with so many times 7 MB."""
+    path = f"/v1/conversations/{(await target.send('POST', '/v1/conversations', json={}))['id']}"
+    body = json.dumps({"items": _PAGE}).encode()
+    for _ in range(pages):
+        await target.body(body, f"{path}/items")
+    return path
+
+
+@attack(
+    "what is searched for a call",
+    200,
+    4,
+    {"200", "400 input"},
+    full_only={"429"},
+    demand=WALLED,
+    limits=UNTRUSTED,
 )
+async def refused_outputs(target: Target, count: int) -> None:
+    """Outputs of no call, in a conversation of 54 MB: whoever looks for the call may look through all of it."""
+    path = await _conversation(target, 8 if count > 24 else 1)
+    output = {"type": "function_call_output", "call_id": "call_nobody", "output": "x"}
+    fields = {"conversation": path.rsplit("/", 1)[1], "input": [output]}
+    await target.repeat(count, lambda _: target.create(**fields), parallel=24)
+    await target.send("DELETE", path)
+
+
+@attack("large answers", 200, 4, {"200"}, demand=WALLED, limits=UNTRUSTED)
+async def large_pages(target: Target, count: int) -> None:
+    """Pages of 34 MB, 24 at once."""
+    path = await _conversation(target, 5 if count > 24 else 1)
+    await target.repeat(count, lambda _: target.send("GET", f"{path}/items?limit=100"), parallel=24)
+    await target.send("DELETE", path)
+
+
+@attack("every reader and connection", 4200, 20, {"200"}, full_only={"429"}, demand=WALLED, limits=UNTRUSTED)
+async def many_readers(target: Target, count: int) -> None:
+    """`count` streams of one response that does not end, each on a connection of its own."""
+    body = {"model": target.model, "background": True, "stream": True, **_HANGS}
+    path = f"/v1/responses/{target.first_id(await target.raw(target.post('/v1/responses', body)))}"
+    request = target.head(f"GET {path}?stream=true HTTP/1.1") + b"\r\n"
+    await _many_connections(target, count, request)
+    await target.send("POST", f"{path}/cancel")
+
+
+@attack(
+    "what is kept for the foreground",
+    500,
+    20,
+    {"200"},
+    full_only={"429"},
+    demand=WALLED,
+    limits=UNTRUSTED,
+)
+async def foreground_flood(target: Target, count: int) -> None:
+    """Streams that do not end, in the foreground: what is kept for the foreground must not be one project's."""
+    request = target.post("/v1/responses", {"model": target.model, "stream": True, **_HANGS})
+    await _many_connections(target, count, request, linger=HOLD_SECONDS if count == 500 else 1.0)
+
+
+async def _many_connections(target: Target, count: int, request: bytes, linger: float = 0.0) -> None:
+    """Opens all of them before it reads any answer: the server closes those that are quiet for long.
+
+    Holds them until `linger` seconds after each has an answer.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        readers: list[asyncio.StreamReader] = []
+
+        async def ask(_: int) -> None:
+            try:
+                reader, writer = await stack.enter_async_context(target.connection())
+            except ConnectionError:
+                target.seen["closed"] += 1
+                return
+            writer.write(request)
+            readers.append(reader)
+
+        await target.repeat(count, ask, parallel=500)
+        await asyncio.gather(*(target.read_answer(reader) for reader in readers))
+        await asyncio.sleep(linger)
+
+
+@attack(
+    "an engine that is full",
+    400,
+    20,
+    {"200"},
+    demand=Demand(connections=64, readers=64),
+    first_token=FIRST_TOKEN_SECONDS,
+    seconds=180,
+)
+async def full_engine(target: Target, count: int) -> None:
+    """`count` long background responses, more than an engine has slots. They end when it was full for long."""
+    async with _created(target, count, **_HANGS):
+        await _wait_until_full(target, count)
+
+
+@contextlib.asynccontextmanager
+async def _created(target: Target, count: int, **fields: Any) -> AsyncIterator[None]:
+    """Creates so many background responses, and cancels them at the end of the block."""
+    created: list[Json] = []
+
+    async def create(_: int) -> None:
+        created.append(await target.create(background=True, **fields))
+
+    try:
+        await target.repeat(count, create, parallel=64)
+        yield
+    finally:
+        await target.projects.cancel(created)
+
+
+async def _wait_until_full(target: Target, count: int) -> None:
+    """Waits until most of the slots are the attacker's, and then for FULL_SECONDS; less in the short form."""
+    project = target.projects.attacker.project
+    async with target.projects.database() as db:
+
+        async def running() -> int:
+            async with db.autocommit() as connection:
+                return int((await connection.execute(_RUNNING, {"project": project})).scalar_one())
+
+        async def is_full() -> bool:
+            return await running() >= min(count, 200)
+
+        await until(is_full, ANSWER_SECONDS, "the engine is full")
+    await asyncio.sleep(FULL_SECONDS if count > 100 else 1.0)
+
+
+_numbers = itertools.count()
+"""No schema is sent twice: what was compiled or refused once may be remembered."""
+
+
+def _quadratic() -> Iterator[Json]:
+    """Schemas of one property whose compilation takes from 5 to 45 seconds."""
+    for number in _numbers:
+        pattern = f"^[a-z]{{0,{(10_000, 20_000)[number % 2] + number}}}$"
+        yield {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}, "required": ["a"]}
+
+
+@attack(
+    "grammars that take 45 s (on vLLM: --model demo)",
+    30,
+    AT_ONCE,
+    {"200"},
+    demand=WALLED,
+    limits=UNTRUSTED,
+)
+async def burning_schemas(target: Target, count: int) -> None:
+    """Six at once, in the foreground."""
+    schemas = _quadratic()
+
+    async def one(_: int) -> None:
+        form = {"type": "json_schema", "name": "s", "schema": next(schemas), "strict": True}
+        await target.create(text={"format": form})
+
+    await target.repeat(count, one, parallel=AT_ONCE)
+
+
+@attack("long lists of the admin API", 8000, 300, {"200"})
+async def admin_pages(target: Target, count: int) -> None:
+    """Thousands of projects, which are all listed page by page, and used by nobody."""
+    async with target.projects.database() as db:
+        async with db.autocommit() as connection:
+            await connection.execute(_FILL, {"count": count})
+        try:
+            async with target.projects.administration() as admin:
+                key = await admin.create_key(None, "operator", OPERATOR_SCOPES)
+                async with target.caller(key.secret) as operator:
+                    await operator.repeat(4, lambda _: _list_all(operator))
+                await admin.revoke_key(key.row.id)
+        finally:
+            async with db.autocommit() as connection:
+                await connection.execute(_EMPTY)
+
+
+async def _list_all(operator: Target) -> None:
+    after = ""
+    while True:
+        page = await operator.send("GET", f"{_PROJECTS}?limit=100&include_archived=true{after}")
+        if not page.get("has_more"):
+            return
+        after = f"&after={page['last_id']}"

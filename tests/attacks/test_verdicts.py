@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from config.settings import load_settings
-from tests.attacks.attack import FIRST_TOKEN, Ask, Attack, Memory, Observed, judge, judge_memory
-from tests.attacks.catalog import ATTACKS
+from tests.attacks.attack import FIRST_TOKEN, Ask, Attack, Memory, Observed, judge
 from tests.attacks.memory import (
     CONNECTION_BYTES,
     CONTEXT_FACTOR,
@@ -61,15 +60,16 @@ def test_an_answer_that_did_not_come_is_harmful_unless_there_was_no_time_for_it(
     assert problems(replace(QUIET, answers=Counter())) == ["never answered '400 input'"]
 
 
-@pytest.mark.parametrize("answer", ["500", "502", "failed server_error", "timed out", "held"])
-def test_a_failure_is_harmful_with_every_model(answer: str) -> None:
-    answers = Counter({"400 input": 1, answer: 1})
-    assert judge(ATTACK, replace(QUIET, answers=answers), full=False, any_model=True) == [f"answered {answer!r}"]
-
-
-@pytest.mark.parametrize("answer", ["503", "501", "200", "400 tools", "failed context_length_exceeded"])
-def test_with_another_model_any_other_answer_will_do(answer: str) -> None:
-    assert judge(ATTACK, replace(QUIET, answers=Counter({answer: 1})), full=False, any_model=True) == []
+def test_with_another_model_any_answer_but_a_failure_will_do() -> None:
+    for answer, harmful in (
+        ("500", True),
+        ("failed server_error", True),
+        ("held", True),
+        ("503", False),
+        ("200", False),
+    ):
+        observed = replace(QUIET, answers=Counter({"400 input": 1, answer: 1}))
+        assert bool(judge(ATTACK, observed, full=False, any_model=True)) == harmful, answer
 
 
 def test_an_error_of_the_bystander_is_harmful() -> None:
@@ -83,23 +83,11 @@ def test_a_kind_of_requests_that_is_slow_is_harmful_among_many_that_are_not() ->
     assert problems(slow, full=True) == ["the bystander's p99 of count is 15.0 s (bound: 1.0)"]
 
 
-def test_what_is_slow_also_when_nobody_attacks_may_take_twice_as_long() -> None:
-    slow = replace(QUIET, asks=(Ask(1.0, 2.9, "completed", "tool"),), was_cut_off=True)
-    assert problems(replace(slow, alone={"tool": 1.5}), full=True) == []
-    assert len(problems(replace(slow, alone={"tool": 1.4}), full=True)) == 1
-
-
 def test_a_first_token_that_comes_late_is_harmful_where_it_is_judged() -> None:
     late = Ask(1.0, 0.8, "completed", FIRST_TOKEN)
     observed = replace(QUIET, asks=(*QUIET.asks, late), alone={FIRST_TOKEN: 0.2}, was_cut_off=True)
     assert judge(ATTACK, observed, full=True) == []
     assert len(judge(replace(ATTACK, first_token=0.5), observed, full=True)) == 1
-
-
-def test_a_slow_answer_to_the_bystander_is_harmful_in_the_full_form() -> None:
-    slow = replace(QUIET, asks=(*QUIET.asks, Ask(11.0, 30.0, "completed")), was_cut_off=True)
-    assert problems(slow) == []
-    assert len(problems(slow, full=True)) == 1
 
 
 def test_memory_above_the_bound_is_harmful() -> None:
@@ -119,12 +107,6 @@ def test_memory_that_each_round_leaves_behind_is_a_leak(kept: tuple[int, ...], l
     assert len(problems(replace(QUIET, worker=Memory(kept=kept)))) == leaks
 
 
-def test_what_an_allocator_keeps_of_a_large_peak_is_no_leak() -> None:
-    peak = 9 * KEPT
-    assert judge_memory("API", Memory(peak, (peak // 8,) * 3), bound=peak) == []
-    assert len(judge_memory("API", Memory(peak, (peak // 8 + 1,) * 3), bound=peak)) == 1
-
-
 def test_the_bounds_of_memory_are_those_of_the_docs() -> None:
     page = " ".join((ROOT / "docs" / "operations.md").read_text().split())
     connection, reader = (f"{size / MIB:.2f}".rstrip("0") for size in (CONNECTION_BYTES, READER_BYTES))
@@ -140,18 +122,8 @@ def test_the_limits_of_attacks_are_those_that_the_docs_recommend() -> None:
     assert load_settings(new_project_limits=recommended).new_project_limits == UNTRUSTED
 
 
-def test_the_docs_have_the_number_of_attacks() -> None:
-    for path in ("docs/reliability.md", "CONTRIBUTING.md"):
-        assert f"{len(ATTACKS)} attacks" in (ROOT / path).read_text()
-
-
 def test_what_an_attack_leaves_behind_is_harmful() -> None:
     assert problems(replace(QUIET, leftovers=("9 connections are left",))) != []
-
-
-def test_attacks_have_names_of_their_own_and_a_short_form() -> None:
-    assert len(ATTACKS) == len({each.name for each in ATTACKS}) >= 40
-    assert all(0 < each.small <= each.full for each in ATTACKS)
 
 
 def test_only_loopback_addresses_are_attacked() -> None:

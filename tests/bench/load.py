@@ -13,9 +13,6 @@ class Mode(StrEnum):
     """The kind of requests that a client sends."""
 
     STREAM = "stream"
-    SYNC = "sync"
-    BACKGROUND_STREAM = "background+stream"
-    BACKGROUND_POLL = "background+poll"
     ENQUEUE = "enqueue"
     """Background POSTs, and nothing waits for their end; the engine is kept busy meanwhile."""
     FIRE = "fire"
@@ -24,16 +21,14 @@ class Mode(StrEnum):
     """Streams of mixed lengths that come at random, `concurrency` a second, however many are still served."""
     GET = "get"
     """GETs of `paths`, in turn."""
-    CANCEL = "cancel"
-    """POSTs to `paths`, in turn."""
     READ = "read"
     """`concurrency` readers of streams, one on each of `paths` in turn."""
 
 
-STREAMING = frozenset({Mode.STREAM, Mode.ARRIVE, Mode.BACKGROUND_STREAM})
-ON_PATHS = frozenset({Mode.GET, Mode.CANCEL, Mode.READ})
+STREAMING = frozenset({Mode.STREAM, Mode.ARRIVE})
+ON_PATHS = frozenset({Mode.GET, Mode.READ})
 """About responses that are there already."""
-IN_BACKGROUND = frozenset({Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL, Mode.ENQUEUE, Mode.FIRE})
+IN_BACKGROUND = frozenset({Mode.ENQUEUE, Mode.FIRE})
 
 
 FIRST_SECONDS = 0.2
@@ -52,7 +47,6 @@ class Time(StrEnum):
     POST = "post"
     """Of a POST that does not wait."""
     GET = "get"
-    TOTAL = "total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,6 @@ class Load:
     body: dict[str, Any] = field(default_factory=dict)
     """Of every POST, but for `input`, `stream` and `background`."""
     prompt: str = "Hello!"
-    """`{i}` is the number of the request."""
     paths: list[str] = field(default_factory=list)
     warmup: int = 2
     poll: float = 0.02
@@ -100,7 +93,6 @@ class Figures:
     complaints: list[str]
     """The first few errors."""
     tokens: int
-    input_tokens: int
     events: int
     deltas: int
     frame_bytes: int
@@ -110,8 +102,6 @@ class Figures:
     realtime: bool
     """Whether it had SCHED_FIFO."""
     times: dict[str, dict[str, float]]
-    ids: list[str] = field(default_factory=list)
-    """For `ENQUEUE` with `keep`."""
     tokens_in_time: int = 0
     """Of streams whose first text came within FIRST_SECONDS, and then a token every TOKEN_SECONDS at the mean."""
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from config.settings import CHECKOUT
 from tests.bench.load import Figures, Load
-from tests.bench.measuring_process import MeasuringProcess, measuring_process
-from tests.bench.processes import busy_seconds
 
 if TYPE_CHECKING:
     from tests.bench.contenders.base import Contender
 
-READY = b"ready\n"
+MAX_LINE_BYTES = 1 << 28
 
 Go = Callable[[], Awaitable[Figures]]
 """Starts the prepared load; returns the client's figures when it is done."""
@@ -26,28 +29,48 @@ class ClientFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`cpu` is seconds by role. `others_cpu` is what unrelated processes used meanwhile."""
+    """`cpu` is seconds by role."""
 
     figures: Figures
     cpu: dict[str, float]
     wal_bytes: int | None
-    others_cpu: float
 
 
 @asynccontextmanager
 async def client(load: Load) -> AsyncIterator[Go]:
     """A client process that has warmed up. The end of the block waits until it has cleaned up."""
-    async with measuring_process("tests.bench.client", ClientFailed, "the client") as (measuring, process):
-        await measuring.prepare(load.encode())
-        yield figures_of(measuring)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.client"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=CHECKOUT,
+        env=os.environ,
+        limit=MAX_LINE_BYTES,
+    )
+    assert process.stdin and process.stdout
+    try:
+        yield await prepared(load, process.stdout, process.stdin)
         if await process.wait():
             raise ClientFailed("the client could not clean up")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
-def figures_of(measuring: MeasuringProcess) -> Go:
+async def prepared(load: Load, reader: StreamReader, writer: StreamWriter) -> Go:
+    """Sends the load to what measures, which answers when it is ready. `go` makes it answer with figures."""
+
+    async def line_after(sent: bytes) -> bytes:
+        writer.write(sent + b"\n")
+        if not (line := await reader.readline()):
+            raise ClientFailed("what measures has ended")
+        return line
+
     async def go() -> Figures:
-        return Figures.decode(await measuring.go())
+        return Figures.decode(await line_after(b"go"))
 
+    await line_after(load.encode())
     return go
 
 
@@ -56,13 +79,9 @@ async def measure_load(
 ) -> Measured:
     """Measures one load. `around` is entered for the measurement, not for the warm-up. Raises ClientFailed."""
     async with contender.client(load) as go, around or nullcontext():
-        machine, wal, cpu = busy_seconds(), await contender.wal_bytes(), contender.cpu()
+        wal, cpu = await contender.wal_bytes(), contender.cpu()
         figures = await go()
         used = {role: seconds - cpu.get(role, 0.0) for role, seconds in contender.cpu().items()}
-        all_used = busy_seconds() - machine
         wal_after = await contender.wal_bytes()
     written = None if wal is None or wal_after is None else wal_after - wal
-    others = max(0.0, all_used - sum(used.values()) - figures.client_cpu)
-    return Measured(
-        figures, {role.value: round(seconds, 3) for role, seconds in used.items()}, written, round(others, 3)
-    )
+    return Measured(figures, {role.value: round(seconds, 3) for role, seconds in used.items()}, written)

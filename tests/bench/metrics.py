@@ -15,7 +15,6 @@ class Metric(StrEnum):
     TOKENS = "tokens/s"
     IN_TIME = "tokens/s in time"
     """Of streams whose first text comes within 0.2 s, and then a token every 0.02 s at the mean."""
-    EVENTS = "events/s"
     RESPONSES = "responses/s"
     TTFT_P50 = "TTFT p50 (ms)"
     TTFT_P95 = "TTFT p95 (ms)"
@@ -26,7 +25,6 @@ class Metric(StrEnum):
     POST_P50 = "POST p50 (ms)"
     POST_P99 = "POST p99 (ms)"
     POST_CPU = "API CPU (ms/POST)"
-    TOTAL_P50 = "whole request p50 (ms)"
     CPU = "CPU s"
     """Of all processes but the client, per 1,000 tokens."""
     FRAMES = "event bytes"
@@ -54,7 +52,6 @@ def _per_token(count: Callable[[Sample], float | None]) -> Callable[[Sample], fl
 _VALUES: Mapping[Metric, Callable[[Sample], float | None]] = {
     Metric.TOKENS: _per_second(lambda sample: sample.measured.figures.tokens),
     Metric.IN_TIME: _per_second(lambda sample: sample.measured.figures.tokens_in_time),
-    Metric.EVENTS: _per_second(lambda sample: sample.measured.figures.events),
     Metric.RESPONSES: _per_second(lambda sample: sample.measured.figures.ok),
     Metric.TTFT_P50: _time(Time.TTFT, "p50"),
     Metric.TTFT_P95: _time(Time.TTFT, "p95"),
@@ -65,7 +62,6 @@ _VALUES: Mapping[Metric, Callable[[Sample], float | None]] = {
     Metric.POST_P50: _time(Time.POST, "p50"),
     Metric.POST_P99: _time(Time.POST, "p99"),
     Metric.POST_CPU: lambda sample: 1000 * sample.measured.cpu.get(Role.API, 0.0) / max(1, sample.measured.figures.ok),
-    Metric.TOTAL_P50: _time(Time.TOTAL, "p50"),
     Metric.CPU: _per_token(lambda sample: 1000 * sum(sample.measured.cpu.values())),
     Metric.FRAMES: _per_token(lambda sample: sample.measured.figures.frame_bytes),
     Metric.WAL: _per_token(lambda sample: sample.measured.wal_bytes),

@@ -15,7 +15,7 @@ from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import Served, scripted
 from tests.bench.load import Mode
 from tests.bench.plan import Cell, Plan
-from tests.bench.prompts import Prompt
+from tests.bench.prompts import SCRIPT
 from tests.bench.targets import TOO_FAST, UNBOUND
 
 TOO_MUCH = 3
@@ -51,7 +51,7 @@ class Sizes:
         ]
 
     def _plan(self, label: str, tokens: int) -> Plan:
-        cell = Cell(Mode.STREAM, self.streams, Prompt.SCRIPT, label)
+        cell = Cell(Mode.STREAM, self.streams, SCRIPT, label)
         return Plan((cell,), self.rounds, length=0.25, tokens=tokens, realtime=False)
 
 

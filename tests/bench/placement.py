@@ -19,8 +19,10 @@ from typing import Any
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
 from app.queue.message import Message
+from app.scheduling.decisions import Sending
+from app.store.context.size import find_previous
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import PREFIX_BYTES, NewResponse, Sending
+from app.store.responses.new_rows import PREFIX_BYTES, NewResponse
 from app.store.rows import ResponseRow
 from tests.bench.fair.rig import Rig, Say, started_rig
 from tests.bench.results import Results
@@ -128,6 +130,7 @@ class Agents:
         self._load = load
         self._affinity = affinity
         self._queue = workers[0].queue
+        self._db = rig.db
         self._dispatcher = Dispatcher(rig.db, self._queue)
         self._inserter = Inserter(rig.db, self._send)
         self._sending = BackgroundTasks()
@@ -160,7 +163,8 @@ class Agents:
         said: dict[str, Any] = {"metadata": about}
         if self._affinity:
             said |= {"instructions": "x" * PREFIX_BYTES} if previous is None else {"previous_response_id": previous}
-        new = new_response(project=tenant, **said)
+        before = await find_previous(self._db, tenant, previous) if previous and self._affinity else None
+        new = replace(new_response(project=tenant, **said), ran_on=before and before.node)
         self._ends[new.id] = ended = asyncio.get_running_loop().create_future()
         await self._inserter.create(new)
         await ended

@@ -1,4 +1,4 @@
-"""What a comparison is to be: cells (mode, concurrency, prompt), how often, and how much of each."""
+"""What a comparison is to be: cells (mode and concurrency), how often, and how much of each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tests.bench.load import Load, Mode
-from tests.bench.prompts import Prompt, text_of
+from tests.bench.prompts import SHORT
 
 TOKENS = 128
 """Output tokens of each request."""
-ASKING = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL)
 FIRED = 2000
 FIRED_TOKENS = 64
 """Output tokens of each: so few that beginnings and ends are most of the work."""
@@ -30,7 +29,7 @@ class Name(StrEnum):
     BARE = "bare"
     """As vLLM comes."""
     CORE = "bare in core"
-    """With the model where Longhaul has it on such a machine (`workers/engine/vllm/cores.py`)."""
+    """With the model where Longhaul has it on such a machine (`workers/engine/vllm/cpu_executor.py`)."""
     PEER = "vllm serve"
     LONGHAUL = "longhaul"
 
@@ -41,27 +40,32 @@ class Cell:
 
     mode: Mode
     concurrency: int
-    prompt: Prompt = Prompt.SHORT
+    prompt: str = SHORT
     label: str = ""
-    tokens: int | None = None
-    """Output tokens of each request; None: the plan's."""
 
     def __str__(self) -> str:
-        words = [self.mode.value, str(self.concurrency), *([] if self.prompt is Prompt.SHORT else [self.prompt.value])]
-        return self.label or " ".join(words)
+        return self.label or f"{self.mode} {self.concurrency}"
 
     @classmethod
     def parse(cls, words: str) -> Cell:
-        """`MODE CONCURRENCY [PROMPT]`, as `str` writes it. Raises ValueError."""
-        mode, concurrency, *prompt = words.split()
-        return cls(Mode(mode), int(concurrency), Prompt(*prompt) if prompt else Prompt.SHORT)
+        """`MODE CONCURRENCY`, as `str` writes it. Raises ValueError."""
+        mode, concurrency = words.split()
+        return cls(Mode(mode), int(concurrency))
+
+
+CELLS = (
+    *(Cell(Mode.STREAM, concurrency) for concurrency in (1, 16, 64, 256)),
+    Cell(Mode.ENQUEUE, 16),
+    Cell(Mode.FIRE, 16),
+    *(Cell(Mode.ARRIVE, count) for count in ARRIVALS),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`length` stretches or shrinks every round."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[Cell] = CELLS
     rounds: int = 5
     length: float = 1.0
     tokens: int = TOKENS
@@ -70,18 +74,10 @@ class Plan:
     realtime: bool = True
 
     @classmethod
-    def full(cls) -> Plan:
-        short = [Cell(mode, concurrency) for mode in ASKING for concurrency in (1, 16, 64, 256)]
-        long = [Cell(mode, concurrency, Prompt.LONG) for mode in ASKING for concurrency in (1, 16, 64)]
-        arriving = [Cell(Mode.ARRIVE, count) for count in ARRIVALS]
-        return cls((*short, *long, Cell(Mode.ENQUEUE, 1), Cell(Mode.ENQUEUE, 16), Cell(Mode.FIRE, 16), *arriving))
-
-    @classmethod
     def quick(cls) -> Plan:
         """What the targets are about, and no more."""
-        streams = [Cell(Mode.STREAM, concurrency) for concurrency in (1, 16, 64, 256)]
-        others = [Cell(Mode.ENQUEUE, 16), Cell(Mode.FIRE, 16), Cell(Mode.ARRIVE, ARRIVALS[1])]
-        return cls((*streams, *others), rounds=3, length=0.5)
+        cells = [cell for cell in CELLS if cell.mode is not Mode.ARRIVE or cell.concurrency == ARRIVALS[1]]
+        return cls(cells, rounds=3, length=0.5)
 
     def requests(self, cell: Cell) -> int:
         if cell.mode is Mode.FIRE:
@@ -92,21 +88,21 @@ class Plan:
             number = cell.concurrency * ARRIVE_SECONDS
         else:
             number = cell.concurrency * (4 if cell.concurrency >= LATE else 6)
-            number //= 2 if cell.prompt is Prompt.LONG and cell.concurrency > 1 else 1
         return max(cell.concurrency, round(number * self.length))
 
-    def load(self, cell: Cell, round_number: int) -> Load:
-        """The same load for all contenders of a round, and another in the next round, because prefixes are cached."""
+    def load(self, cell: Cell) -> Load:
+        """The same for all contenders."""
         return Load(
             url="",
             mode=cell.mode,
             concurrency=cell.concurrency,
             requests=self.requests(cell),
-            body={"max_output_tokens": self._tokens(cell), "ignore_eos": True, "temperature": 0.0},
-            prompt=text_of(cell.prompt, round_number),
+            body={
+                "max_output_tokens": FIRED_TOKENS if cell.mode is Mode.FIRE else self.tokens,
+                "ignore_eos": True,
+                "temperature": 0.0,
+            },
+            prompt=cell.prompt,
             busy=self.busy,
             realtime=self.realtime,
         )
-
-    def _tokens(self, cell: Cell) -> int:
-        return cell.tokens or (FIRED_TOKENS if cell.mode is Mode.FIRE else self.tokens)

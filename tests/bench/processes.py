@@ -47,22 +47,6 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return total
 
 
-def resident(pids: Iterable[int], *, shared: bool = False) -> int:
-    """Bytes in memory. `shared`: they share much of it (Postgres): every page counts once."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            total += process.memory_full_info().pss if shared else process.memory_info().rss
-    return total
-
-
-def busy_seconds() -> float:
-    """CPU seconds that all of the machine has spent since its start."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait)
-
-
 def engines() -> list[int]:
     """Every live process of a vLLM engine on this machine."""
     return [process.pid for process in psutil.process_iter(["cmdline"]) if _is_engine(process)]

@@ -64,25 +64,14 @@ class Comparison:
                         self._look(contenders)
                         await self._one(contender, cell, number)
 
-    async def alone(self, contender: Contender, cell: Cell, number: int) -> None:
-        """One cell of one round, with a contender that was started while no other runs. Raises as `run` does."""
-        self._look([contender])
-        self._keep(await self._sample(contender, cell, number))
-
     async def _one(self, contender: Contender, cell: Cell, number: int) -> None:
         contender.thaw()
         try:
-            sample = await self._sample(contender, cell, number)
+            recording = self._profiler.recording(contender, f"{cell} {number + 1}")
+            measured = await measure_load(contender, self._plan.load(cell), recording)
         finally:
             contender.freeze()
-        self._keep(sample)
-
-    async def _sample(self, contender: Contender, cell: Cell, number: int) -> Sample:
-        recording = self._profiler.recording(contender, f"{cell} {number + 1}")
-        measured = await measure_load(contender, self._plan.load(cell, number), recording)
-        return Sample(contender.name, str(cell), number, measured)
-
-    def _keep(self, sample: Sample) -> None:
+        sample = Sample(contender.name, str(cell), number, measured)
         _check(sample)
         self._results.samples.append(sample)
         self._results.save()

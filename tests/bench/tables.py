@@ -18,7 +18,18 @@ ARRIVED = (Metric.TTFT_P50, Metric.TTFT_P95, Metric.TTFT_P99, Metric.IN_TIME)
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
 _OF_COMPARISONS = {"load", "target", "metric", "contender"}
-_OF_ROWS = {"state", "full scans", "first limit", "price of", "remedy", "unit", "what", "of", "measured", "required"}
+_OF_ROWS = {
+    "full scans",
+    "first limit",
+    "price of",
+    "remedy",
+    "unit",
+    "what",
+    "of",
+    "measured",
+    "required",
+    "placement",
+}
 TEXTS = frozenset(_OF_COMPARISONS | _OF_ROWS)
 _OTHERS = (Name.BARE, Name.CORE, Name.PEER)
 _MET = {None: "not measured", True: "yes", False: "**no**"}
@@ -56,6 +67,14 @@ def targets(found: Mapping[str, Results]) -> list[str]:
         for each in verdicts(found)
     ]
     return markdown(("target", "metric", "required", "measured", "met"), rows)
+
+
+def compared(results: Results) -> list[str]:
+    """The tables of a comparison, as far as they have rows."""
+    lines = [about(results)]
+    for table in (comparison(results), posts(results), arrivals(results), costs(results)):
+        lines += ["", *table] if table else []
+    return lines
 
 
 def comparison(results: Results) -> list[str]:
@@ -126,7 +145,6 @@ def about(results: Results) -> str:
     line = (
         f"{about['date']} UTC, commit {about['commit']}, {about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
     )
-    line += f", {about['gpu']}" if "gpu" in about else ""
     return line + (". **A foreign engine was running: the numbers mean little.**" if results.disturbed else ".")
 
 

@@ -11,6 +11,8 @@ from tests.clients.target import PARIS, REPORT, Target
 from tests.support.node_clients import NodeClient, node_client
 from tests.support.tool_servers import call, turns
 
+pytestmark = pytest.mark.long
+
 TOOL_LOOP = ["tool_call_item", "tool_call_output_item", "message_output_item"]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from tests.clients.target import Target
 from tests.faults.proxy import Proxy
 from tests.support.codex import Codex
+from tests.support.installations import SMALL, scripted_with
+from tests.support.longhaul import Longhaul
 from tests.support.tool_servers import call, turns
+from tests.support.waiting import until
 
 PATCH = """*** Begin Patch
 *** Update File: note.txt
@@ -20,15 +24,16 @@ PATCH = """*** Begin Patch
 +the secret is out
 *** End Patch"""
 BOTH, TRANSPORTS = [False, True], ["http", "websocket"]
+CREATED = b'"type":"response.created"'
 UPGRADE = b"GET /v1/responses"
 
 
 class Line:
     """The proxy between Codex and the API: what Codex sent, and when the connection is cut."""
 
-    def __init__(self, target: Target) -> None:
-        self._proxy = Proxy(lambda: asyncio.open_connection("127.0.0.1", target.installation.port), self._watch)
-        self.sent = b""
+    def __init__(self, installation: Longhaul) -> None:
+        self._proxy = Proxy(lambda: asyncio.open_connection("127.0.0.1", installation.port), self._watch)
+        self.sent = self.received = b""
         self.cuts = 0
         self.cut_at: bytes | None = None
         """Cuts every connection when the API says this, once."""
@@ -46,7 +51,9 @@ class Line:
     def _watch(self, piece: bytes, to_client: bool) -> None:
         if not to_client:
             self.sent += piece
-        elif self.cut_at and self.cut_at in piece:
+            return
+        self.received += piece
+        if self.cut_at and self.cut_at in piece:
             self.cut_at = None
             self.cuts += 1
             self._proxy.reset()
@@ -54,7 +61,7 @@ class Line:
 
 @pytest.fixture
 async def line(scripted_target: Target) -> AsyncIterator[Line]:
-    opened = Line(scripted_target)
+    opened = Line(scripted_target.installation)
     await opened.start()
     yield opened
     await opened.close()
@@ -157,3 +164,67 @@ async def test_the_builtin_provider_runs_and_compacts_in_the_stream(openai_provi
     (compacted, *_) = openai_provider.written("compacted")
     kept = [item["type"] for item in compacted["payload"]["replacement_history"]]
     assert "compaction" in kept
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Longhaul]:
+    """An installation with a small context, whose silent streams soon show a sign of life."""
+    with scripted_with(SMALL, LONGHAUL_KEEPALIVE_SECONDS="0.5") as installation:
+        yield installation
+
+
+@pytest.fixture
+async def small_line(small: Longhaul) -> AsyncIterator[Line]:
+    opened = Line(small)
+    await opened.start()
+    yield opened
+    await opened.close()
+
+
+LARGE = call("exec_command", cmd="head -c 40000 /dev/zero | tr '\\0' x")
+"""Codex cuts its output to 8 KB, 2,700 tokens of the small context."""
+LONG_SESSION = [
+    turns(*[LARGE] * 6, "All done."),
+    turns(LARGE, LARGE * 4, "All done."),
+    "/say Four thousand bytes. " + "y" * 4000,
+    turns(*[LARGE] * 6, "All done."),
+    turns(*[LARGE] * 5, LARGE * 3, "All done."),
+    "/say Four thousand bytes. " + "y" * 4000,
+    turns(*[LARGE] * 6, "All done."),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["Longhaul", "OpenAI"], ids=["by-codex", "by-the-api"])
+async def test_a_session_in_a_small_context_goes_on_beyond_it(tmp_path: Path, small_line: Line, name: str) -> None:
+    """Instructions and tools take 7,300 of the 32,768 tokens; outputs and messages come to 90,000."""
+    codex = Codex(tmp_path, small_line.url, name=name)
+    thread = (await codex.say("/summary /say There were many outputs.")).thread
+    for prompt in LONG_SESSION:
+        turn = await codex.say(prompt, thread=thread)
+        assert turn.items("error") == []
+    assert len(codex.written("compacted")) > 3
+    assert b"context_length_exceeded" not in small_line.received
+    assert b"response.incomplete" not in small_line.received
+
+
+@pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
+async def test_a_silent_response_is_waited_for_and_a_revoked_one_is_not_sent_again(
+    tmp_path: Path, small: Longhaul, small_line: Line, websockets: bool
+) -> None:
+    line = small_line
+    codex = Codex(tmp_path, line.url, websockets=websockets, idle_ms=4000)
+    running = asyncio.create_task(codex.say("/hang 2", end="turn.failed"))
+    try:
+        # Each stands for half a second of silence, and Codex leaves after four.
+        await until(lambda: running.done() or line.received.count(b'"type":"response.in_progress"') > 12)
+        assert not running.done()
+        created = line.received.count(CREATED)  # Over a WebSocket there is one that only prepares the prompt.
+        response_id = re.findall(rb'"response":{"id":"(resp_[0-9a-f]+)"', line.received)[-1]
+        with small.flower as flower:
+            flower.post(f"/api/task/revoke/{response_id.decode()}", params={"terminate": "true"}).raise_for_status()
+        turn = await running
+    finally:
+        running.cancel()
+    assert "The response was cancelled." in turn.events[-1]["error"]["message"]
+    assert line.received.count(CREATED) == created

@@ -13,6 +13,7 @@ from tests.support.longhaul import Longhaul
 
 # litellm 1.109.1: about its own types, at the first call.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.usefixtures("litellm_connections"),
     pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning"),
 ]

@@ -7,10 +7,12 @@ from typing import Any
 import instructor
 import pytest
 from instructor.core import InstructorRetryException
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 from pydantic import BaseModel, Field, field_validator
 
 from tests.clients.target import Target
+
+pytestmark = pytest.mark.long
 
 MODE = instructor.Mode.RESPONSES_TOOLS
 
@@ -31,16 +33,6 @@ def test_a_model_is_filled(client: OpenAI, target: Target) -> None:
         model=target.model, input=asked(target, "get_weather"), response_model=get_weather
     )
     assert extracted.city == "Paris"
-
-
-async def test_a_model_is_filled_async(async_client: AsyncOpenAI, target: Target) -> None:
-    extracted, response = await instructor.from_openai(
-        async_client, mode=instructor.Mode.RESPONSES_TOOLS_WITH_INBUILT_TOOLS
-    ).responses.create_with_completion(
-        model=target.model, input=asked(target, "get_weather"), response_model=get_weather
-    )
-    assert extracted.city == "Paris"
-    assert response.usage.output_tokens > 0
 
 
 def test_a_model_is_filled_as_it_streams(client: OpenAI, target: Target) -> None:

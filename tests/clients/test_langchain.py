@@ -49,19 +49,10 @@ def test_invoke(chat: Chat, target: Target) -> None:
     assert message.response_metadata["status"] == "completed"
 
 
-async def test_ainvoke(chat: Chat, target: Target) -> None:
-    assert (await chat().ainvoke(target.script.hello)).text == target.script.hello_answer
-
-
 def test_stream(chat: Chat, target: Target) -> None:
     chunks = list(chat().stream(target.script.long))
     assert "".join(chunk.text for chunk in chunks) == target.script.long_answer
     assert len(chunks) > 10
-
-
-async def test_astream(chat: Chat, target: Target) -> None:
-    text = "".join([chunk.text async for chunk in chat().astream(target.script.hello)])
-    assert text == target.script.hello_answer
 
 
 @pytest.mark.parametrize("chained", [False, True])

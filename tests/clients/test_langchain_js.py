@@ -9,6 +9,8 @@ import pytest
 from tests.clients.target import PARIS, REPORT, Target
 from tests.support.node_clients import NodeClient, node_client
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def chat() -> Iterator[NodeClient]:

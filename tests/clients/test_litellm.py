@@ -21,6 +21,7 @@ def litellm() -> Any:
 
 # litellm 1.109.1: about its own types, at the first call.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.usefixtures("litellm_connections"),
     pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning"),
 ]
@@ -52,22 +53,11 @@ def test_responses(to: dict[str, Any], target: Target) -> None:
     assert response.usage.output_tokens > 0
 
 
-async def test_aresponses(to: dict[str, Any], target: Target) -> None:
-    response = await litellm().aresponses(input=target.script.hello, **to)
-    assert response.output_text == target.script.hello_answer
-
-
 def test_responses_as_a_stream(to: dict[str, Any], target: Target) -> None:
     events = list(litellm().responses(input=target.script.long, stream=True, **to))
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == (
         target.script.long_answer
     )
-    assert events[-1].type == "response.completed"
-
-
-async def test_aresponses_as_a_stream(to: dict[str, Any], target: Target) -> None:
-    stream = await litellm().aresponses(input=target.script.hello, stream=True, **to)
-    events = [event async for event in stream]
     assert events[-1].type == "response.completed"
 
 

@@ -13,6 +13,8 @@ from openai import DefaultHttpxClient
 
 from tests.clients.target import PARIS, REPORT, City, Target
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from llama_index.llms.openai import OpenAIResponses
 

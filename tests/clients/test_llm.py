@@ -13,6 +13,8 @@ import pytest
 
 from tests.clients.target import PARIS, REPORT, City, Target
 
+pytestmark = pytest.mark.long
+
 _PROGRAM = Path(__file__).parent / "llm_program.py"
 WEATHER = f"""
 def get_weather(city: str) -> str:

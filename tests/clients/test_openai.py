@@ -7,11 +7,11 @@ from typing import Any
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
 
 from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, WEATHER_TOOL, City, Target
-from tests.support.waiting import until, until_sync
+from tests.support.waiting import until_sync
 
 TOOLS: Any = [WEATHER_TOOL]
 
@@ -41,11 +41,6 @@ def test_create(client: OpenAI, target: Target) -> None:
     assert client.responses.retrieve(response.id).to_dict() == response.to_dict()
 
 
-async def test_create_async(async_client: AsyncOpenAI, target: Target) -> None:
-    response = await async_client.responses.create(model=target.model, input=target.script.hello)
-    assert response.output_text == target.script.hello_answer
-
-
 @ON_BOTH_ENGINES
 def test_create_as_a_stream(client: OpenAI, target: Target) -> None:
     text = ""
@@ -57,22 +52,11 @@ def test_create_as_a_stream(client: OpenAI, target: Target) -> None:
     assert text == event.response.output_text == target.script.long_answer
 
 
-async def test_create_as_a_stream_async(async_client: AsyncOpenAI, target: Target) -> None:
-    stream = await async_client.responses.create(model=target.model, input=target.script.hello, stream=True)
-    deltas = [event.delta async for event in stream if event.type == "response.output_text.delta"]
-    assert "".join(deltas) == target.script.hello_answer
-
-
 def test_the_stream_helper_accumulates(client: OpenAI, target: Target) -> None:
     with client.responses.stream(model=target.model, input=target.script.hello) as stream:
         snapshots = [event.snapshot for event in stream if event.type == "response.output_text.delta"]
         final = stream.get_final_response()
     assert snapshots[-1] == final.output_text == target.script.hello_answer
-
-
-async def test_the_stream_helper_async(async_client: AsyncOpenAI, target: Target) -> None:
-    async with async_client.responses.stream(model=target.model, input=target.script.hello) as stream:
-        assert (await stream.get_final_response()).output_text == target.script.hello_answer
 
 
 @ON_BOTH_ENGINES
@@ -93,11 +77,6 @@ def _background(client: OpenAI, target: Target) -> str:
 @ON_BOTH_ENGINES
 def test_parse_gives_a_model(client: OpenAI, target: Target) -> None:
     response = client.responses.parse(model=target.model, input=target.script.paris, text_format=City)
-    assert response.output_parsed == PARIS
-
-
-async def test_parse_async(async_client: AsyncOpenAI, target: Target) -> None:
-    response = await async_client.responses.parse(model=target.model, input=target.script.paris, text_format=City)
     assert response.output_parsed == PARIS
 
 
@@ -224,15 +203,6 @@ def test_background_is_polled_cancelled_and_deleted(client: OpenAI, target: Targ
         model=target.model, input=target.script.long, background=True, extra_body={"ignore_eos": True}
     )
     assert client.responses.cancel(endless.id).status == "cancelled"
-
-
-async def test_background_async(async_client: AsyncOpenAI, target: Target) -> None:
-    created = await async_client.responses.create(model=target.model, input=target.script.hello, background=True)
-
-    async def completed() -> bool:
-        return (await async_client.responses.retrieve(created.id)).status == "completed"
-
-    await until(completed)
 
 
 def test_errors_are_typed(client: OpenAI, target: Target) -> None:

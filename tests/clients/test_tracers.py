@@ -18,6 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.clients.target import THINKING, Target
 
+pytestmark = pytest.mark.long
+
 _PROGRAM = Path(__file__).parent / "langfuse_program.py"
 _OBSERVED = "langfuse.observation."
 

@@ -15,7 +15,7 @@ from tests.support.services import open_folder
 SCRIPTED = """
 [[models]]
 name = "scripted"
-engine = "scripted"
+engine = "tests.support.scripted:ScriptedEngine"
 [models.engine_args]
 tokens_per_second = 400.0
 max_num_seqs = 40

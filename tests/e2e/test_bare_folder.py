@@ -49,6 +49,4 @@ def test_its_card_says_so(bare: Longhaul) -> None:
 
 
 def test_the_log_of_its_worker_says_what_was_chosen_and_why(bare: Longhaul) -> None:
-    assert (
-        "tool_parser hermes, reasoning_parser qwen3 (Qwen 2.5, QwQ and Qwen3: model_type qwen3" in bare.log.read_text()
-    )
+    assert "tool_parser hermes, reasoning_parser qwen3 (Hermes' form" in bare.log.read_text()

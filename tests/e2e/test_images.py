@@ -14,8 +14,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from PIL import Image
 
-from tests.models.pictures import Picture, data_url, draw
-from tests.models.vision_training.script import COUNT, GREETING, HELLO
+from tests.models.pictures import COUNT, GREETING, HELLO, Picture, data_url, draw
 from tests.support import grammar
 from tests.support.installations import VISION, VISION_MODEL, running
 from tests.support.longhaul import Longhaul

@@ -29,7 +29,7 @@ MODEL = "scripted"
 MODELS = """
 [[models]]
 name = "scripted"
-engine = "scripted"
+engine = "tests.support.scripted:ScriptedEngine"
 tool_parser = "hermes"
 reasoning_parser = "qwen3"
 [models.engine_args]
@@ -38,6 +38,7 @@ tokens_per_second = 3000.0
 [[tool_servers]]
 label = "tests"
 url = "{url}"
+after_crash = "again"
 
 [[tool_servers]]
 label = "careful"

@@ -16,6 +16,7 @@ from openai import AsyncOpenAI, NotFoundError
 from openai.types.responses import Response
 
 from tests.support.longhaul import Longhaul
+from tests.support.scripted import models_of
 from tests.support.waiting import until, until_sync
 
 MODEL = "scripted"
@@ -134,7 +135,7 @@ def changed(models: Path, change: Callable[[str], str]) -> Iterator[None]:
 
 
 def with_another_model(text: str) -> str:
-    return text + '[[models]]\nname = "added"\nengine = "scripted"\n'
+    return text + models_of("added")
 
 
 def with_a_faster_model(text: str) -> str:
@@ -176,7 +177,8 @@ async def test_a_stream_goes_on_at_the_next_worker_when_the_entry_of_its_model_c
         with changed(scripted_models, with_a_faster_model):
             events += [event async for event in stream]
             after = {process.pid for process in pair.named(["celeryd"])}
-    assert [event.sequence_number for event in events] == list(range(len(events)))
+    numbers = dict.fromkeys(event.sequence_number for event in events)  # A silent stream repeats one.
+    assert list(numbers) == list(range(len(numbers)))
     assert events[-1].response.status == "completed"
     assert events[-1].response.output_text == counted(3000)
     assert before.isdisjoint(after)

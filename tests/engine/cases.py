@@ -9,8 +9,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from config.model_files import decided
+from config.model_files import resolved
 from config.models import ServedModel, load_models
+from tests.support.scripted import SCRIPTED
 from workers.engine.base import Engine, EngineDelta, Message, Sampling
 
 MODELS = Path(__file__).parents[2] / "config" / "models.toml"
@@ -69,8 +70,8 @@ def demo_model(**changes: Any) -> ServedModel:
     """The repository's demo model; `changes` are fields of ServedModel."""
     model = load_models(MODELS).get("longhaul-demo")
     assert model is not None
-    return replace(decided(model)[0], **changes)
+    return replace(resolved(model)[0], **changes)
 
 
 def scripted_model(context_length: int | None = 4096, **engine_args: Any) -> ServedModel:
-    return ServedModel("scripted", "", "model.scripted", "scripted", context_length, engine_args)
+    return ServedModel("scripted", "", "model.scripted", SCRIPTED, context_length, engine_args)

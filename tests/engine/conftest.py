@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 
 from tests.engine.cases import COUNTED, Case, demo_model, scripted_model
+from tests.support.scripted.engine import ANSWER, BEGIN, END
 from workers.engine import make_engine
-from workers.engine.scripted.engine import ANSWER, BEGIN, END
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

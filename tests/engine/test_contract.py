@@ -12,9 +12,9 @@ import pytest
 
 from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import COUNTED, GREEDY, Case, new_id
+from tests.support.scripted.engine import ScriptedEngine
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
-from workers.engine.scripted.engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -28,6 +28,13 @@ async def test_the_decoded_tokens_are_the_reply(case: Case) -> None:
 
 async def test_an_engine_says_how_many_requests_generate_at_once(case: Case) -> None:
     assert case.engine.slots == 256
+
+
+async def test_an_engine_says_how_many_tokens_its_cache_holds(case: Case) -> None:
+    tokens = case.engine.cache_tokens
+    assert (
+        tokens is None if isinstance(case.engine, ScriptedEngine) else tokens and tokens >= case.engine.context_length
+    )
 
 
 async def test_an_engine_says_whether_it_computes_on_the_cpu(case: Case) -> None:

@@ -45,9 +45,10 @@ def tag(schema: Any, field: str = "tools") -> Source:
     return Source("tag", json.dumps({"type": "structural_tag", "format": format_}), field)
 
 
-def repeated(most: int) -> Any:
-    """1.3 kB are enough for minutes: the cost grows with the square of `most`."""
-    return {"type": "object", "properties": {"a": {"type": "string", "pattern": f"^[a-z]{{0,{most}}}$"}}}
+def tangled(choices: int, title: str = "") -> Any:
+    """A small schema whose cost doubles with each choice: only the last condition says that no object is meant."""
+    either: Any = {"anyOf": [{"minProperties": 1}, {"maxProperties": 9}]}
+    return {"title": title, "allOf": [*([either] * choices), {"type": "string"}]}
 
 
 def limited(**limits: int) -> str:
@@ -59,7 +60,7 @@ def limited(**limits: int) -> str:
     )
 
 
-ENDLESS = repeated(40_000)
+ENDLESS = tangled(40)
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
@@ -162,6 +163,16 @@ async def test_every_kind_of_source_gets_its_verdict(probe: GrammarProbe) -> Non
     assert verdicts[1].size > 1000  # what the engine's cache holds of it
 
 
+async def test_a_grammar_that_is_cheap_to_compile_and_dear_at_each_token_is_refused(probe: GrammarProbe) -> None:
+    meanings = " | ".join(" ".join(["x"] * count) for count in range(2, 40))  # of each text: with each letter more
+    [made] = await tried(probe, [Source("lark", f"start: x\nx: {meanings} | /[a-z ]/", "tools[0].format.definition")])
+    formats: list[Any] = [{"type": "grammar", "grammar": made.ebnf}, {"type": "json_schema", "json_schema": NAMED}]
+    tags = [json.dumps({"type": "structural_tag", "format": each}) for each in formats]
+    dear, cheap = await tried(probe, [Source("tag", each, "tools[0].format") for each in tags])
+    assert dear.refusal.startswith("each token would take more than 30 ms to check")
+    assert not cheap.refusal
+
+
 async def test_a_small_schema_that_would_take_minutes_is_refused_by_its_field_and_hurts_nobody(
     probe: GrammarProbe,
 ) -> None:
@@ -185,10 +196,10 @@ async def test_a_refusal_is_kept_and_costs_nothing_again(probe: GrammarProbe) ->
 
 async def test_what_took_too_much_behind_others_is_not_refused_for_ever(probe: GrammarProbe) -> None:
     """The limits are those of a whole job."""
-    source = schema(repeated(2500))
+    source = schema(tangled(13))
     for field in ("tools[0].parameters", "tools[1].parameters"):
         others = [
-            schema(repeated(3000 + count), "tools[9].parameters") for count in range(40)
+            schema(tangled(13, str(count)), "tools[9].parameters") for count in range(40)
         ]  # seconds on any machine
         with pytest.raises(InvalidSampling):
             await tried(probe, [*others, Source("schema", source.text, field)])
@@ -197,7 +208,7 @@ async def test_what_took_too_much_behind_others_is_not_refused_for_ever(probe: G
 
 
 async def test_a_project_has_one_job_at_a_time_and_leaves_the_other_place(endless: GrammarProbe) -> None:
-    jobs = [asyncio.create_task(tried(endless, [schema(repeated(40_000 + count))], "attacker")) for count in range(6)]
+    jobs = [asyncio.create_task(tried(endless, [schema(tangled(40, str(count)))], "attacker")) for count in range(6)]
     await child_of(endless)
     [verdict] = await tried(endless, [schema(NAMED)], "victim")
     assert not verdict.refusal
@@ -276,12 +287,29 @@ async def test_a_job_that_got_too_little_time_on_a_busy_machine_is_no_verdict(mo
     probe.close()
 
 
+async def test_a_job_that_takes_too_much_in_the_middle_of_an_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import os, signal, socket\n"
+        "def work(line, *_):\n"
+        "    job = socket.socket(fileno=socket.recv_fds(line, 1, 1)[1][0])\n"
+        "    job.recv(9999)\n"
+        '    job.send(b\'{"refusal": "ha\')\n'
+        "    os.kill(os.getpid(), signal.SIGXCPU)\n"
+    )
+    program = limited().replace("c.main()", "c._work = work; c.main()")
+    monkeypatch.setattr("workers.engine.grammar_probe._CODE", code + program)
+    probe = GrammarProbe(vocabulary, KEPT)
+    with pytest.raises(InvalidSampling, match="its grammar takes more than 2 seconds"):
+        await tried(probe, [schema(NAMED)])
+    probe.close()
+
+
 async def test_no_job_outlives_its_worker() -> None:
     code = (
         "import asyncio, sys; sys.path.append(sys.argv[1]); from tests.engine.test_grammar_probe import *\n"
         "async def main():\n"
         "    probe = GrammarProbe(vocabulary, KEPT)\n"
-        "    job = asyncio.create_task(probe.compile([schema(repeated(20_000))]))\n"
+        "    job = asyncio.create_task(probe.compile([schema(tangled(40))]))\n"
         "    print(await child_of(probe), probe._process.pid, flush=True)\n"
         "    await job\n"
         "asyncio.run(main())\n"

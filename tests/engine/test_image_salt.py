@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from config.model_files import decided
+from config.model_files import resolved
 from config.models import load_models
 from tests.models.pictures import Picture, data_url, draw
 from tests.support.installations import VISION
@@ -33,7 +33,7 @@ async def test_projects_share_nothing_that_is_cached_of_an_image_and_each_finds_
     from workers.engine.vllm.rendering import Rendering
 
     (tmp_path / "models.toml").write_text(VISION)
-    model, _ = decided(load_models(tmp_path / "models.toml").models[0])
+    model, _ = resolved(load_models(tmp_path / "models.toml").models[0])
     config = compat.config_of(engine_args(model))
     llm = SimpleNamespace(renderer=renderer_from_config(config), model_config=config.model_config)
     rendering = Rendering(cast(Any, llm), {})

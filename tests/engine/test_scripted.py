@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ import pytest
 from app.protocol.events.deltas import FinishReason
 from config.settings import ConfigError
 from tests.engine.cases import Case, scripted_model
+from tests.support.scripted import engine as scripted
+from tests.support.scripted.engine import ANSWER, END, ScriptedEngine
 from tests.support.waiting import until
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, EngineError, PromptTooLong, Sampling
-from workers.engine.scripted import engine as scripted
-from workers.engine.scripted.engine import ANSWER, END, ScriptedEngine
 
 
 def case_of(**engine_args: Any) -> Case:
@@ -85,10 +86,23 @@ async def test_a_prompt_that_is_too_long_is_counted_and_never_made(case: Case, m
     exact = len(await case.engine.render(asked, {"enable_thinking": True}))
     length = case.engine.context_length
     long = [*asked, {"role": "user", "content": "x" * length}]
-    monkeypatch.setattr("workers.engine.scripted.engine.tokens_of", None)
+    monkeypatch.setattr("tests.support.scripted.engine.tokens_of", None)
     with pytest.raises(PromptTooLong) as caught:
         await case.engine.render(long, {"enable_thinking": True})
     assert caught.value.tokens == exact + length + len("user\n") + 2
+
+
+async def test_a_prompt_may_have_several_bytes_to_a_token() -> None:
+    one, three = case_of(), case_of(bytes_per_token=3)
+    asked = "/say Grüße" + " 👋" * 99
+    for case in (one, three):
+        await case.engine.start()
+    assert case.text(await case.tokens(await case.prompt(asked))) == asked.removeprefix("/say ")
+    assert len(await three.prompt(asked)) == 3 + -(-(len(await one.prompt(asked)) - 3) // 3)
+    long = [{"role": "user", "content": "x" * 3 * three.engine.context_length}]
+    with pytest.raises(PromptTooLong) as caught:
+        await three.engine.render(long, {})
+    assert caught.value.tokens == 3 + -(-(len("user\n") + 3 * three.engine.context_length) // 3)
 
 
 async def test_a_prompt_without_a_user_message_gets_a_reply(case: Case) -> None:
@@ -226,6 +240,12 @@ def test_bad_engine_args_are_named_in_one_line(engine_args: dict[str, Any], name
         make_engine(scripted_model(**engine_args))
     assert str(caught.value).startswith(f"model 'scripted': engine_args: {name}: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("engine", ["no.such.module:Engine", "tests.support.scripted:NoEngine"])
+def test_an_engine_that_cannot_be_imported_is_named_in_one_line(engine: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model 'scripted': the engine {engine} cannot be imported .*$"):
+        make_engine(replace(scripted_model(), engine=engine))
 
 
 def test_the_default_context_is_large() -> None:

@@ -125,14 +125,12 @@ async def test_a_long_prompt_does_not_block_the_event_loop(vllm_case: Case) -> N
 
 @package
 @pytest.mark.vllm
-async def test_others_get_prompts_and_tokens_while_the_largest_prompts_are_built(vllm_case: Case) -> None:
+async def test_others_get_prompts_and_tokens_while_prompts_are_refused_that_are_far_too_long(vllm_case: Case) -> None:
     large = [asyncio.ensure_future(vllm_case.prompt(f"{n} " + "word " * 800_000)) for n in range(3)]
     await asyncio.sleep(0)
     prompts = [await vllm_case.prompt(), await vllm_case.prompt("word " * 300)]  # on the event loop, and in a thread
     for prompt in prompts:
         assert await vllm_case.tokens(prompt, replace(GREEDY, max_tokens=8))
-    assert not any(each.done() for each in large[1:])  # they wait for the first one
-    await asyncio.sleep(0)
     for each in large:
         each.cancel()
     await asyncio.gather(*large, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The real engine with two slots: a background response yields to a stream, and ends as if it had not."""
+"""The real engine with one slot: a background response yields to a stream, and ends as if it had not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_background_response_yields_to_a_stream_and_ends_token_exact(
     await owner.close()
     pubsub = PubSub(services.redis_url, pubsub_key(db))
     await pubsub.start()
-    w = Worker(db, pubsub, model, 60.0, engine=vllm_case.engine, limit=2)
+    w = Worker(db, pubsub, model, 60.0, engine=vllm_case.engine, limit=1)
     await w.lease.start()
     try:
         response_id = await queued(db, input=[message(vllm_case.counting)], model=model.name)

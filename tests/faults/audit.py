@@ -55,15 +55,18 @@ _INSTALL = (
         input_tokens int NOT NULL, cached_tokens int NOT NULL
     )
     """,
+    "CREATE INDEX ON fault_writes (response)",
     # Deferred until right before the commit: nobody can have read the chunk, and the row of its response is final.
-    # Merged logs are not recorded.
+    # What merging writes was recorded before.
     """
     CREATE FUNCTION fault_write() RETURNS trigger LANGUAGE plpgsql AS $$
     DECLARE
         owner responses%ROWTYPE;
     BEGIN
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
-        IF owner.log = 'merged' THEN RETURN NULL; END IF;
+        IF owner.log = 'merged' AND EXISTS (
+            SELECT FROM fault_writes f WHERE f.response = NEW.response_id AND f.last >= NEW.last
+        ) THEN RETURN NULL; END IF;
         INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes,
             input_tokens, cached_tokens)
         VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE

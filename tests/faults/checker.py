@@ -51,6 +51,8 @@ LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.
 ENDED_BY_SIGNAL = ("KeyboardInterrupt", "KeyboardInterrupt: ", "SystemExit: 0")
 """The last lines of tracebacks that say only that a signal came while a program started, or while Flower stopped."""
 FORESEEN_ERRORS = (
+    "is gone; its responses go to other workers",
+    "ran out; its %d responses go to other",
     "abandoned, but not cancelled",
     "did not end in time",
     "the worker cannot start",
@@ -122,7 +124,8 @@ def only_owners_write_chunks(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def logs_are_complete(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Chunks follow one another, events keep the grammar, and the terminal event has the response of the row."""
+    """Chunks follow one another, events keep the grammar, and the terminal event has the response of the row. That of
+    a cancelled one has an error besides."""
     for response_id, row in evidence.rows.items():
         chunks = evidence.logs[response_id]
         for earlier, later in pairwise(chunks):
@@ -133,7 +136,10 @@ def logs_are_complete(evidence: Evidence) -> Iterator[tuple[str, str]]:
             grammar.check(events)
         except grammar.Violation as error:
             yield response_id, str(error)[:300]
-        if row.status.final and (not events or events[-1].get("response") != row.as_object()):
+        last = events[-1].get("response") if events else None
+        if row.status is Status.CANCELLED and last is not None:  # it has an error, which tells clients not to try again
+            last = {**last, "error": None}
+        if row.status.final and last != row.as_object():
             yield response_id, f"the row is {row.status.value}, and its last event differs"
 
 

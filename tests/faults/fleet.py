@@ -208,7 +208,8 @@ class Fleet:
             stack.push_async_callback(proxy.close)
         name, port = f"{role.value}.{number}", free_port()
         clock = Clock(self.clocks, self.folder / f"{name}.clock") if self.clocks else None
-        describe = partial(self._program, role, port, postgres, valkey, clock)
+        model = self.plan.names[(number - 1) % len(self.plan.names)]
+        describe = partial(self._program, role, model, port, postgres, valkey, clock)
         address = f"http://{HOST}:{port}" if role is Role.API else ""
         member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock)
         self.members.append(member)
@@ -225,7 +226,9 @@ class Fleet:
     def _parameters(self) -> str:
         return "?pgbouncer=true" if self.plan.pgbouncer == "transaction" else ""
 
-    def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None) -> Program:
+    def _program(
+        self, role: Role, model: str, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None
+    ) -> Program:
         user, redis_password = urlsplit(self.services.database_url), urlsplit(self.services.redis_url).password
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
         password = "" if self.plan.passfile else f":{user.password}"
@@ -235,14 +238,20 @@ class Fleet:
         }
         home = self.folder / "home"
         settings = load_settings(
-            **urls, home=home, models=self.models, port=port, flower_port=port, worker_concurrency=self.plan.concurrency
+            **urls,
+            home=home,
+            models=self.models,
+            model=model,
+            port=port,
+            flower_port=port,
+            worker_concurrency=self.plan.concurrency,
         )
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
         env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1", "PGPASSFILE": str(self.passfile)} | (
             clock.environment if clock else {}
         )
         launch = _LAUNCH[role](settings)
-        env |= launch.env
+        env |= launch.env | {"LONGHAUL_MODEL": model}
         if self.plan.broken is not None:
             env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": self.plan.broken}
         return Program((sys.executable, *launch.argv), env, self.folder / self._code, grace=STOP_GRACE_SECONDS)

@@ -9,8 +9,10 @@ from tests.faults.member import Role
 from tests.faults.plan import LEASE_SECONDS
 from tests.faults.process_faults import (
     all_killed,
+    engine_dies_of_a_request,
     engine_killed,
     group_stopped,
+    hard_killed_again,
     network,
     restarted_in_turn,
     signalled,
@@ -61,7 +63,9 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "worker: stopped within its lease": (6, stopped(Role.WORKER, 0.2, LEASE_SECONDS - 1)),
     "worker: stopped beyond its lease": (4, stopped(Role.WORKER, *BEYOND)),
     "worker: stopped with its whole group, beyond its lease": (3, group_stopped(Role.WORKER, *BEYOND)),
+    "worker: kill -9 of one response's, again and again": (1, hard_killed_again),
     "engine: EngineCore killed": (0, engine_killed),
+    "engine: dies of a request": (2, engine_dies_of_a_request),
     "workers: restarted in turn": (0, restarted_in_turn(Role.WORKER)),
     "fleet: upgraded": (0, upgraded),
     "workers: all killed": (1, all_killed(Role.WORKER)),

@@ -47,8 +47,8 @@ class Member:
     """The process's own wall clock; None without a C compiler."""
     starts: int = 0
     error_lines: list[str] = field(default_factory=list)
-    _in_traceback: bool = False
     """Lines of its log at ERROR or above."""
+    _in_traceback: bool = False
     stopped_at: list[float] = field(default_factory=list)
     """When it was given SIGTERM (monotonic seconds)."""
     _child: Child | None = None

@@ -13,8 +13,8 @@ DEMO = "longhaul-demo"
 
 MODELS = """
 [[models]]
-name = "scripted"
-engine = "scripted"
+name = "{name}"
+engine = "tests.support.scripted:ScriptedEngine"
 reasoning_parser = "marks"
 tool_parser = "marks"
 [models.engine_args]
@@ -70,6 +70,8 @@ class Plan:
     """Put PgBouncer before Postgres, in this mode: `session` or `transaction`."""
     upgrade: bool = False
     """Upgrade from this version to the next one (tests/support/next_version.py) in the middle of the run."""
+    more_models: int = 0
+    """How many models there are besides the first. Workers serve them in turn."""
     demo: bool = False
     """Run the demo model on real vLLM instead of the scripted engine."""
 
@@ -95,7 +97,13 @@ class Plan:
     @property
     def models(self) -> str | None:
         """The text of the run's models file; None: use the file of the checkout, which has the demo model."""
-        return None if self.demo else MODELS.format(rate=self.tokens_per_second, delta=self.tokens_per_delta)
+        rates = {"rate": self.tokens_per_second, "delta": self.tokens_per_delta}
+        return None if self.demo else "".join(MODELS.format(name=name, **rates) for name in self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all models."""
+        return [self.model, *(f"{self.model}-{number}" for number in range(2, self.more_models + 2))]
 
     @property
     def settings(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import suppress
 
+import httpx
 import psutil
 from sqlalchemy import text
 
@@ -15,10 +16,12 @@ from app.store.database import StoreUnavailable
 from tests.faults.arena import Arena, Inflict, Takeover
 from tests.faults.fleet import Fleet
 from tests.faults.member import Role
+from tests.faults.polling import with_pause
 from tests.faults.proxy import Mode
 from tests.support.waiting import until
 
 WHOLE_SECONDS = 90.0
+HARD_KILLS = 10
 
 
 def signalled(role: Role, number: signal.Signals, *, group: bool = False) -> Inflict:
@@ -76,6 +79,37 @@ async def engine_killed(arena: Arena) -> None:
             for process in psutil.Process(member.guardian).children(recursive=True):
                 if "EngineCore" in " ".join(process.cmdline()):
                     process.kill()
+
+
+async def hard_killed_again(arena: Arena) -> None:
+    """`kill -9` of whichever worker runs one response, up to ten times, each time after progress."""
+    chosen, attempt = "", 0
+    for _ in range(HARD_KILLS):
+        for name, own in (await arena.fleet.owned()).items():
+            found = chosen or next(iter(own))
+            if own.get(found, 0) > attempt:
+                chosen, attempt = found, own[found]
+                next(member for member in arena.fleet.of(Role.WORKER) if member.name == name).signal(signal.SIGKILL)
+        await asyncio.sleep(arena.seconds(0.5, 1.5))
+
+
+async def engine_dies_of_a_request(arena: Arena) -> None:
+    """A request that its engine dies of, before its first token or after some, each time that it runs."""
+    fleet, tokens = arena.fleet, arena.random.choice((0, 0, 5, 30))
+    body = {"model": fleet.plan.model, "input": f"/die {tokens}", "background": True}
+    made = ""
+
+    async def posted(path: str, body: dict[str, object] | None = None) -> httpx.Response | None:
+        with suppress(httpx.TransportError):
+            answer = await fleet.http.post(f"{arena.random.choice(fleet.urls)}/v1/responses{path}", json=body)
+            return answer if answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND) else None
+        return None
+
+    answer = await posted("", body)
+    if answer is not None:
+        made = answer.json()["id"]
+        await asyncio.sleep(arena.seconds(2, 8))  # a plan forgives more crashes than a schedule has time for
+        await until(with_pause(lambda: posted(f"/{made}/cancel")), WHOLE_SECONDS, "it is cancelled")
 
 
 def all_killed(role: Role) -> Inflict:

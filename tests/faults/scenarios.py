@@ -33,8 +33,8 @@ async def found(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
     return [row for name in ids if (row := await lookup.find(fleet.db, name)) is not None]
 
 
-async def background(fleet: Fleet, prompt: str) -> str:
-    body = {"model": fleet.plan.model, "input": prompt, "background": True}
+async def background(fleet: Fleet, prompt: str, model: str | None = None) -> str:
+    body = {"model": model or fleet.plan.model, "input": prompt, "background": True}
 
     async def accepted() -> str | None:
         answer = await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body)

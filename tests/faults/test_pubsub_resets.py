@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from contextlib import suppress
 from random import Random
-from urllib.parse import urlsplit
 
 import pytest
 import uvloop
 
 from app.protocol.events.chunk import Chunk
 from app.streaming.pubsub import PubSub, PubSubUnavailable
-from tests.faults.proxy import HOST, Mode, Proxy
-from tests.support.rows import a_key
+from tests.faults.proxy import Mode, Proxy
+from tests.support.proxied_pubsub import proxied_pubsub
 from tests.support.waiting import until
 
 RESETS = 80
@@ -52,14 +50,8 @@ async def disturb(proxy: Proxy, random: Random) -> None:
 
 
 async def scenario(redis_url: str) -> None:
-    parts, stop = urlsplit(redis_url), asyncio.Event()
-    proxy = Proxy(partial(asyncio.open_connection, HOST, parts.port))
-    await proxy.start()
-    pubsub = PubSub(f"redis://:{parts.password}@{HOST}:{proxy.port}/0", a_key)
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(proxy.close)
-        stack.push_async_callback(pubsub.close)
-        await pubsub.start()
+    stop = asyncio.Event()
+    async with proxied_pubsub(redis_url) as (pubsub, proxy):
         async with asyncio.TaskGroup() as group:
             for number in range(4):
                 group.create_task(publish(pubsub, stop))

@@ -104,6 +104,8 @@ async def test_a_zombie_writes_nothing_and_frees_its_engine(fleet: Fleet) -> Non
     new = await until(with_pause(lambda: registered_again(fleet, pid)), SECONDS, "it has registered again")
     assert new != identity
     assert await owned_by(fleet, identity) == [], "the worker that it was owns nothing any more"
+    # The other worker runs one after the other until each has committed something: any of them may be a suspect.
+    await until(with_pause(lambda: have_tokens(fleet, ids)), SECONDS, "all responses have tokens")
     for name in ids:
         await fleet.http.post(f"{fleet.urls[0]}/v1/responses/{name}/cancel")
     rows = await ended(fleet, ids)
@@ -130,7 +132,11 @@ async def test_while_postgres_is_away_for_longer_than_the_lease_no_worker_dies(f
     rows = await ended(fleet, ids)
     assert [output_text(row) for row in rows] == [counting(150).answer] * len(ids)
     assert [(row.attempt, row.crashes) for row in rows] == [(1, 0)] * len(ids)
-    assert await fleet.ready_workers() == before
+
+    async def are_ready_as_before() -> bool:  # the responses may end before the next heartbeats
+        return await fleet.ready_workers() == before
+
+    await until(with_pause(are_ready_as_before), SECONDS, "the same workers have their leases")
 
 
 @pytest.mark.long
@@ -197,7 +203,56 @@ async def owned_by(fleet: Fleet, worker: str) -> list[str]:
         return list(found.scalars())
 
 
+async def have_tokens(fleet: Fleet, ids: list[str]) -> bool:
+    statement = text("SELECT count(DISTINCT response_id) FROM chunks WHERE response_id = ANY(:ids) AND tokens <> ''")
+    async with fleet.db.autocommit() as connection:
+        return (await connection.execute(statement, {"ids": ids})).scalar() == len(ids)
+
+
 async def runs_nothing(fleet: Fleet, member: Member) -> bool:
     """Whether its pool is empty while other pools are not."""
     active = await pools(fleet)
     return active.get(member.pid or 0) == 0 and sum(active.values()) > 0
+
+
+@pytest.mark.long
+async def test_a_response_that_makes_progress_outlives_any_number_of_hard_kills(fleet: Fleet) -> None:
+    response_id = await background(fleet, "/count 1500")
+    kills = 10
+    for attempt in range(1, kills + 1):
+        owner = await until(with_pause(lambda n=attempt: owner_of(fleet, response_id, n)), SECONDS, "it has an owner")
+        owner.signal(signal.SIGKILL)
+    [row] = await ended(fleet, [response_id])
+    assert (row.status, row.crashes, row.attempt) == (Status.COMPLETED, 0, kills + 1)
+    assert output_text(row) == counting(1500).answer
+
+
+async def owner_of(fleet: Fleet, response_id: str, attempt: int) -> Member | None:
+    """The worker whose attempt at the response has committed tokens."""
+    statement = text(
+        "SELECT w.pid FROM responses r JOIN workers w ON w.id = r.worker WHERE r.id = :id AND r.attempt = :attempt"
+        " AND EXISTS (SELECT FROM chunks c WHERE c.response_id = r.id AND c.attempt = r.attempt AND c.tokens <> '')"
+    )
+    async with fleet.db.autocommit() as connection:
+        pid = (await connection.execute(statement, {"id": response_id, "attempt": attempt})).scalar()
+    return next((member for member in fleet.of(Role.WORKER) if member.pid == pid), None) if pid else None
+
+
+@pytest.mark.long
+async def test_of_three_models_those_without_a_poisonous_request_notice_nothing_and_all_good_ones_complete() -> None:
+    plan = replace(SMALL, workers=3, more_models=2, max_crashes=MAX_CRASHES)
+    async with running(plan) as fleet:
+        good = {name: [await background(fleet, "/count 300", name) for _ in range(4)] for name in plan.names}
+        await until(lambda: fleet.busiest(), SECONDS, "a worker is at work")
+        poison = [await background(fleet, f"/die {at}", name) for at, name in enumerate(plan.names[:2])]
+        late = {name: [await background(fleet, "/count 60", name) for _ in range(4)] for name in plan.names}
+        for row in await ended(fleet, poison):
+            message = f"the engine died {MAX_CRASHES} times while it ran"
+            assert row.error == {"code": "server_error", "message": message}
+        for name in plan.names:
+            rows, later = await ended(fleet, good[name]), await ended(fleet, late[name])
+            assert [output_text(row) for row in rows] == [counting(300).answer] * 4
+            assert [output_text(row) for row in later] == [counting(60).answer] * 4
+            if name == plan.names[2]:
+                assert {row.attempt for row in (*rows, *later)} == {1}
+        assert [member.starts for member in fleet.of(Role.WORKER)][2] == 1

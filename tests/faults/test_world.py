@@ -63,11 +63,11 @@ async def test_wrong_clocks_of_processes_delete_nothing_and_end_nothing(fleet: F
         for member in fleet.of(role):
             assert member.clock is not None
             member.clock.shift(days * DAY)
-    ids = [await background(fleet, "/count 40") for _ in range(3)]
+    ids = [await background(fleet, "/count 200") for _ in range(3)]  # a log of some size, which is merged
     await ended(fleet, ids)
     await until(with_pause(lambda: merged(fleet, ids)), SECONDS, "maintenance has swept")
     rows = await found(fleet, ids)
-    assert [output_text(row) for row in rows] == [counting(40).answer] * 3
+    assert [output_text(row) for row in rows] == [counting(200).answer] * 3
     for row in rows:
         assert row.finished_at is not None
         assert abs(row.finished_at - datetime.now(UTC)) < timedelta(hours=1), "the worker's clock decided"

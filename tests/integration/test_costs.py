@@ -1,4 +1,4 @@
-"""What one response costs, in each mode, and each further flush: docs/performance.md has the table, and it is true.
+"""What one response costs, in each mode, and each further flush: docs/internals/performance.md has the table.
 
 One response at a time, on warm connections. The engine is in lock-step: it makes the next delta once the one before
 is committed, published and read. So each flush has one delta, and the counts are the same in every run.
@@ -282,5 +282,6 @@ async def test_a_response_costs_what_the_page_says(services: Any, migrated: str,
     assert expected.keys() == found.keys()
     if different := differences(expected, found, notes):
         pytest.fail(
-            "\n".join([f"docs/{PAGE} (What one response costs) says something else:", *different]), pytrace=False
+            "\n".join([f"docs/internals/{PAGE} (What one response costs) says something else:", *different]),
+            pytrace=False,
         )

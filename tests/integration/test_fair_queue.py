@@ -15,19 +15,20 @@ from sqlalchemy import text
 
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
+from app.maintenance.loop import Maintenance
 from app.queue.message import Kind, Message, Priority, worker_list
 from app.queue.publisher import TaskQueue
 from app.responses.create.creator import ResponseCreator
+from app.scheduling.decisions import Sending
 from app.store.database import Database
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import NewResponse, Sending
+from app.store.responses.new_rows import NewResponse
 from app.streaming.pubsub import PubSub
 from config.settings import Settings, load_settings
 from tests.support.rows import new_response
 from tests.support.slot_worker import SlotWorker, late, slot_worker
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
-from workers.maintenance import Maintenance
 
 SLOTS = 4
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.maintenance.__main__ import maintain
+from app.maintenance.loop import Maintenance
 from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
@@ -27,7 +29,6 @@ from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_respon
 from tests.support.waiting_rows import end, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
-from workers.maintenance import Maintenance, maintain
 
 
 class Queue:
@@ -35,12 +36,16 @@ class Queue:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.revoked: list[str] = []
         self.away = False
 
     async def enqueue(self, *messages: Message) -> None:
         if self.away:
             raise QueueUnavailable("away")
         self.sent += [message.response_id for message in messages]
+
+    async def revoke(self, *response_ids: str) -> None:
+        self.revoked += response_ids
 
 
 def maintenance(
@@ -93,7 +98,7 @@ async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(
     emptied = maintenance(db, pubsub, queue)
     await age(db, "sent_at")
     await emptied.redeliver()
-    await with_slots(db, 8, "another")  # the first keeps half of its slots
+    await with_slots(db, 7, "another")  # the first keeps half of its slots, 9 of 17, and none for the foreground
     await emptied.dispatch()
     assert queue.sent == ids[:16]
     await end(db, ids[:16])
@@ -138,10 +143,12 @@ async def test_an_overdue_response_fails_with_the_code_of_its_timeout(
     await Inserter(db).create(new)
     if code == "run_timeout":
         await claim(db, new.id, WORKER)
-    await maintenance(db, pubsub, Queue()).expire()
+    queue = Queue()
+    await maintenance(db, pubsub, queue).expire()
     final = await whole(db, new.id, Status.FAILED)
     assert final.error is not None
     assert final.error["code"] == code
+    assert queue.revoked == ([new.id] if code == "run_timeout" else []), "its worker need not wait for the fence"
 
 
 async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_deadlines(
@@ -158,7 +165,7 @@ async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_
         return await fail(db, response_id, *args, **kwargs)
 
     monkeypatch.setattr(endings, "fail", refuse)
-    monkeypatch.setattr("workers.maintenance.BATCH", 1)
+    monkeypatch.setattr("app.maintenance.loop.BATCH", 1)
     await maintenance(db, pubsub, Queue()).expire()
     await whole(db, good.id, Status.FAILED)
 
@@ -234,6 +241,8 @@ async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, 
         await w.run(response_id)
     events = await events_of(db, response_id)
     await age(db, "finished_at")
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET log = 'live'"))  # as that of a longer one
     await maintenance(db, pubsub, Queue()).sweep()
     assert (await row_of(db, response_id)).log == "merged"
     assert await events_of(db, response_id) == events

@@ -1,1 +1,1 @@
-"""The models of the tests, and the programs that train them and the demo model."""
+"""The models of the tests, and the program that trains the demo model."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import random
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
@@ -17,8 +16,10 @@ COLOURS = {
     "purple": (140, 40, 170),
     "orange": (245, 140, 20),
 }
-SHAPES = ("circle", "square", "triangle")
-GROUNDS = ((255, 255, 255), (0, 0, 0), (128, 128, 128), (225, 225, 225), (60, 60, 60))
+COUNT = "Count to 30 in its colour."
+HELLO = "Hello!"
+GREETING = "Hello! Show me a picture."
+"""What the model says to HELLO. To COUNT it answers `1 red, 2 red, ... 30 red.`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,12 @@ class Picture:
         return f"{text[0].upper()}{text[1:]}."
 
 
-def draw(picture: Picture, width: int = 80, height: int = 80, rng: random.Random | None = None) -> Image.Image:
-    """The picture in RGB. `rng` varies ground, place, size and tone; without it the shape fills the middle of white."""
-    ground = rng.choice(GROUNDS) if rng else GROUNDS[0]
-    image = Image.new("RGB", (width, height), ground)
-    side = min(width, height) * (rng.uniform(0.5, 0.95) if rng else 0.8)
-    left = rng.uniform(0, width - side) if rng else (width - side) / 2
-    top = rng.uniform(0, height - side) if rng else (height - side) / 2
-    box = (left, top, left + side, top + side)
-    tone = tuple(min(255, max(0, part + (rng.randint(-25, 25) if rng else 0))) for part in COLOURS[picture.colour])
-    pen = ImageDraw.Draw(image)
+def draw(picture: Picture, width: int = 80, height: int = 80) -> Image.Image:
+    """The picture in RGB: the shape fills the middle of a white ground."""
+    image = Image.new("RGB", (width, height), (255, 255, 255))
+    side = min(width, height) * 0.8
+    left, top = (width - side) / 2, (height - side) / 2
+    box, tone, pen = (left, top, left + side, top + side), COLOURS[picture.colour], ImageDraw.Draw(image)
     if picture.shape == "circle":
         pen.ellipse(box, fill=tone)
     elif picture.shape == "square":
@@ -56,16 +53,8 @@ def draw(picture: Picture, width: int = 80, height: int = 80, rng: random.Random
     return image
 
 
-def random_picture(rng: random.Random) -> Picture:
-    return Picture(rng.choice(list(COLOURS)), rng.choice(SHAPES))
-
-
-def encoded(image: Image.Image, form: str = "PNG") -> bytes:
-    file = io.BytesIO()
-    image.save(file, form)
-    return file.getvalue()
-
-
 def data_url(image: Image.Image, form: str = "PNG") -> str:
     """The image as `data:image/png;base64,...`."""
-    return f"data:image/{form.lower()};base64,{base64.b64encode(encoded(image, form)).decode()}"
+    file = io.BytesIO()
+    image.save(file, form)
+    return f"data:image/{form.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -21,6 +21,8 @@ from app.main import create_app
 from app.responses.read import reader
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings
+from tests.support.grammar import is_repeat
+from tests.support.scripted import SCRIPTED
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 MODEL = "scripted"
@@ -30,7 +32,7 @@ KEPT_SECONDS = 3600
 
 
 def served(name: str = MODEL, **sampling: float) -> ServedModel:
-    return ServedModel(name, "", f"model.{name}", "scripted", default_sampling=sampling)
+    return ServedModel(name, "", f"model.{name}", SCRIPTED, default_sampling=sampling)
 
 
 CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
@@ -91,17 +93,18 @@ class Api:
     async def resuming(self, response_id: str, **query: Any) -> AsyncIterator[Reader]:
         params = {"stream": "true", **query}
         async with self.client.stream("GET", f"/v1/responses/{response_id}", params=params) as response:
-            yield Reader(response)
+            yield Reader(response, int(query.get("starting_after", -1)))
 
 
 class Reader:
     """Reads the frames of one stream."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx.Response, after: int = -1) -> None:
         self.response = response
         self.status = response.status_code
         self._bytes = response.aiter_bytes()
         self._buffer = b""
+        self._last = after
 
     async def frame(self) -> bytes | None:
         """Returns the next frame or comment; None at the end."""
@@ -115,14 +118,17 @@ class Reader:
         return frame + b"\n\n"
 
     async def event(self) -> dict[str, Any] | None:
-        """Returns the next event, without comments; None at `[DONE]` or at the end."""
-        frame = await self.frame()
-        while frame is not None and frame.startswith(b":"):
-            frame = await self.frame()
-        if frame is None or frame == b"data: [DONE]\n\n":
-            return None
-        event: dict[str, Any] = orjson.loads(frame.split(b"\ndata: ", 1)[1])
-        return event
+        """Returns the next event of the log; None at `[DONE]` or at the end."""
+        frame = await self._next()
+        return None if frame is None or frame == b"data: [DONE]\n\n" else _event_in(frame)
+
+    async def _next(self) -> bytes | None:
+        """Returns the next frame of the log, or `[DONE]`: no comment, and nothing that only keeps a stream alive."""
+        while (frame := await self.frame()) is not None and not frame.startswith(b"data: "):
+            if not frame.startswith(b":") and not is_repeat(event := _event_in(frame), self._last):
+                self._last = event["sequence_number"]
+                break
+        return frame
 
     async def until_event(self, kind: str) -> dict[str, Any]:
         """Reads up to the next event of that type, and returns it."""
@@ -132,11 +138,10 @@ class Reader:
         raise AssertionError(f"the stream ended without {kind}")
 
     async def rest(self) -> bytes:
-        """Returns everything up to the end, without comments."""
+        """Returns everything up to the end, without what only keeps the stream alive."""
         parts = []
-        while (frame := await self.frame()) is not None:
-            if not frame.startswith(b":"):
-                parts.append(frame)
+        while (frame := await self._next()) is not None:
+            parts.append(frame)
         return b"".join(parts)
 
 
@@ -178,3 +183,8 @@ async def serving(settings: Settings, catalog: ModelCatalog | None = CATALOG) ->
             server.should_exit = True
             await client.aclose()
             await running
+
+
+def _event_in(frame: bytes) -> dict[str, Any]:
+    event: dict[str, Any] = orjson.loads(frame.split(b"\ndata: ", 1)[1])
+    return event

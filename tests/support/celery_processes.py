@@ -14,6 +14,7 @@ from pathlib import Path
 from celery import Celery
 
 from app.local.ports import free_port
+from tests.support.forks import CELERY, Forked
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +31,13 @@ class Process:
 
     def __init__(self, args: list[str], env: Mapping[str, str], output: Path) -> None:
         self.output = output
-        with output.open("wb") as file:
-            self.process = subprocess.Popen(
+        self.process = self._start(args, {**os.environ, **env, "PYTHONUNBUFFERED": "1"})
+
+    def _start(self, args: list[str], env: Mapping[str, str]) -> subprocess.Popen[bytes] | Forked:
+        with self.output.open("wb") as file:
+            return subprocess.Popen(
                 args,
-                env={**os.environ, **env, "PYTHONUNBUFFERED": "1"},
+                env=env,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -60,8 +64,9 @@ class Process:
             raise AssertionError(f"the process did not end within {timeout} s:\n{self.text[-4000:]}") from None
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # one that has just been forked leads no session yet
             os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
@@ -69,12 +74,15 @@ class Worker(Process):
     """A worker whose node is its name."""
 
     def __init__(self, redis_url: str, folder: Path, name: str = "w1", concurrency: int = 64, **env: str) -> None:
-        args = [sys.executable, "-m", "celery", "--quiet", "-A", "tests.support.queue_app:celery", "worker"]
+        args = ["--quiet", "-A", "tests.support.queue_app:celery", "worker"]
         args += ["-Q", QUEUE, "-c", str(concurrency), "-n", f"{name}@test", "-l", "INFO"]
         args += ["--without-gossip", "--without-mingle"]
         env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", "PRETEND_NODE": name, **env}
         self._redis_url, self._name = redis_url, f"{name}@test"
         super().__init__(args, env, folder / f"{name}.log")
+
+    def _start(self, args: list[str], env: Mapping[str, str]) -> Forked:
+        return Forked(CELERY, args, env, self.output)
 
     def ready(self) -> Worker:
         """Waits until the worker answers: kombu subscribes to broadcasts only after Celery has logged "ready"."""

@@ -24,12 +24,13 @@ openai_base_url = "{url}"
 shell_snapshot = false
 
 [model_providers.longhaul]
-name = "Longhaul"
+name = "{name}"
 base_url = "{url}"
 wire_api = "responses"
 experimental_bearer_token = "unused"
 model_catalog_url = "{url}/models"
 supports_websockets = {websockets}
+stream_idle_timeout_ms = {idle_ms}
 """
 BYPASS = ("--dangerously-bypass-approvals-and-sandbox", "-c", 'web_search="disabled"')
 """Runs commands without Codex's sandbox, which not every machine can run; Codex would ask for a live search then."""
@@ -69,11 +70,14 @@ class Codex:
         url: str,
         *,
         provider: str = "longhaul",
+        name: str = "Longhaul",
         websockets: bool = False,
         mcp: bool = False,
         options: tuple[str, ...] = BYPASS,
+        idle_ms: int = 300_000,
     ) -> None:
-        """With `mcp`, Codex starts tests.support.mcp_server for each prompt: a second of CPU."""
+        """Codex gives up a stream after `idle_ms` without an event. With `mcp`, it starts tests.support.mcp_server for
+        each prompt: a second of CPU. It compacts by the API if the provider's `name` is "OpenAI"."""
         self._options = options
         self.work = folder / "work"
         self._home = folder / "codex"
@@ -87,13 +91,15 @@ class Codex:
             made.mkdir()
         words = {"python": sys.executable, "log": str(folder / "calls.log"), "checkout": str(CHECKOUT)}
         quoted = {name: json.dumps(word) for name, word in words.items()}
-        config = CONFIG.format(provider=provider, url=url, websockets=str(websockets).lower())
+        config = CONFIG.format(
+            provider=provider, name=name, url=url, websockets=str(websockets).lower(), idle_ms=idle_ms
+        )
         if mcp:
             config += MCP_SERVER.format(**quoted)
         (self._home / "config.toml").write_text(config)
 
-    async def say(self, prompt: str, *options: str, thread: str | None = None) -> Turn:
-        """Returns the turn once it is complete; continues the session `thread`."""
+    async def say(self, prompt: str, *options: str, thread: str | None = None, end: str = "turn.completed") -> Turn:
+        """Returns the turn, whose last event is to be `end`; continues the session `thread`."""
         codex = str(program("@openai/codex-*/vendor/*/bin/codex"))
         flags = ["--json", "--skip-git-repo-check", *self._options, *options]
         where = ["resume", *flags, thread, "-"] if thread else [*flags, "-"]
@@ -108,7 +114,7 @@ class Codex:
                 process.kill()
         events = [json.loads(line) for line in printed.decode().splitlines()]
         assert events, errors.decode()
-        assert events[-1]["type"] == "turn.completed", (events[-3:], errors.decode())
+        assert events[-1]["type"] == end, (events[-3:], errors.decode())
         return Turn(events, next(event["thread_id"] for event in events if event["type"] == "thread.started"))
 
     def written(self, kind: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 Event = dict[str, Any]
 
-TERMINAL = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 PRELUDE = ["response.created", "response.queued", "response.in_progress"]
 
 # part type -> (delta event, done event, the field of `done` that has the whole text)
@@ -52,6 +52,12 @@ WHOLE = {"web_search_call", "mcp_list_tools", "mcp_approval_request", "tool_sear
 """Types of items that are complete in their `added`."""
 COMPACTING = "response.compaction.compacting"
 NO_STATUS = {"mcp_list_tools", "mcp_approval_request"}
+
+
+def is_repeat(event: Event, last: int) -> bool:
+    """Whether this event, after number `last`, keeps a silent stream alive and is none of the log."""
+    status = "queued" if last < 2 else "in_progress"
+    return last >= 0 and (event["type"], event["sequence_number"]) == (f"response.{status}", last)
 
 
 class Violation(AssertionError):
@@ -137,6 +143,9 @@ class Checker:
         self.annotations: list[Event] = []
 
     def feed(self, event: Event) -> None:
+        if is_repeat(event, self.seen - 1):
+            require(self.terminal is None, "an event after the terminal one", event)
+            return
         require(event["sequence_number"] == self.seen, f"expected number {self.seen}", event)
         require(self.terminal is None, "an event after the terminal one", event)
         kind = event["type"]
@@ -163,10 +172,10 @@ class Checker:
 
     def _end(self, event: Event) -> None:
         require(None not in self.items, "an item is still open", event)
-        require(
-            self.failing == (event["type"] == "response.failed"), "an error and response.failed belong together", event
-        )
-        require(event["response"]["status"] == event["type"].removeprefix("response."), "status", event)
+        status, kind = event["response"]["status"], event["type"].removeprefix("response.")
+        require(self.failing == (status == "failed"), "an error and a failed response belong together", event)
+        require(status == kind or (status, kind) == ("cancelled", "failed"), "status", event)
+        require((kind == "failed") == (event["response"]["error"] is not None), "the error of the response", event)
         require(event["response"]["output"] == self.items, "output differs from the stream", event)
         done = [item for item in self.items if item is not None]
         cut = [index for index, item in enumerate(done) if item.get("status") == "incomplete"]

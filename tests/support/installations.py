@@ -14,11 +14,16 @@ from tests.support.services import open_folder
 SCRIPTED = """
 [[models]]
 name = "scripted"
-engine = "scripted"
+engine = "tests.support.scripted:ScriptedEngine"
 context_length = 400000
 reasoning_parser = "qwen3"
 tool_parser = "hermes"
+[models.engine_args]
+strict_template = true
 """
+"""Its template is strict, as those of many models: clients do not know."""
+SMALL = SCRIPTED.replace("400000", "32768") + "bytes_per_token = 3\n"
+"""The context of many local models, which takes as much of it for code as their tokenizers do."""
 
 VISION_MODEL = "tiny-vision"
 VISION = f"""
@@ -57,8 +62,15 @@ def longhaul() -> Iterator[Longhaul]:
 @pytest.fixture(scope="session")
 def scripted() -> Iterator[Longhaul]:
     """`longhaul up` with a scripted chat model that reasons and calls tools."""
+    with scripted_with() as installation:
+        yield installation
+
+
+@contextmanager
+def scripted_with(models_file: str = SCRIPTED, **environment: str) -> Iterator[Longhaul]:
+    """The same in another environment, or with other models."""
     with open_folder() as folder:
         models = folder / "models.toml"
-        models.write_text(SCRIPTED)
-        with running(Longhaul(folder / "home", models)) as installation:
+        models.write_text(models_file)
+        with running(Longhaul(folder / "home", models, **environment)) as installation:
             yield installation

@@ -46,7 +46,6 @@ class Longhaul:
         }
         self.ready_seconds = READY_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
-        self._known: set[psutil.Process] = set()
 
     @property
     def url(self) -> str:

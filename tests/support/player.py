@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 
 from app.protocol.response import error_object
-from app.store.database import Database
+from app.store.database import Database, StoreLocked
 from app.store.responses import logs, lookup
 from app.store.responses.logs import Entry
 from app.store.rows import Ending, ResponseRow
@@ -48,8 +48,13 @@ class Play(Writer):
         self.id = row.id
 
     async def write(self, entry: Entry) -> bool:
-        """Commits and publishes; False if the entry was fenced."""
-        appended = await logs.append(self._db, [entry])
+        """Commits and publishes; False if the entry was fenced. Tries again while its conversation is locked."""
+        while True:
+            try:
+                appended = await logs.append(self._db, [entry])
+                break
+            except StoreLocked:
+                await asyncio.sleep(0.01)
         if self._pubsub is not None and appended:
             await self._pubsub.publish([entry.chunk])
         return bool(appended)

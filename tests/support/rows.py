@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import text
@@ -18,6 +18,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.tasks import COUNT
 from app.protocol.usage import Usage
+from app.store import retention
 from app.store.context.size import find_previous
 from app.store.database import Database
 from app.store.queue import workers
@@ -82,6 +83,13 @@ async def released(db: Database) -> list[str]:
     """The responses that maintenance is to send to another worker, in the order of their arrival."""
     found = "SELECT id FROM responses WHERE status = 'in_progress' AND worker IS NULL AND NOT yielded ORDER BY position"
     return [row.id for row in await db.execute(text(found))]
+
+
+async def merge_all(db: Database) -> int:
+    """Merges the logs of all responses that have ended, short ones too; returns how many."""
+    async with db.autocommit() as connection:
+        await connection.execute(text("UPDATE responses SET log = 'live' WHERE log = 'merged'"))
+    return await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1), 1000)
 
 
 async def release_all(db: Database, worker: str) -> None:

@@ -15,9 +15,9 @@ from app.aio import end_tasks
 from app.dispatcher import Dispatcher
 from app.queue.message import Kind, worker_list
 from app.queue.publisher import TaskQueue
+from app.scheduling.loads import Ahead
 from app.store.database import Database
 from app.store.queue import workers
-from app.store.queue.dispatch import Ahead
 from app.store.responses import claims, logs
 from app.store.rows import ResponseRow
 from config.settings import load_settings

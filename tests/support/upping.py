@@ -8,12 +8,16 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from config.models import EngineName, ServedModel
+from config.models import ServedModel
+from tests.support import forks
+from tests.support.forks import Forked
+from tests.support.scripted import models_of
 from tests.support.services import descendants
 from tests.support.waiting import PAUSE, until_sync
 
@@ -30,12 +34,11 @@ NOHUP = [
     *(sys.executable, "-c"),
     "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
 ]
-MODELS = '[[models]]\nname = "{}"\nengine = "scripted"\n'
 NAMED_SERVICES = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 """URLs of services, which `up` therefore does not start; nothing listens there."""
 
 
-def served(name: str, engine: EngineName = "vllm", **engine_args: Any) -> ServedModel:
+def served(name: str, engine: str = "vllm", **engine_args: Any) -> ServedModel:
     """A model as the models file has it."""
     return ServedModel(name, "org/model", f"model.{name}", engine, engine_args=engine_args)
 
@@ -55,7 +58,7 @@ class Up:
     ) -> None:
         self.folder = folder
         (folder / "Procfile").write_text(procfile)
-        (folder / "models.toml").write_text("\n".join(MODELS.format(name) for name in models))
+        (folder / "models.toml").write_text(models_of(*models))
         settings = {"LONGHAUL_HOME": str(folder / "home"), "LONGHAUL_MODELS": str(folder / "models.toml")}
         settings |= {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0", "LONGHAUL_API_GRACE_SECONDS": "0"}
         self.output = ""
@@ -155,9 +158,14 @@ class Up:
 
 def longhaul(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a `longhaul` command that is expected to end."""
-    return subprocess.run(
-        [*LONGHAUL, *args], env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=60, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder) / "output", Path(folder) / "errors"
+        forked = Forked(forks.LONGHAUL, args, {**os.environ, **(env or {})}, output, errors)
+        try:
+            status = forked.wait(60)
+        finally:
+            forked.send_signal(signal.SIGKILL)
+        return subprocess.CompletedProcess(args, status, output.read_text(), errors.read_text())
 
 
 def alive(pid: int) -> bool:

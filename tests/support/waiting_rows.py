@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import text
 
 from app.queue.message import Priority
+from app.scheduling.loads import KEPT_PART, NOTHING_AHEAD, Ahead
 from app.store.database import Database
-from app.store.queue.dispatch import NOTHING_AHEAD, Ahead, dispatch
-from app.store.queue.placement import KEPT_PART
+from app.store.queue.dispatch import dispatch
 from app.store.queue.workers import WorkerIdentity, register
 from tests.support.requests import stored_request
 
@@ -58,7 +58,7 @@ async def with_slots(db: Database, slots: int, worker: str = "w", queue: str = Q
 
     Returns how many it has in all.
     """
-    every = slots + max(slots // (KEPT_PART - 1), 1)
+    every = slots + slots // (KEPT_PART - 1)
     await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, every, worker), 3600.0)
     return every
 

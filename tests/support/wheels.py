@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 SOURCES = ("app", "config", "migrations", "workers", "LICENSE", "Procfile", "README.md", "pyproject.toml")
+ENGINE = Path("tests", "support", "scripted")
+"""Of models that need no vLLM. An operator may have one, too."""
 _RUN = "#!{}\nimport sys\nfrom app.cli import main\nsys.exit(main())\n"
 
 
@@ -30,6 +32,7 @@ def install(folder: Path, *extras: str) -> Path:
     packages = Path(sysconfig.get_path("purelib", vars=places))
     with zipfile.ZipFile(_wheel(folder)) as wheel:
         wheel.extractall(packages)
+    shutil.copytree(CHECKOUT / ENGINE, packages / ENGINE, ignore=shutil.ignore_patterns("__pycache__"))
     (own,) = distributions(name="longhaul", path=[str(packages)])
     for dependency in _closure(own, extras):
         _link(dependency, packages)

@@ -15,9 +15,9 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
+from tests.support.scripted import SCRIPTED, ScriptedEngine
 from tests.support.waiting import PATIENCE_SECONDS
 from workers.engine.base import Engine
-from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation import lease
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.claimer import Claimer
@@ -28,7 +28,7 @@ from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner
-from workers.generation.runs import ActiveRuns, SuspectGate
+from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.inputs import NO_LIMIT, Context, Inputs
 from workers.mcp.sessions import McpSessions
@@ -40,7 +40,7 @@ STALLED_LEASES = 10_000
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:
-    return ServedModel(name, "", f"model.{name}", "scripted", context_length, engine_args)
+    return ServedModel(name, "", f"model.{name}", SCRIPTED, context_length, engine_args)
 
 
 async def items_of(db: Database, row: ResponseRow, most_bytes: int = NO_LIMIT) -> list[Json]:
@@ -107,15 +107,16 @@ class Worker:
         self.jobs: list[asyncio.Task[Outcome]] = []
         self.runs = ActiveRuns()
         pace = Pace()
-        slots = Slots(self.engine.slots, pace, limit or self.engine.slots)
-        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length, lambda: slots.offered)
+        slots = Slots(self.engine.slots, pace, limit or self.engine.slots, cache_tokens=self.engine.cache_tokens)
+        context_length, away = self.engine.context_length, lambda: slots.away
+        self.lease = Lease(db, model, lease_seconds, self.runs, context_length, lambda: slots.offered, away=away)
+        slots.changed = self.lease.renew_now
         self.dispatcher = dispatcher or NoDispatcher()
         inputs = Inputs(db, held_bytes=held_context_bytes)
         clock = FlushClock(events_per_second)
         self.runner = Runner(
             Claimer(db, self.runs, lambda: self.lease.worker),
             self.runs,
-            SuspectGate(MAX_CRASHES),
             Generator(db, self.engine, slots, model, inputs, mcp_sessions or McpSessions(), self.journal, clock),
             ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
             self.dispatcher,

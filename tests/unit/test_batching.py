@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.batching import Batcher
+from app.heavy import PROJECT
 from tests.support.waiting import until
 
 
@@ -159,6 +160,9 @@ async def test_an_item_that_cannot_be_weighed_is_refused_and_the_others_go_on() 
     assert double.batches == [[1], [2], [4]]
 
 
+LAST_TRY = 4
+
+
 class Away(Exception):
     """Everybody's error."""
 
@@ -174,7 +178,7 @@ class Service:
         self.batcher = Batcher(
             self,
             shared_errors=(Away,),
-            is_unclear=lambda error: isinstance(error, LookupError),
+            again=self.again,
             recover=self.recover,
         )
 
@@ -184,6 +188,9 @@ class Service:
             if item in self.errors:
                 raise self.errors[item]
         return list(items)
+
+    def again(self, error: Exception, failures: int) -> float | None:
+        return 0.0 if isinstance(error, LookupError) and failures < LAST_TRY else None
 
     async def recover(self, error: Exception) -> None:
         self.recoveries.append(error)
@@ -211,34 +218,43 @@ async def test_items_get_the_error_with_which_the_wait_for_a_repetition_ends() -
     assert await service.batcher.submit(2) == 2
 
 
-async def test_an_unclear_error_is_one_items_if_others_succeed_alone() -> None:
+async def test_an_item_that_fails_alone_is_tried_again_later_and_the_others_go_on() -> None:
     service = Service({2: LookupError("2")})
     futures = [service.batcher.submit(number) for number in (1, 2, 3)]
+    assert await asyncio.gather(futures[0], futures[2]) == [1, 3]
+    assert not service.batcher.is_idle
+    assert await service.batcher.submit(4) == 4
+    await until(lambda: service.batches.count([2]) > 1)
+    service.errors.clear()
+    assert await futures[1] == 2
+    assert service.batches[:4] == [[1, 2, 3], [1], [2], [3]] and [4] in service.batches
+    assert service.recoveries == []
+    assert service.batcher.is_idle
+
+
+async def test_an_item_gets_its_error_after_its_last_try() -> None:
+    service = Service({1: LookupError("1")})
+    with pytest.raises(LookupError):
+        await service.batcher.submit(1)
+    assert service.batches == [[1]] * LAST_TRY
+
+
+async def test_what_is_tried_again_is_no_shared_error() -> None:
+    service = Service({1: LookupError("1")})
+    service.batcher = Batcher(service, shared_errors=(Exception,), again=service.again, recover=service.recover)
+    futures = [service.batcher.submit(number) for number in (1, 2)]
     results = await asyncio.gather(*futures, return_exceptions=True)
-    assert [results[0], results[2]] == [1, 3]
-    assert isinstance(results[1], LookupError)
+    assert isinstance(results[0], LookupError) and results[1] == 2
     assert service.recoveries == []
 
 
-async def test_an_unclear_error_is_everybodys_if_every_item_fails_alone() -> None:
-    service = Service({1: LookupError("1"), 2: LookupError("2")})
-    futures = [service.batcher.submit(number) for number in (1, 2)]
-    await until(lambda: service.recoveries)
-    assert not any(future.done() for future in futures)
-    service.errors.clear()
-    service.back.set()
-    assert await asyncio.gather(*futures) == [1, 2]
-    assert service.batches == [[1, 2], [1], [2], [1, 2]]
-
-
-async def test_an_item_that_fails_alone_unclearly_is_judged_by_the_next_that_comes() -> None:
+async def test_close_cancels_what_is_to_be_tried_again() -> None:
     service = Service({1: LookupError("1")})
-    futures = await gathered(service.batcher, 1, 2)
-    service.back.set()
-    results = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(results[0], LookupError)
-    assert results[1] == 2
-    assert service.batches == [[1], [1, 2], [1], [2]]
+    service.batcher = Batcher(service, again=lambda *_: 3600.0)
+    waiting = service.batcher.submit(1)
+    await until(lambda: service.batcher._postponed)
+    await service.batcher.close()
+    assert waiting.cancelled()
 
 
 async def test_a_shared_error_between_items_that_are_tried_alone_costs_one_wait_for_all_of_them() -> None:
@@ -251,7 +267,7 @@ async def test_a_shared_error_between_items_that_are_tried_alone_costs_one_wait_
     assert [results[0], *results[2:]] == [0, 2, 3]
     assert isinstance(results[1], ValueError)
     assert len(service.recoveries) == 1
-    assert service.batches == [[0, 1, 2, 3], [0], [1], [2], [1, 2, 3], [1], [2], [3]]
+    assert service.batches == [[0, 1, 2, 3], [0], [1], [2], [2, 3]]
 
 
 async def test_close_cancels_what_waits_for_a_repetition() -> None:
@@ -259,3 +275,26 @@ async def test_close_cancels_what_waits_for_a_repetition() -> None:
     futures = await gathered(service.batcher, 1, 2)
     await service.batcher.close()
     assert all(future.cancelled() for future in futures)
+
+
+async def test_a_batch_works_for_the_project_that_its_items_have_in_common() -> None:
+    worked_for: list[str | None] = []
+    go = asyncio.Event()
+
+    async def perform(items: Sequence[str]) -> Sequence[str]:
+        worked_for.append(PROJECT.get())
+        await go.wait()
+        return items
+
+    batcher: Batcher[str, str] = Batcher(perform, max_items=2)
+
+    async def submit(project: str) -> None:
+        PROJECT.set(project)
+        await batcher.submit(project)
+
+    tasks = [asyncio.create_task(submit(project)) for project in ("a", "a", "b", "b", "b", "c")]
+    await until(lambda: len(worked_for) == 1)
+    go.set()
+    await asyncio.gather(*tasks)
+    assert worked_for == ["a", "b", None]
+    assert PROJECT.get() is None

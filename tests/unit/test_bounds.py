@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bounds import SHARE, Bound, BoundReached, Holding, ShareReached, Stranger, TotalReached
+from app.bounds import SHARE, Bound, BoundReached, Holding, ShareReached, TotalReached, UnknownAddress
 
 TURNS = 5
 """Of the event loop: enough for everybody who was let in to go on."""
@@ -149,7 +149,7 @@ def test_projects_together_leave_a_sixteenth_to_operators_and_strangers() -> Non
     assert as_many_as_possible(bound, *PROJECTS).total() == 60
     with pytest.raises(TotalReached):
         bound.take("a new one")
-    taken(bound, None, None, None, Stranger("address"))
+    taken(bound, None, None, None, UnknownAddress("address"))
     with pytest.raises(TotalReached):
         bound.take(None)
 
@@ -159,8 +159,8 @@ def test_what_a_stranger_holds_of_the_operators_part_goes_to_no_project() -> Non
     as_many_as_possible(bound, *PROJECTS)
     for project in ("a new one", PROJECTS[0]):
         with pytest.raises(TotalReached):
-            bound.take(Stranger("address")).give(project)
-    bound.take(Stranger("address")).give(None)
+            bound.take(UnknownAddress("address")).give(project)
+    bound.take(UnknownAddress("address")).give(None)
 
 
 def test_without_shares_nothing_is_kept_for_operators() -> None:

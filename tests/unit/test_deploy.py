@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -18,12 +20,13 @@ from typer.main import get_command
 
 from app.cli import cli
 from app.local.readiness import SECONDS as PROBE_SECONDS
-from app.local.restarts import CONFIG_STATUSES
 from config.models import load_models
 from config.settings import ConfigError, Settings, variable_of
 from workers.celery_host.program import EXIT_SECONDS, STOP_SECONDS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DOCS = DEPLOY.parent / "docs"
+PAGES = [DOCS / f"{name}.md" for name in ("deployment", "kubernetes", "security", "systemd", "tenants")]
 KUBERNETES_VERSION = "1.32"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 _COMMAND: Any = get_command(cli)
@@ -34,8 +37,6 @@ API_STOP_SECONDS = DEFAULTS.api_grace_seconds + 10
 """What docs/operations.md asks for."""
 COMMANDS = set(_COMMAND.list_commands(Context(_COMMAND)))
 USER = 10001
-SHELLS = {126, 127}
-"""Statuses of a shell, which units do not have."""
 
 
 def _text(name: str) -> str:
@@ -89,7 +90,7 @@ def test_every_variable_that_a_file_names_is_a_setting(path: Path) -> None:
     assert named - VARIABLES == set()
 
 
-@pytest.mark.parametrize("path", [*FILES, DEPLOY.parent / "docs" / "deployment.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *PAGES], ids=lambda path: path.name)
 def test_every_command_that_a_file_names_is_there(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = re.findall(r"(?:bin/|-- |exec api |`|^|[A-Z]=\S+ )longhaul ([a-z][a-z-]*)", text, re.MULTILINE)
@@ -104,7 +105,7 @@ def test_the_models_file_is_valid_and_its_models_are_those_that_are_deployed() -
         pytest.fail(str(error))
     assert {f"worker-{name}.yaml:0" for name in names} == {name for name in PODS if name.startswith("worker-")}
     assert {f"worker-{name}" for name in names} == {name for name in COMPOSE["services"] if name.startswith("worker-")}
-    assert f"LONGHAUL_MODEL={names[0]}" in _text("systemd/longhaul.target")
+    assert f"LONGHAUL_MODEL={names[0]}" in (DOCS / "systemd.md").read_text(encoding="utf-8")
 
 
 class TestContainerfile:
@@ -160,7 +161,7 @@ class TestCompose:
         }
 
     def test_postgres_makes_the_roles_of_the_page(self) -> None:
-        page = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+        page = (DOCS / "operations.md").read_text(encoding="utf-8")
         wanted = page.partition("```sql\n")[2].partition("```")[0]
         wanted = wanted.replace("CREATE DATABASE longhaul;\n", "").replace("\\connect longhaul\n", "")
         found = "".join(line for line in _text("postgres-roles.sql").splitlines(True) if line[0] not in "-\\")
@@ -197,6 +198,12 @@ class TestKubernetes:
         files = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")} - {"kustomization.yaml"}
         assert set(re.findall(r"^  (?:# )?- ([\w.-]+\.yaml)", text, re.MULTILINE)) == files
         assert {image["newTag"] for image in found["images"]} == {version("longhaul")}
+        assert all(image["newName"].startswith("registry.example/") for image in found["images"]), "to be replaced"
+        replicas = {each["name"] for each in found["replicas"]}
+        assert replicas == {PODS[name]["metadata"]["name"] for name in PODS if name.startswith("worker-")}
+        assert not any("replicas" in PODS[name]["spec"] for name in PODS if name.startswith("worker-")), (
+            "KEDA sets them"
+        )
         assert {image["name"] for image in found["images"]} == {_container(name)["image"] for name in PODS}
         assert DOCUMENTS["migrate.yaml:0"]["metadata"]["name"].endswith(version("longhaul").replace(".", "-"))
 
@@ -233,11 +240,33 @@ class TestKubernetes:
         assert _container("flower.yaml:0")["ports"] == [{"name": "http", "containerPort": DEFAULTS.flower_port}]
         assert DOCUMENTS["api.yaml:1"]["spec"]["ports"][0]["targetPort"] == "http"
 
-    @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("api.yaml:") and name[-1] != "0"])
-    def test_the_service_and_the_disruption_budget_select_the_pods_of_the_api(self, name: str) -> None:
-        selector = DOCUMENTS[name]["spec"]["selector"]
+    @pytest.mark.parametrize("name", [name for name in PODS if "migrate" not in name and "flower" not in name])
+    def test_copies_are_spread_over_nodes_and_not_evicted_together(self, name: str) -> None:
+        labels = PODS[name]["spec"]["template"]["metadata"]["labels"]
+        (spread,) = _pod(name)["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "kubernetes.io/hostname"
+        assert spread["labelSelector"]["matchLabels"] == labels
+        file = name.partition(":")[0]
+        budgets = [found for where, found in DOCUMENTS.items() if where.startswith(file) and "Budget" in found["kind"]]
+        assert [budget["spec"]["selector"]["matchLabels"] for budget in budgets] == [labels]
+
+    def test_the_service_and_the_network_policy_select_the_pods_of_the_api(self) -> None:
         labels = DOCUMENTS["api.yaml:0"]["spec"]["template"]["metadata"]["labels"]
-        assert selector.get("matchLabels", selector) == labels
+        assert DOCUMENTS["api.yaml:1"]["spec"]["selector"] == labels
+        everything, api = DOCUMENTS["network.yaml:0"]["spec"], DOCUMENTS["network.yaml:1"]["spec"]
+        assert "ingress" not in everything, "nothing is let in"
+        assert everything["podSelector"]["matchLabels"].items() <= labels.items()
+        assert api["podSelector"]["matchLabels"] == labels
+        assert [port["port"] for rule in api["ingress"] for port in rule["ports"]] == ["http"]
+
+    def test_kubectl_builds_what_is_applied(self) -> None:
+        kubectl = shutil.which("kubectl")
+        if kubectl is None:
+            pytest.skip("there is no kubectl here")
+        built = subprocess.run([kubectl, "kustomize", DEPLOY / "kubernetes"], capture_output=True, check=True).stdout
+        found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(built)}
+        for model in load_models(DEPLOY / "models.toml").models:
+            assert found["Deployment", f"longhaul-worker-{model.name}"]["spec"]["replicas"] == 4
 
     def test_every_pod_gets_the_time_that_it_takes_to_stop(self) -> None:
         api = _pod("api.yaml:0")
@@ -298,9 +327,11 @@ class TestSystemd:
         assert "MemoryDenyWriteExecute" not in unit["Service"], "Python's libraries compile at run time"
 
     @pytest.mark.parametrize("name", UNITS)
-    def test_a_unit_starts_again_unless_a_setting_is_wrong(self, name: str) -> None:
+    def test_a_unit_starts_again_whatever_was_wrong(self, name: str) -> None:
+        """A certificate that is not trusted for a minute is an error of configuration, too."""
         assert UNITS[name]["Service"]["Restart"] == ("on-failure" if name == "longhaul-migrate" else "always")
-        assert set(map(int, UNITS[name]["Service"]["RestartPreventExitStatus"].split())) == CONFIG_STATUSES - SHELLS
+        assert "RestartPreventExitStatus" not in UNITS[name]["Service"]
+        assert UNITS[name]["Unit"]["StartLimitIntervalSec"] == "0"
 
     def test_every_unit_gets_the_time_that_it_takes_to_stop(self) -> None:
         assert float(UNITS["longhaul-api"]["Service"]["TimeoutStopSec"]) > API_STOP_SECONDS
@@ -318,6 +349,52 @@ class TestSystemd:
     def test_one_stop_signal_reaches_the_first_process_alone(self) -> None:
         assert UNITS["longhaul-api"]["Service"]["KillMode"] == "mixed"
         assert UNITS["longhaul-worker@"]["Service"]["KillMode"] == "mixed"
+
+
+class TestMemory:
+    """Every limit in deploy/ is at least what docs/operations.md computes from the settings of deploy/."""
+
+    GIB = 1024
+    ENGINE = 8 * GIB
+    """MiB of the main memory that an engine for one GPU may take beside what the page counts, its /dev/shm included."""
+
+    @staticmethod
+    def _bound(**names: float) -> float:
+        """The page's formula with these names, in MiB."""
+        page = (DOCS / "operations.md").read_text(encoding="utf-8")
+        (text,) = [line for line in re.findall(r"^    (.+)$", page, re.MULTILINE) if _names(line) == set(names)]
+        text = re.sub(r" x ", " * ", re.sub(r"([\d.]+) KiB", r"(\1 / 1024)", text.replace(" MiB", "")))
+        return float(eval(text, {}, names))
+
+    def _api(self) -> float:
+        connections = int(DOCUMENTS["settings.yaml:0"]["data"]["LONGHAUL_MAX_CONNECTIONS"])
+        assert f"LONGHAUL_MAX_CONNECTIONS={connections}\n" in _text("systemd/longhaul.env")
+        assert COMPOSE["services"]["api"]["environment"]["LONGHAUL_MAX_CONNECTIONS"] == str(connections)
+        mib = 1024**2
+        return self._bound(C=connections, R=connections, B=DEFAULTS.buffer_bytes / mib, M=DEFAULTS.max_body_bytes / mib)
+
+    def _worker(self) -> float:
+        slots = {model.engine_args["max_num_seqs"] for model in load_models(DEPLOY / "models.toml").models}
+        mib = 1024**2
+        values = {"M": DEFAULTS.max_body_bytes / mib, "X": DEFAULTS.max_context_bytes / mib}
+        return self._bound(W=2 * max(slots), **values) + self.ENGINE
+
+    @pytest.mark.parametrize("kind", ["api", "worker"])
+    def test_a_limit_is_above_what_the_process_may_hold(self, kind: str) -> None:
+        bound = getattr(self, f"_{kind}")()
+        unit = UNITS["longhaul-api" if kind == "api" else "longhaul-worker@"]
+        pods = [_container(name) for name in PODS if name.startswith(kind)]
+        services = [found for name, found in COMPOSE["services"].items() if name.startswith(kind)]
+        limits = [unit["Service"]["MemoryMax"]]
+        limits += [pod["resources"]["limits"]["memory"].removesuffix("i") for pod in pods]
+        limits += [service["mem_limit"].upper() for service in services]
+        assert len(limits) == 1 + len(pods) + len(services) >= 3
+        for limit in limits:
+            assert int(limit.removesuffix("G")) * self.GIB >= bound, limit
+
+
+def _names(formula: str) -> set[str]:
+    return set(re.findall(r"\b[A-Z]\b", formula))
 
 
 class TestProxies:

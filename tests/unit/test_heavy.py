@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from app.bounds import Bound
-from app.heavy import PROJECT, Threads, behind, beside_loop, in_thread
+from app.heavy import PROJECT, Threads, behind, off_loop
 from app.sizes import LARGE_BYTES, MANY_ITEMS, item_count
 from tests.support.waiting import until
 
@@ -18,12 +18,12 @@ PARTS = {**ITEM, "content": ITEM["content"] * MANY_ITEMS}  # type: ignore[operat
 
 async def test_small_work_stays_on_the_event_loop() -> None:
     items = item_count([ITEM] * 10)
-    assert await beside_loop(threading.get_ident, LARGE_BYTES, items) == threading.get_ident()
+    assert await off_loop(threading.get_ident, LARGE_BYTES, items) == threading.get_ident()
 
 
 @pytest.mark.parametrize(("size", "items"), [(LARGE_BYTES + 1, []), (0, [ITEM] * MANY_ITEMS), (0, [PARTS])])
 async def test_many_bytes_or_items_or_parts_are_work_for_a_thread(size: int, items: list[dict[str, object]]) -> None:
-    assert await beside_loop(threading.get_ident, size, item_count(items)) != threading.get_ident()
+    assert await off_loop(threading.get_ident, size, item_count(items)) != threading.get_ident()
 
 
 async def test_large_work_that_takes_long_is_done_in_one_thread_and_leaves_threads_for_the_rest() -> None:
@@ -33,9 +33,9 @@ async def test_large_work_that_takes_long_is_done_in_one_thread_and_leaves_threa
         running.append(threading.current_thread().name)
         go.wait(10)
 
-    blocked = [asyncio.ensure_future(in_thread(work, LARGE_BYTES + 1)) for _ in range(3)]
+    blocked = [asyncio.ensure_future(off_loop(work, LARGE_BYTES + 1, slow=True)) for _ in range(3)]
     try:
-        assert await in_thread(lambda: "others go on", LARGE_BYTES) == "others go on"
+        assert await off_loop(lambda: "others go on", LARGE_BYTES, slow=True) == "others go on"
         assert len(running) <= 1
     finally:
         go.set()

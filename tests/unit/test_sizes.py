@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
-from app.sizes import LARGE_BYTES, MANY_ITEMS, WEIGHT_BYTES, grouped, is_large, json_size, weight
+from app.protocol.requests.strict_json import loads
+from app.sizes import (
+    LARGE_BYTES,
+    MANY_ITEMS,
+    PARSED_FACTOR,
+    WEIGHT_BYTES,
+    grouped,
+    is_large,
+    json_size,
+    parsed_size,
+    weight,
+)
 
 
 @pytest.mark.parametrize(("size", "items"), [(LARGE_BYTES + 1, 0), (0, MANY_ITEMS + 1)])
@@ -17,6 +29,19 @@ def test_many_bytes_or_many_items_are_large(size: int, items: int) -> None:
 
 def test_a_batch_counts_what_is_longer_as_more() -> None:
     assert [weight(size) for size in (0, WEIGHT_BYTES - 1, WEIGHT_BYTES, LARGE_BYTES)] == [1, 1, 2, 5]
+
+
+@pytest.mark.parametrize("dense", ['{"a":1},', '{"a":{"b":[]}},', "[],", '"a",', "1.5,"])
+def test_json_of_many_values_counts_as_what_its_objects_take(dense: str) -> None:
+    body = f"[{dense * 100_000}1]".encode()
+    tracemalloc.start()
+    try:
+        loads(body)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken / 2 < PARSED_FACTOR * parsed_size(body) < 3 * taken
+    assert parsed_size(b'"%s"' % (b"A sentence, as people write it. " * 1000)) == 32_002
 
 
 def test_the_size_is_that_of_the_json() -> None:

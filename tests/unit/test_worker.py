@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
-from config.worker_readiness import WorkerReadiness
+from config.worker_readiness import PART_DIED, WorkerReadiness
 from tests.support.waiting import until
 from workers import worker as module
 from workers.engine.base import EngineDead
-from workers.worker import PART_DIED, worker_lifespan
+from workers.worker import worker_lifespan
 
 
 class Part:
@@ -25,7 +25,7 @@ class Part:
         self._closed = closed
         self._fails = fails
         self.context_length = self.slots = 1
-        self.on_cpu = False
+        self.on_cpu, self.cache_tokens = False, None
         self.node = name
         self.check_error: Exception | None = None
 
@@ -72,7 +72,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         for factory, name in {**made, "Journal": "journal", "Lease": "lease"}.items():
             monkeypatch.setattr(module, factory, lambda *_, name=name, **__: parts[name])
         model = SimpleNamespace(name="played", queue="model.played")
-        monkeypatch.setattr(module, "decided", lambda model: (model, ""))
+        monkeypatch.setattr(module, "resolved", lambda model: (model, ""))
         file = SimpleNamespace(catalog=SimpleNamespace(choose=lambda _: model, tools=()), changes=no_changes)
         for name, value in {"ModelsFile": file, "require_folders": None, "freeze_gc": None}.items():
             monkeypatch.setattr(module, name, lambda *_, value=value: value)

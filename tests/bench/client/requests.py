@@ -43,14 +43,10 @@ class LoadRunner:
         self._posted: list[str] = []
         self._modes: dict[Mode, One] = {
             Mode.STREAM: self._stream,
-            Mode.BACKGROUND_STREAM: self._stream,
             Mode.ARRIVE: self._stream_some,
-            Mode.SYNC: self._sync,
-            Mode.BACKGROUND_POLL: self._poll,
             Mode.ENQUEUE: self._enqueue,
             Mode.FIRE: self._enqueue,
             Mode.GET: self._get,
-            Mode.CANCEL: self._end,
             Mode.READ: self._read,
         }
 
@@ -130,9 +126,9 @@ class LoadRunner:
             self.tally.complain(error)
             wire.close()
 
-    def body(self, number: int, **more: Any) -> bytes:
+    def body(self, **more: Any) -> bytes:
         mode = self.load.mode
-        fields: dict[str, Any] = {"input": self.load.prompt.replace("{i}", str(number)), **self.load.body}
+        fields: dict[str, Any] = {"input": self.load.prompt, **self.load.body}
         if mode in STREAMING:
             fields["stream"] = True
         if mode in IN_BACKGROUND:
@@ -149,13 +145,13 @@ class LoadRunner:
     # -- one request of each mode ------------------------------------------------------------------------------
 
     async def _stream(self, wire: Wire, number: int) -> None:
-        await self._watch(wire, "POST", RESPONSES, self.body(number))
+        await self._watch(wire, "POST", RESPONSES, self.body())
 
     async def _stream_some(self, wire: Wire, number: int) -> None:
         """A stream of another length than others, with the mean of the load."""
         mean = int(self.load.body["max_output_tokens"])
         length = min(max(SHORTEST, round(Random(number).expovariate(1 / mean))), LONGEST * mean)
-        await self._watch(wire, "POST", RESPONSES, self.body(number, max_output_tokens=length))
+        await self._watch(wire, "POST", RESPONSES, self.body(max_output_tokens=length))
 
     async def _watch(self, wire: Wire, method: str, path: str, body: bytes = b"") -> None:
         scan, begun = Scan(), time.perf_counter()
@@ -163,51 +159,27 @@ class LoadRunner:
         if status != 200:
             raise Refused(f"{status} in answer to {method} {path}")
         self.tally.streamed(scan, begun)
-        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
 
     async def _sync(self, wire: Wire, number: int) -> None:
-        begun = time.perf_counter()
-        self.tally.ended(await self._json(wire, "POST", RESPONSES, self.body(number, background=False, stream=False)))
-        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
-
-    async def _poll(self, wire: Wire, number: int) -> None:
-        begun = time.perf_counter()
-        response = await self._json(wire, "POST", RESPONSES, self.body(number))
-        self.tally.times[Time.POST].append(time.perf_counter() - begun)
-        while response["status"] in UNFINISHED:
-            await asyncio.sleep(self.load.poll)
-            response = await self._timed_get(wire, f"{RESPONSES}/{response['id']}")
-        self.tally.ended(response)
-        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
-
-    async def _timed_get(self, wire: Wire, path: str) -> dict[str, Any]:
-        begun = time.perf_counter()
-        got = await self._json(wire, "GET", path)
-        self.tally.times[Time.GET].append(time.perf_counter() - begun)
-        return got
+        self.tally.ended(await self._json(wire, "POST", RESPONSES, self.body(background=False, stream=False)))
 
     async def _enqueue(self, wire: Wire, number: int) -> None:
         begun = time.perf_counter()
-        response = await self._json(wire, "POST", RESPONSES, self.body(number))
+        response = await self._json(wire, "POST", RESPONSES, self.body())
         self.tally.times[Time.POST].append(time.perf_counter() - begun)
         self._posted.append(response["id"])
-        if self.load.keep:
-            self.tally.ids.append(response["id"])
 
     async def _occupy(self, wire: Wire, number: int) -> None:
-        body = self.body(number, max_output_tokens=self.load.busy_tokens, ignore_eos=True)
+        body = self.body(max_output_tokens=self.load.busy_tokens, ignore_eos=True)
         self._posted.append((await self._json(wire, "POST", RESPONSES, body))["id"])
 
     async def _cancel(self, wire: Wire, response_id: str) -> None:
         await wire.ask("POST", f"{RESPONSES}/{response_id}/cancel")  # of one that has ended: whatever it says
 
     async def _get(self, wire: Wire, number: int) -> None:
-        await self._timed_get(wire, self.load.paths[number % len(self.load.paths)])
-
-    async def _end(self, wire: Wire, number: int) -> None:
         begun = time.perf_counter()
-        await self._json(wire, "POST", self.load.paths[number % len(self.load.paths)])
-        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
+        await self._json(wire, "GET", self.load.paths[number % len(self.load.paths)])
+        self.tally.times[Time.GET].append(time.perf_counter() - begun)
 
     async def _read(self, wire: Wire, number: int) -> None:
         await self._watch(wire, "GET", self.load.paths[number % len(self.load.paths)])

@@ -29,12 +29,10 @@ class Tally:
     errors: int = 0
     complaints: list[str] = field(default_factory=list)
     tokens: int = 0
-    input_tokens: int = 0
     events: int = 0
     deltas: int = 0
     frame_bytes: int = 0
     times: defaultdict[Time, list[float]] = field(default_factory=lambda: defaultdict(list))
-    ids: list[str] = field(default_factory=list)
     tokens_in_time: int = 0
 
     def complain(self, error: object) -> None:
@@ -46,30 +44,24 @@ class Tally:
         """Takes its usage; returns its output tokens. Raises ValueError where it did not end well."""
         if response["status"] not in ENDED:
             raise ValueError(f"it is {response['status']}: {response.get('error')}")
-        usage = response["usage"]
-        self.tokens += usage["output_tokens"]
-        self.input_tokens += usage["input_tokens"]
-        tokens: int = usage["output_tokens"]
+        tokens: int = response["usage"]["output_tokens"]
+        self.tokens += tokens
         return tokens
 
     def streamed(self, scan: Scan, begun: float) -> None:
         """Takes what a stream showed. Raises ValueError where it did not end well."""
         tokens = self.ended(scan.response())
-        self.watched(scan, begun)
-        if scan.first is not None and scan.last is not None and tokens > 1:
-            each = (scan.last - scan.first) / (tokens - 1)
-            self.times[Time.INTER_TOKEN].append(each)
-            if scan.first - begun <= FIRST_SECONDS and each <= TOKEN_SECONDS:
-                self.tokens_in_time += tokens
-
-    def watched(self, scan: Scan, begun: float) -> None:
-        """What a stream showed but for its tokens, which others may have counted."""
         self.events += scan.events
         self.deltas += scan.deltas
         self.frame_bytes += scan.bytes
         self.times[Time.GAP] += scan.gaps
         if scan.first is not None:
             self.times[Time.TTFT].append(scan.first - begun)
+        if scan.first is not None and scan.last is not None and tokens > 1:
+            each = (scan.last - scan.first) / (tokens - 1)
+            self.times[Time.INTER_TOKEN].append(each)
+            if scan.first - begun <= FIRST_SECONDS and each <= TOKEN_SECONDS:
+                self.tokens_in_time += tokens
 
     def figures(self, seconds: float, cpu: float, realtime: bool) -> Figures:
         return Figures(
@@ -78,13 +70,11 @@ class Tally:
             errors=self.errors,
             complaints=self.complaints,
             tokens=self.tokens,
-            input_tokens=self.input_tokens,
             events=self.events,
             deltas=self.deltas,
             frame_bytes=self.frame_bytes,
             client_cpu=cpu,
             realtime=realtime,
             times={time.value: quantiles(values) for time, values in self.times.items()},
-            ids=self.ids,
             tokens_in_time=self.tokens_in_time,
         )

@@ -13,8 +13,7 @@ from config.settings import CHECKOUT
 from tests.bench.contenders.base import Contender
 from tests.bench.contenders.models import ENGINE_ARGS, Served
 from tests.bench.load import Load, Mode
-from tests.bench.measurement import ClientFailed, Go, figures_of
-from tests.bench.measuring_process import MAX_LINE_BYTES, MeasuringProcess
+from tests.bench.measurement import MAX_LINE_BYTES, Go, prepared
 from tests.bench.processes import Role
 
 
@@ -36,13 +35,8 @@ class Bare(Contender):
 
     @asynccontextmanager
     async def client(self, load: Load) -> AsyncIterator[Go]:
-        async def ended() -> Exception:
-            return ClientFailed(f"{self.name} ended (see {self.log})")
-
         reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=MAX_LINE_BYTES)
-        measuring = MeasuringProcess(reader, writer, ended)
         try:
-            await measuring.prepare(load.encode())
-            yield figures_of(measuring)
+            yield await prepared(load, reader, writer)
         finally:
-            measuring.close()
+            writer.close()

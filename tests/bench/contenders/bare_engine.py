@@ -46,7 +46,7 @@ class BareEngine:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         load = Load.decode(await reader.readline())
-        prompts = [self._rendered(load.prompt.replace("{i}", str(number))) for number in range(load.requests)]
+        prompts = [self._rendered(load.prompt)] * load.requests
         await self._all(load, prompts[: load.warmup], Tally())
         gc.collect()
         writer.write(b"ready\n")
@@ -93,10 +93,8 @@ class BareEngine:
             tokens += len(output.outputs[0].token_ids)
         tally.ok += 1
         tally.tokens += tokens
-        tally.input_tokens += len(prompt)
         tally.deltas += len(seen)
         tally.times[Time.TTFT].append(seen[0] - begun)
-        tally.times[Time.TOTAL].append(seen[-1] - begun)
         tally.times[Time.GAP] += [later - sooner for sooner, later in pairwise(seen)]
         if tokens > 1:
             tally.times[Time.INTER_TOKEN].append((seen[-1] - seen[0]) / (tokens - 1))

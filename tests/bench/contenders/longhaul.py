@@ -28,7 +28,7 @@ from tests.bench.contenders.models import NAME, Served
 from tests.bench.contenders.peer import HOST, MODES
 from tests.bench.load import ON_PATHS, Load
 from tests.bench.measurement import Go, client
-from tests.bench.processes import Role, resident
+from tests.bench.processes import Role
 from tests.support.services import Services
 
 CODE = ("app", "workers", "config", "migrations")
@@ -137,12 +137,6 @@ class Longhaul(Contender):
         if self._services is not None:
             found |= {Role.POSTGRES: self._services.postgres.pids, Role.REDIS: self._services.valkey.pids}
         return {role: pids for role, pids in found.items() if pids}
-
-    def memory(self) -> dict[str, int]:
-        """Bytes in memory by role."""
-        return {
-            role.value: resident(pids, shared=role is Role.POSTGRES) for role, pids in self.processes().items() if pids
-        }
 
     @property
     def _code(self) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 from config.models import ServedModel, load_models
 from config.settings import CHECKOUT
+from tests.support.scripted import SCRIPTED
 
 NAME = "bench"
 DEMO = CHECKOUT / "config" / "demo"
@@ -32,8 +33,6 @@ class Served:
     path: str = str(DEMO)
     context_length: int = 4096
     engine_args: dict[str, Any] | None = None
-    reasoning_parser: str = "none"
-    """As in a models file."""
 
     def write(self, file: Path) -> ServedModel:
         """As a models file; returns it as Longhaul reads it."""
@@ -46,7 +45,7 @@ class Served:
             lines[1:1] = [
                 'format = "chat"',
                 'tool_parser = "none"',
-                f"reasoning_parser = {json.dumps(self.reasoning_parser)}",
+                'reasoning_parser = "none"',
                 "default_sampling = {}",
             ]
             lines += ["[models.chat_template_args]", "enable_thinking = false"]
@@ -62,4 +61,4 @@ def _toml(value: Any) -> str:
 
 def scripted(context_length: int = 32768, **args: Any) -> Served:
     """The scripted engine, with its arguments."""
-    return Served("scripted", "", context_length, args)
+    return Served(SCRIPTED, "", context_length, args)

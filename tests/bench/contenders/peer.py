@@ -37,13 +37,9 @@ class Peer(Contender):
         named = ("--served-model-name", NAME, "--host", HOST, "--port", str(self._port))
         quiet = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning", "--disable-log-stats")
         args = _flags({"max_model_len": self._model.context_length, **self._model.engine_args})
-        reasoning = self._model.reasoning_parser
-        parser = ("--reasoning-parser", reasoning) if reasoning else ()
         template = ("--default-chat-template-kwargs", orjson.dumps(dict(self._model.chat_template_args)).decode())
         command = (sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", self._model.path)
-        await self.launch(
-            Role.API, (*command, *named, *quiet, *args, *parser, *template), self._environment(), self.folder
-        )
+        await self.launch(Role.API, (*command, *named, *quiet, *args, *template), self._environment(), self.folder)
         await self.ready(Role.API, partial(answers, f"{self._url}/health"))
 
     def client(self, load: Load) -> AbstractAsyncContextManager[Go]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from tests.bench.fair import questions, sizes
 from tests.bench.fair.rig import Say, started_rig
 from tests.bench.results import BUILD, Results
-from tests.bench.svg import lines
 
 NAME = "fair"
 SIZES = "fair-sizes"
@@ -25,13 +24,3 @@ async def measure(say: Say, size: float = 1.0) -> tuple[Results, Results]:
             await question(rig)
         await sizes.sizes(rig, weighed)
     return found, weighed
-
-
-def plots(results: Results) -> dict[str, str]:
-    """The tokens of two projects with weights 3 and 1."""
-    points = results.about.get("tokens", [])
-    series = {
-        "weight 3": [(claims, a) for claims, a, _ in points],
-        "weight 1": [(claims, b) for claims, _, b in points],
-    }
-    return {"fair-shares": lines("Tokens of two projects", "claims", "tokens", series)} if points else {}

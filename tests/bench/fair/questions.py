@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import text
 
@@ -23,15 +23,13 @@ KEYS = 10
 TURN_SECONDS = 0.2
 TOKENS = {"a": 400, "b": 50}
 """What each response takes; all are estimated at 100."""
-POINTS = 24
-"""Of the plotted lines."""
 
 
 async def passing(rig: Rig) -> None:
     """A project's single request behind what others have queued."""
     for tenants in TENANTS:
         await rig.empty()
-        queued = rig.count(QUEUED, 8 * tenants)
+        queued = rig.count(QUEUED, 8 * max(tenants, SLOTS))
         for number in range(tenants):
             await waiting(rig.db, f"a{number}", queued // tenants)
         async with rig.worker() as worker:
@@ -54,7 +52,6 @@ async def weights(rig: Rig) -> None:
     for project in TOKENS:
         await waiting(rig.db, project, rig.count(4_000, 800))
     taken = await _claimed(rig, rig.count(3_000, 600), TOKENS)
-    rig.results.about["tokens"] = list(_sums(taken))
     of = f"{len(taken):,} responses, estimates wrong by 4 and by 1/2"
     ratio = _ratio(taken)
     rig.found("tokens of weight 3 / tokens of weight 1", of, f"{ratio:.2f}", "2.7 to 3.3", met=2.7 <= ratio <= 3.3)
@@ -139,11 +136,3 @@ def _ids(rows: Sequence[ResponseRow]) -> list[str]:
 def _ratio(taken: Sequence[ResponseRow]) -> float:
     counts = Counter(row.project for row in taken)
     return counts["a"] * TOKENS["a"] / (counts["b"] * TOKENS["b"])
-
-
-def _sums(taken: Sequence[ResponseRow]) -> Iterator[tuple[int, int, int]]:
-    """Points of two lines: so many claims, and the tokens of `a` and of `b` in them."""
-    for number in range(POINTS + 1):
-        claims = number * len(taken) // POINTS
-        counts = Counter(row.project for row in taken[:claims])
-        yield claims, counts["a"] * TOKENS["a"], counts["b"] * TOKENS["b"]

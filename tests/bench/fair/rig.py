@@ -11,6 +11,7 @@ from typing import Any
 import redis.asyncio
 from sqlalchemy import text
 
+from app.maintenance.loop import Maintenance
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
@@ -22,7 +23,6 @@ from tests.support.services import AS_OWNER, Services
 from tests.support.slot_worker import SlotWorker, slot_worker
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE
-from workers.maintenance import Maintenance
 
 SLOTS = 16
 PATIENCE = 600.0

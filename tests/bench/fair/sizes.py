@@ -13,13 +13,12 @@ import psutil
 import redis.asyncio
 from sqlalchemy import text
 
-from app.queue.message import WEIGHTS
+from app.scheduling.decisions import MAX_SENT
 from app.store.database import Database
-from app.store.queue import dispatch
-from app.store.queue.dispatch import MAX_SENT
+from app.store.layout import LAYOUT
+from app.store.queue import dispatch, facts
 from tests.bench.fair.rig import MIB, PATIENCE, Rig
 from tests.bench.results import Results
-from tests.bench.scale.setup import curves
 from tests.support.celery_processes import Flower
 from tests.support.services import open_folder
 from tests.support.waiting import until
@@ -81,15 +80,6 @@ async def many_flows(rig: Rig) -> None:
         rig.found(f"ms of a dispatch of {MAX_SENT}", of, f"{milliseconds:.1f}", "no table read as a whole", met=met)
 
 
-def plots(results: Results) -> dict[str, str]:
-    memory = {"Redis MiB": "Redis", "Flower MiB": "Flower"}
-    milliseconds = {"dispatch ms": f"a dispatch of {MAX_SENT}"}
-    return {
-        "fair-memory": curves(results, "Memory", "queued", "MiB", memory, logarithmic=True),
-        "fair-dispatch": curves(results, "Time of a dispatch", "queued", "ms", milliseconds, logarithmic=True),
-    }
-
-
 def _add(rig: Rig, results: Results, row: Row) -> None:
     results.rows.append(row)
     results.save()
@@ -131,12 +121,12 @@ async def _dispatches(db: Database) -> Row:
 
 
 async def _full_scans(db: Database) -> str:
-    weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
-    values = {"queue": QUEUE, "virtual_time": 0.0, "node": "w", "ahead": 0, **weights}
+    most = {"most": MAX_SENT, "foreground_most": MAX_SENT, "foreground": True}
+    values = {"queue": QUEUE, "virtual_time": 0.0, "layout": LAYOUT, "queues": [QUEUE], "idle_as_well": True, **most}
     async with db.begin() as connection:
         await connection.execute(dispatch._LOCK, {"queue": QUEUE})  # and what it sets for the transaction
         plans: list[str] = []
-        for statement in (dispatch._ROOMS, dispatch._DISPATCH):
+        for statement in (facts._STATES, dispatch._FACTS):
             explained = text(f"EXPLAIN {statement.text}")
             used = {name: values[name] for name in explained.compile().params}
             plans += (await connection.execute(explained, used)).scalars()

@@ -2,14 +2,15 @@
 
 Workers have machines of their own and meet in five places: Postgres (CPU, log, connections), Redis, the API
 and maintenance. A step of an engine gives each of its streams a token; what one step gave is one commit, one row a
-stream. A stream waits for its commit, so a Postgres that is too slow makes events larger and rarer instead of a
-queue longer: what is computed here is what the workload asks for, and above 1 `event_seconds` says what it gets.
+stream. What is computed here is what the workload asks for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from tests.bench.fleet.costs import Costs
 from workers.generation.flush_clock import EVENTS_PER_SECOND, MAX_SECONDS
@@ -51,8 +52,6 @@ class Fleet:
     """Tokens per second of each of them: the steps of its engine."""
     tokens: float = 500
     """Output tokens of a response."""
-    interval: float = 0.0
-    """Seconds between two commits of a worker, at least; 0: a commit for each step."""
     events: float = EVENTS_PER_SECOND
     """Bound of the events of all streams of a worker, in a second (`LONGHAUL_EVENTS_PER_SECOND`); 0: no bound.
     Workers of a fleet have accelerators."""
@@ -98,8 +97,7 @@ class Fleet:
     @property
     def _pause(self) -> float:
         """Seconds from one commit of a worker to the next, at least."""
-        flush_interval = min(MAX_SECONDS, self.streams / self.events) if self.events else 0.0
-        return max(self.interval, flush_interval)
+        return min(MAX_SECONDS, self.streams / self.events) if self.events else 0.0
 
     @property
     def requests(self) -> float:
@@ -169,30 +167,6 @@ def capacity(fleet: Fleet, costs: Costs, full: float = FULL) -> int:
     return low
 
 
-def event_seconds(fleet: Fleet, costs: Costs) -> float:
-    """The time between two events of a stream that Postgres can keep up with; infinite where it cannot at all.
-
-    Where it is busy all the time, commits are as many as it manages, and each takes what all streams have.
-    """
-    parts = (Part.POSTGRES, Part.WAL)
-
-    def fits(interval: float) -> bool:
-        found = shares(replace(fleet, interval=interval), costs)
-        return all(found[part] <= 1 for part in parts)
-
-    low, high = 1 / fleet.rate, 1 / fleet.rate
-    if fits(low):
-        return low
-    while not fits(high):
-        low, high = high, high * 2
-        if high > fleet.tokens / fleet.rate:
-            return float("inf")
-    while high - low > low / 1000:
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
-
-
 def _postgres(fleet: Fleet, costs: Costs) -> float:
     bystanders = costs.bystander * fleet.workers * fleet.streams / fleet.postgres
     journal = fleet.commits * (costs.commit.fixed + bystanders) + fleet.chunks * (costs.commit.each + costs.merge.each)
@@ -223,3 +197,24 @@ def _pubsub(fleet: Fleet, costs: Costs) -> float:
 def _broker(fleet: Fleet, costs: Costs) -> float:
     taken = fleet.requests * (costs.send + costs.consume)
     return taken + fleet.workers * costs.idle + fleet.brokers * costs.tick
+
+
+REMEDIES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("workers with `LONGHAUL_DATABASE_POOL=2`, `max_connections=5000`", {"pool": 2, "connections": 5000}),
+    ("64 API processes", {"api": 64}),
+    ("8 copies of maintenance", {"maintenance": 8}),
+    ("`LONGHAUL_EVENTS_PER_SECOND=640`", {"events": 640.0}),
+    ("8 Redis for pub/sub alone (needs code)", {"pubsub_servers": 8}),
+    ("8 Postgres, and a broker beside each (needs code)", {"postgres": 8, "brokers": 8}),
+    ("GETs answered by replicas (needs code)", {"replicas": 1}),
+    ("256 API processes and 32 copies of maintenance", {"api": 256, "maintenance": 32}),
+)
+"""What to do when a part is full, in the order of what it takes, and the fields of the fleet that it changes."""
+
+
+def ladder(fleet: Fleet) -> Iterator[tuple[str, Fleet]]:
+    """The fleet as it is, then with each remedy added to the ones before."""
+    yield "as it comes", fleet
+    for what, changes in REMEDIES:
+        fleet = replace(fleet, **changes)
+        yield what, fleet

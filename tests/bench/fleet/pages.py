@@ -1,34 +1,29 @@
-"""What was measured of fleets, and what the model makes of it, as blocks of docs/scaling.md."""
+"""What was measured of fleets, and what the model makes of it, as blocks of docs/internals/scaling.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tests.bench.fleet import JOURNALS, PRICES, RUN
+from tests.bench.fleet import JOURNALS, PRICES
 from tests.bench.fleet.costs import Costs
-from tests.bench.fleet.model import Fleet, Part, bottleneck, capacity, event_seconds, shares
-from tests.bench.fleet.remedies import SIZES, ladder
+from tests.bench.fleet.model import Fleet, Part, bottleneck, capacity, ladder, shares
 from tests.bench.results import Results
-from tests.bench.svg import lines
 from tests.bench.tables import about, markdown, number, rows_of
 
-Block = tuple[str, list[str], dict[str, str]]
-"""Name, lines, and images by their names."""
-
-PLOTTED = (1, 3, 10, 30, 100, 300, 1000)
+SIZES = (10, 100, 1000)
+"""Workers of the fleets that are looked at."""
 
 
-def blocks(found: Mapping[str, Results]) -> Iterator[Block]:
-    """Of those results that are there."""
-    for name in (JOURNALS, RUN):
-        if name in found:
-            yield name, [about(found[name]), "", *rows_of(found[name])], {}
+def blocks(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str]]]:
+    """Name and lines of each block, of those results that are there."""
+    if JOURNALS in found:
+        yield JOURNALS, [about(found[JOURNALS]), "", *rows_of(found[JOURNALS])]
     if PRICES in found:
         costs = Costs.of(found[PRICES].rows)
-        yield PRICES, [about(found[PRICES]), "", *_prices(found[PRICES])], {}
-        yield "fleet-model", _model(costs), {"fleet-model": _plot(costs)}
-        yield "fleet-remedies", _remedies(costs), {}
+        yield PRICES, [about(found[PRICES]), "", *_prices(found[PRICES])]
+        yield "fleet-model", _model(costs)
+        yield "fleet-remedies", _remedies(costs)
 
 
 def _prices(results: Results) -> list[str]:
@@ -44,8 +39,8 @@ def _model(costs: Costs) -> list[str]:
         first, _ = bottleneck(fleet, costs)
         found = shares(fleet, costs)
         busy = [f"**{_percent(found[part])}**" if part is first else _percent(found[part]) for part in Part]
-        rows.append((number(workers), number(fleet.chunks), first.value, *busy, _seconds(event_seconds(fleet, costs))))
-    return markdown(("workers", "events/s", "first limit", *Part, "Postgres keeps up with an event every"), rows)
+        rows.append((number(workers), number(fleet.chunks), first.value, *busy))
+    return markdown(("workers", "events/s", "first limit", *Part), rows)
 
 
 def _remedies(costs: Costs) -> list[str]:
@@ -59,18 +54,7 @@ def _remedies(costs: Costs) -> list[str]:
     return markdown(("remedy", "workers", "first limit", *Part), rows)
 
 
-def _plot(costs: Costs) -> str:
-    found = {n: shares(replace(Fleet(), workers=n), costs) for n in PLOTTED}
-    parts = [part for part in Part if found[PLOTTED[0]][part]]
-    series = {part.name.lower(): [(float(n), 100 * found[n][part]) for n in PLOTTED] for part in parts}
-    return lines("How busy each part is", "workers", "%", series, logarithmic=True)
-
-
 def _percent(share: float) -> str:
     if not share:
         return ""
     return f"{100 * share:,.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.0f} ms" if seconds != float("inf") else "never"

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from unittest.mock import patch
 
-from app.local.services import postgres
 from app.store.database import Database
-from config.models import ServedModel
 from config.settings import Settings, load_settings
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import scripted
@@ -19,10 +16,6 @@ from tests.bench.processes import Role
 from tests.support.services import open_folder
 
 POOL = 24
-MAX_CONNECTIONS = 400
-"""Of Postgres; `longhaul up` has half of it, and 64 workers take more than that."""
-FREE_CONNECTIONS = MAX_CONNECTIONS - POOL - 20
-"""For workers: the API and the meter have theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class Rig:
 @asynccontextmanager
 async def started_rig(size: float = 1.0) -> AsyncIterator[Rig]:
     """Services, schema and an API; no worker, no maintenance."""
-    with open_folder() as folder, patch.dict(postgres.OPTIONS, max_connections=str(MAX_CONNECTIONS)):
+    with open_folder() as folder:
         longhaul = Longhaul(Name.LONGHAUL, folder, scripted(max_num_seqs=4096))
         try:
             await longhaul.prepare()
@@ -56,8 +49,3 @@ async def started_rig(size: float = 1.0) -> AsyncIterator[Rig]:
                 await db.close()
         finally:
             await longhaul.stop()
-
-
-def model() -> ServedModel:
-    """What paper workers say that they serve."""
-    return ServedModel("paper", "", "model.paper", "scripted")

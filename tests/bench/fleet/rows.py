@@ -98,10 +98,10 @@ class SampleEvents:
         self._last = frames.encode_all(stream.finish(Finish(FinishReason.STOP, Usage(1, 0, 2)), began))
         self._ending = Ending.of(stream.response, now)
 
-    def entry(self, worker: str, response_id: str, number: int, *, attempt: int = 1, final: bool = False) -> Entry:
+    def entry(self, worker: str, response_id: str, number: int, *, final: bool = False) -> Entry:
         """One event, or the last ones, as number `number`."""
         data = self._last if final else self.frame
-        chunk = Chunk(response_id, number, number, attempt, (1,), data, final=final)
+        chunk = Chunk(response_id, number, number, 1, (1,), data, final=final)
         return Entry(worker, chunk, self._ending if final else None)
 
     def entries(self, worker: str, ids: Sequence[str], number: int) -> list[Entry]:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
 
+from app.maintenance.loop import LOST_SECONDS, ROUND_SECONDS, Maintenance
 from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
 from app.store import retention
@@ -21,16 +23,15 @@ from app.store.responses import logs
 from app.streaming.pubsub import CHANNEL, PubSub
 from tests.bench.fleet.costs import Line
 from tests.bench.fleet.meter import Own, Used
-from tests.bench.fleet.rig import Rig, model
+from tests.bench.fleet.rig import Rig
 from tests.bench.fleet.rows import OPENED, SampleEvents, make_finished, make_queued, make_running, vacuum
-from tests.bench.fleet.worker import PaperWorker
 from tests.bench.load import Load, Mode
 from tests.bench.measurement import Measured, measure_load
 from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
-from tests.bench.scale.setup import MeasurementFailed, body, when
+from tests.bench.rounds import TooManyErrors
 from tests.support.rows import SLOTS, claim
-from workers.maintenance import LOST_SECONDS, ROUND_SECONDS, Maintenance
+from tests.support.waiting import until
 
 CLIENTS = 8
 ENDING = 4
@@ -43,6 +44,7 @@ SUBSCRIBERS = 16
 READERS = (1, 4)
 STREAMS = 32
 IDLE_SECONDS = 5.0
+PATIENCE = 600.0
 
 Found = dict[str, Any]
 
@@ -65,15 +67,20 @@ async def measured(rig: Rig) -> Found:
 async def _requests(rig: Rig) -> Found:
     """POSTs, while no worker runs."""
     count = rig.times(300)
-    await _asked(rig, Load("", Mode.ENQUEUE, CLIENTS, CLIENTS, body(1), SCRIPT, warmup=0, busy=0, keep=True))
+    await _asked(rig, _posts(CLIENTS))
     async with rig.meter.measure() as used:
-        await _asked(rig, Load("", Mode.ENQUEUE, CLIENTS, count, body(1), SCRIPT, warmup=0, busy=0, keep=True))
+        await _asked(rig, _posts(count))
     return {
         "post": used.of(Role.API) / count,
         "create": used.of(Role.POSTGRES) / count,
         "create_wal": used.wal / count,
         "send": used.of(Role.REDIS) / count,
     }
+
+
+def _posts(count: int) -> Load:
+    body = {"max_output_tokens": 1, "ignore_eos": True}
+    return Load("", Mode.ENQUEUE, CLIENTS, count, body, SCRIPT, warmup=0, busy=0, keep=True)
 
 
 async def _polls(rig: Rig) -> Found:
@@ -88,7 +95,7 @@ async def _polls(rig: Rig) -> Found:
 async def _asked(rig: Rig, load: Load) -> Measured:
     measured = await measure_load(rig.longhaul, load)
     if measured.figures.errors:
-        raise MeasurementFailed(f"{measured.figures.errors} errors: {measured.figures.complaints[0]}")
+        raise TooManyErrors(f"{measured.figures.errors} errors: {measured.figures.complaints[0]}")
     return measured
 
 
@@ -268,22 +275,31 @@ async def _readers(rig: Rig, opening: float) -> Found:
     tokens, rate = rig.times(60), 15.0
     points: list[tuple[float, float]] = []
     for readers in READERS:
-        ids = await make_queued(rig.db, STREAMS, f"resp_readers{readers}_")
-        worker = PaperWorker(rig.settings.database_dsn, rig.settings.broker_url, model(), 3)
+        ids = await make_running(rig.db, STREAMS, f"resp_readers{readers}_", "paper")
         paths = [f"/v1/responses/{each}?stream=true" for each in ids]
         count = STREAMS * readers
-        try:
-            await worker.start(ids, rig.db)
-            async with rig.meter.measure() as used:
-                reading = asyncio.create_task(_asked(rig, Load("", Mode.READ, count, count, paths=paths)))
-                await asyncio.wait([reading], timeout=2.0)  # time for the client to start; a late reader costs as much
-                await asyncio.gather(reading, worker.run(rate, tokens))
-            points.append((readers, max(0.0, used.of(Role.API) - opening * count) / worker.counts.chunks))
-        finally:
-            await worker.stop()
+        async with rig.meter.measure() as used:
+            reading = asyncio.create_task(_asked(rig, Load("", Mode.READ, count, count, paths=paths)))
+            await asyncio.wait([reading], timeout=2.0)  # time for the client to start; a late reader costs as much
+            await asyncio.gather(reading, _write(rig, ids, rate, tokens))
+        points.append((readers, max(0.0, used.of(Role.API) - opening * count) / (STREAMS * tokens)))
     # In a very short run the price of the requests may be off by more than all that was read cost.
     line = Line.through(points) if all(value > 0 for _, value in points) else Line(0.0, 0.0)
     return {"receive": line.fixed, "write": line.each}
+
+
+async def _write(rig: Rig, ids: Sequence[str], rate: float, tokens: int) -> None:
+    """What a worker commits and publishes: `tokens` events of each of these, `rate` a second; the last one ends it."""
+    said, publisher = SampleEvents(), PubSub(rig.settings.broker_url, pubsub_key(rig.db))
+    try:
+        for number in range(OPENED, OPENED + tokens):
+            final = number == OPENED + tokens - 1
+            entries = [said.entry("paper", each, number, final=final) for each in ids]
+            await logs.append(rig.db, entries)
+            await publisher.publish([entry.chunk for entry in entries])
+            await asyncio.sleep(1 / rate)
+    finally:
+        await publisher.close()
 
 
 # -- the broker --------------------------------------------------------------------------------------------------
@@ -297,7 +313,7 @@ async def _broker(rig: Rig) -> Found:
     begun = time.perf_counter()
     async with rig.meter.measure() as used:
         await rig.longhaul.begin(Role.WORKER)
-        await when(lambda: _none(rig, waiting))
+        await until(partial(_none, rig, waiting), PATIENCE, "the queue is empty")
         spent = time.perf_counter() - begun
     await asyncio.sleep(1.0)
     idle = await _quiet(rig, seconds)

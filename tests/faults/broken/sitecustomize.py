@@ -1,7 +1,7 @@
 """Switches off one promise of the product, in a process that has this folder in PYTHONPATH.
 
 LONGHAUL_TEST_BREAK names the promise (`tests.faults.breaks`). Python imports `sitecustomize` when it starts, before any
-program. The module that keeps the promise is patched right after its execution; nothing in the product knows of this.
+program. What keeps the promise is patched right after its module's execution; nothing in the product knows of this.
 A patch whose target is gone raises an AssertionError, so the process does not start
 (tests/unit/faults/test_broken_promises.py tries every patch).
 """
@@ -32,6 +32,13 @@ def _without_fence(journal: Any) -> None:
     _require(journal, "_APPEND", "_APPEND_AND_END")
     for name in ("_APPEND", "_APPEND_AND_END"):
         setattr(journal, name, _unfenced(getattr(journal, name)))
+
+
+def _deaf(runs: Any) -> None:
+    """Nothing tells a run that its response belongs to another attempt: it could stop before it writes once more."""
+    _require(runs, "ActiveRuns")
+    _require(runs.ActiveRuns, "fence")
+    runs.ActiveRuns.fence = lambda self, attempts: None
 
 
 _OVERWRITE = """
@@ -137,14 +144,14 @@ def _receive_on_first_connection(pubsub: Any) -> None:
     pubsub.PubSub._dispatch = dispatch_on_first
 
 
-PATCHES: dict[str, tuple[str, Patch]] = {
-    "fence": ("app.store.responses.logs", _without_fence),
-    "claim": ("app.store.responses.claims", _without_claim),
-    "publish-after-commit": ("workers.generation.journal", _publish_before_commit),
-    "publish-after-reconnect": ("app.streaming.pubsub", _publish_until_redis_is_away),
-    "receive-after-reconnect": ("app.streaming.pubsub", _receive_on_first_connection),
+PATCHES: dict[str, dict[str, Patch]] = {
+    "fence": {"app.store.responses.logs": _without_fence, "workers.generation.runs": _deaf},
+    "claim": {"app.store.responses.claims": _without_claim},
+    "publish-after-commit": {"workers.generation.journal": _publish_before_commit},
+    "publish-after-reconnect": {"app.streaming.pubsub": _publish_until_redis_is_away},
+    "receive-after-reconnect": {"app.streaming.pubsub": _receive_on_first_connection},
 }
-"""Promise -> the module that keeps it, and what breaks it there."""
+"""Promise -> the modules that keep it, and what breaks it there."""
 
 
 class _PatchingLoader(importlib.abc.Loader):
@@ -163,20 +170,19 @@ class _PatchingLoader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, patch: Patch) -> None:
-        self._name = name
-        self._patch = patch
+    def __init__(self, patches: dict[str, Patch]) -> None:
+        self._patches = patches
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if (patch := self._patches.get(fullname)) is None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         assert spec is not None and spec.loader is not None
-        spec.loader = _PatchingLoader(spec.loader, self._patch)
+        spec.loader = _PatchingLoader(spec.loader, patch)
         return spec
 
 
 if (_promise := os.environ.get("LONGHAUL_TEST_BREAK")) is not None:
-    sys.meta_path.insert(0, _Finder(*PATCHES[_promise]))
+    sys.meta_path.insert(0, _Finder(PATCHES[_promise]))

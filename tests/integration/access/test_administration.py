@@ -58,21 +58,24 @@ async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) ->
         assert (await connection.execute(text(statement))).scalar_one() == {"weight": 0.5}
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.0009, 1001.0, -1.0, float("nan"), float("inf")])
-async def test_a_weight_has_bounds(admin: Administration, weight: float) -> None:
-    with pytest.raises(AdministrationError, match=r"a number from 0\.001 to 1000"):
-        await admin.change_project("default", weight=weight)
+async def test_weights_lifetimes_and_names_have_bounds(admin: Administration) -> None:
+    nan, endless = float("nan"), float("inf")
+    for weight in (0.0, 0.0009, 1001.0, -1.0, nan, endless):
+        with pytest.raises(AdministrationError, match=r"a number from 0\.001 to 1000"):
+            await admin.change_project("default", weight=weight)
+    for lifetime in (0.5, 1e12, nan, endless):
+        with pytest.raises(AdministrationError, match="a key may live for 1 to"):
+            await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
+    for name in ("", "x" * 201, "two\nlines", "nul\0"):
+        with pytest.raises(AdministrationError, match="1 to 200 printable characters"):
+            await admin.create_project(name)
 
 
-@pytest.mark.parametrize(
-    ("project", "scopes"),
-    [("default", {Scope.ADMIN}), ("default", {Scope.OPERATOR}), (None, {Scope.RESPONSES}), ("default", set())],
-)
-async def test_a_project_s_key_is_no_operator_s_key(
-    admin: Administration, project: str | None, scopes: set[Scope]
-) -> None:
-    with pytest.raises(AdministrationError, match="has scopes of: "):
-        await admin.create_key(project, "mine", scopes)
+async def test_a_project_s_key_is_no_operator_s_key(admin: Administration) -> None:
+    sets: list[tuple[str | None, set[Scope]]] = [("default", {Scope.ADMIN}), ("default", {Scope.OPERATOR})]
+    for project, scopes in (*sets, (None, {Scope.RESPONSES}), ("default", set())):
+        with pytest.raises(AdministrationError, match="has scopes of: "):
+            await admin.create_key(project, "mine", scopes)
 
 
 async def test_a_key_needs_a_project_that_is_there_and_not_archived(admin: Administration) -> None:
@@ -110,18 +113,6 @@ async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_t
     async with db.autocommit() as connection:
         noted = await connection.execute(text("SELECT type FROM audit_logs WHERE project = :id"), {"id": new.id})
         assert set(noted.scalars()) == {"project.created", "rate_limit.updated"}
-
-
-@pytest.mark.parametrize("lifetime", [0.5, 1e12, float("nan"), float("inf")])
-async def test_a_lifetime_has_bounds(admin: Administration, lifetime: float) -> None:
-    with pytest.raises(AdministrationError, match="a key may live for 1 to"):
-        await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
-
-
-@pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", "nul\0"])
-async def test_a_name_has_bounds(admin: Administration, name: str) -> None:
-    with pytest.raises(AdministrationError, match="1 to 200 printable characters"):
-        await admin.create_project(name)
 
 
 async def test_the_number_of_projects_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +163,11 @@ async def test_a_rotation_at_the_bound_leaves_no_overlap(
     assert (await admin.key("default", old.row.id)).state == "works"
     new = await admin.rotate_key(old.row.id, 0)
     assert [row.id for row in await api_keys.find_of(admin.db, "default") if row.state == "works"] == [new.row.id]
+
+
+async def test_a_change_of_nothing_leaves_the_project_as_it_is(admin: Administration) -> None:
+    made = await admin.create_project("red")
+    assert await admin.change_project(made.id) == await admin.project(made.id)
 
 
 async def test_a_key_is_revoked_once(admin: Administration) -> None:

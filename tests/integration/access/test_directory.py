@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.access import directory as module
 from app.access.administration import Administration
@@ -82,8 +83,8 @@ async def test_a_known_key_costs_no_query(deaf: Directory, admin: Administration
 
 
 async def test_a_text_that_is_no_key_costs_no_query(deaf: Directory, queries: list[int]) -> None:
-    for text in ("", "sk-proj-123", "sk-lh-" + "A" * 49, new_secret() + "x", "é" * 55):
-        assert await deaf.key(text) is None
+    for no_key in ("", "sk-proj-123", "sk-lh-" + "A" * 49, new_secret() + "x", "é" * 55):
+        assert await deaf.key(no_key) is None
     assert queries == []
 
 
@@ -151,6 +152,20 @@ async def test_a_key_ends_when_it_expires(directory: Directory, admin: Administr
     key = await known(directory, made.secret)
     await key.ended.wait()
     assert key.refusal == EXPIRED
+
+
+async def test_a_key_that_is_prolonged_after_its_end_works_again(
+    directory: Directory, admin: Administration, db: Database
+) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES, 1.0)
+    ended = await known(directory, made.secret)
+    await ended.ended.wait()
+    async with db.begin() as connection:
+        later = {"id": made.row.id}
+        await connection.execute(text("UPDATE api_keys SET expires_at = now() + interval '1 h' WHERE id = :id"), later)
+    await directory.look()
+    again = await known(directory, made.secret)
+    assert (again.refusal, ended.refusal) == (None, EXPIRED)
 
 
 async def test_an_overlap_that_ends_ends_the_old_key_alone(

@@ -14,6 +14,7 @@ from app.access.administration import Administration
 from app.access.caller import Scope
 from app.access.changes import AdministrationError
 from app.access.erasure import erase_due
+from app.announcer import Announcer
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status
 from app.store.context import conversations
@@ -23,6 +24,7 @@ from app.store.responses import endings, lookup
 from app.store.responses.inserts import Inserter
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits, projects
+from app.store.tenants.erasure import SETTLE_SECONDS
 from app.streaming.pubsub import PubSub
 from tests.support.requests import message
 from tests.support.rows import WORKER, claim, new_response, queued
@@ -64,6 +66,14 @@ async def rows(db: Database, project: str) -> dict[str, int]:
     return {name: count for name, count in counted.items() if count}
 
 
+class NoWorkers:
+    async def revoke(self, *response_ids: str) -> None: ...
+
+
+async def erase(db: Database, pubsub: PubSub, seconds: float = SETTLE_SECONDS) -> None:
+    await erase_due(db, pubsub, Announcer(pubsub, NoWorkers()), seconds)  # type: ignore[arg-type]
+
+
 async def entries(db: Database, project: str) -> list[str]:
     return list(await sql(db, "SELECT array_agg(type ORDER BY id) FROM audit_logs WHERE project = :p", p=project))
 
@@ -76,16 +86,16 @@ async def test_everything_of_a_project_goes_and_nothing_of_another(
     before = await rows(db, other)
     row = await admin.erase_project(mine)
     assert row.archived_at is not None and row.erase_at is not None
-    await erase_due(db, pubsub)
+    await erase(db, pubsub)
     assert await rows(db, mine) != {}, "processes may not know yet that its keys have ended"
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert await rows(db, mine) == {}
     assert await rows(db, other) == before
     assert await stored(db, mine) == 0
     done = (await projects.find(db, [mine]))[mine]
     assert done.erased_at is not None and done.erase_at is None
     assert (await entries(db, mine))[-3:] == ["project.archived", "project.updated", "project.deleted"]
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert (await entries(db, mine)).count("project.deleted") == 1
 
 
@@ -100,12 +110,12 @@ async def test_running_responses_are_cancelled_before_they_are_deleted(
 
     async def seen(chunks: list[Any]) -> None:
         if ended := [chunk.response_id for chunk in chunks if chunk.final]:
-            row = await lookup.get(db, project, response_id)
+            row = await lookup.find(db, response_id)
             assert getattr(row, "status", None) is Status.CANCELLED
             cancelled.extend(ended)
 
     monkeypatch.setattr(pubsub, "publish", seen)
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert cancelled == [response_id] and await rows(db, project) == {}
 
 
@@ -121,10 +131,10 @@ async def test_an_erasure_that_was_killed_is_finished_by_another_process(
     with monkeypatch.context() as patched:
         patched.setattr("app.store.tenants.erasure.Erasure.delete_conversations", killed)
         with pytest.raises(KeyboardInterrupt):
-            await erase_due(db, pubsub, 0)
+            await erase(db, pubsub, 0)
     halfway = await rows(db, project)
     assert "conversations" in halfway and "responses" not in halfway
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert await rows(db, project) == {}
     assert (await entries(db, project)).count("project.deleted") == 1
 
@@ -132,10 +142,10 @@ async def test_an_erasure_that_was_killed_is_finished_by_another_process(
 async def test_an_erasure_may_begin_days_later(db: Database, pubsub: PubSub, admin: Administration) -> None:
     project = await filled(db, admin)
     await admin.erase_project(project, 30)
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert "responses" in await rows(db, project)
     await sql(db, "UPDATE projects SET erase_at = erase_at - interval '30 days'")
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert await rows(db, project) == {}
     with pytest.raises(AdministrationError, match="0 to 3660"):
         await admin.erase_project(project, -1)
@@ -148,9 +158,9 @@ async def test_the_default_project_loses_what_it_had_and_stays(
     row = await admin.erase_project(DEFAULT_PROJECT)
     assert row.archived_at is None
     later = await queued(db)
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert await rows(db, DEFAULT_PROJECT) == {"responses": 1, "api_keys": 1, "limits": 1}
-    assert await lookup.get(db, DEFAULT_PROJECT, later) is not None
+    assert await lookup.find(db, later) is not None
     assert (await limits.find(db, DEFAULT_PROJECT)) != []
 
 
@@ -171,7 +181,7 @@ async def test_what_the_default_project_loses_goes_by_the_clock_of_postgres_and_
     await both("conv_old")
     await admin.erase_project(DEFAULT_PROJECT)
     later = await both("conv_later")
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     left = "SELECT array_agg(id) FROM (SELECT id FROM responses UNION SELECT id FROM conversations) AS a"
     assert set(await sql(db, left)) == later
 
@@ -181,5 +191,5 @@ async def test_the_ledger_keeps_what_an_erased_project_used(
 ) -> None:
     project = await filled(db, admin)
     await admin.erase_project(project)
-    await erase_due(db, pubsub, 0)
+    await erase(db, pubsub, 0)
     assert await sql(db, "SELECT count(*) FROM usage_entries WHERE project = :p", p=project) > 0

@@ -48,15 +48,15 @@ def reference(item_id: str) -> Json:
 
 class TestReferences:
     @pytest.mark.parametrize("end", ["", "\0"])
-    async def test_items_count_as_often_as_they_are_referred_to(
-        self, api: Api, db: Database, player: Player, end: str
-    ) -> None:
-        first = await player.answer("A", response_id=await api.background(input=[said("x" * 6000 + end)]))
-        item = f"msg_{first.removeprefix('resp_')}_in0"
-        assert (await api.post(input=[reference(item)] * 3, background=True)).status_code == 200
-        answer = await api.post(input=[said("y"), *[reference(item)] * 150], background=True)
+    async def test_all_items_that_are_referred_to_count(self, api: Api, db: Database, player: Player, end: str) -> None:
+        responses = [
+            await player.answer("A", response_id=await api.background(input=[said("x" * 6000 + end)])) for _ in range(4)
+        ]
+        sent = [reference(f"msg_{each.removeprefix('resp_')}_in0") for each in responses]
+        assert (await api.post(input=sent[:3], background=True)).status_code == 200
+        answer = await api.post(input=[said("y"), *sent], background=True)
         refused(answer, "input[4]", "references_too_large", BODY)
-        assert len(await ids(db)) == 2
+        assert len(await ids(db)) == 5
 
     async def test_so_do_those_of_a_conversations_new_items(self, api: Api) -> None:
         items = [said("x" * 6000, id="msg_mine")]

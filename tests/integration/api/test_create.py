@@ -8,17 +8,29 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from app.api.docs import schemas
+from app.protocol.events import frames
 from app.protocol.status import Status
 from app.queue.message import Kind, worker_list
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api, Reader, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
 from tests.support.rows import WORKER, alive
 from tests.support.waiting import until
+
+
+async def repeated(reader: Reader) -> tuple[str, int, str]:
+    """The next event of a silent stream: its type, its number and its response's status."""
+    frame = await reader.frame()
+    assert frame is not None
+    (event,) = frames.decode(frame)
+    TypeAdapter(ResponseStreamEvent).validate_python(event)
+    return event["type"], event["sequence_number"], event["response"]["status"]
 
 
 class TestBackground:
@@ -183,14 +195,11 @@ class TestStream:
             assert await reader.event() is None
         assert (await api.get(final["id"])).json() == final
 
-    @pytest.mark.parametrize("code", ["context_length_exceeded", "invalid_prompt"])
-    async def test_a_prompt_that_cannot_be_answered_is_a_400_before_any_event(
-        self, api: Api, player: Player, code: str
-    ) -> None:
+    async def test_a_prompt_that_cannot_be_answered_is_a_400_before_any_event(self, api: Api, player: Player) -> None:
         waiting = asyncio.create_task(api.post(stream=True))
-        await (await player.take()).failed(code, "too long")
+        await (await player.take()).failed("invalid_prompt", "too long")
         answer = await waiting
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_prompt")
         assert answer.headers["content-type"] == "application/json"
 
     async def test_a_later_failure_is_an_event(self, api: Api, player: Player) -> None:
@@ -211,10 +220,14 @@ class TestStream:
             assert reader.status == 200, "headers do not wait for a worker for ever"
             assert (await reader.event() or {})["type"] == "response.created"
             assert (await reader.event() or {})["type"] == "response.queued"
-            assert await reader.frame() == b": keepalive\n\n"
-            assert await reader.frame() == b": keepalive\n\n"
-            await Player(db, pubsub).answer("Hi")
-            assert (await reader.until_event("response.completed"))["response"]["status"] == "completed"
+            assert await repeated(reader) == ("response.queued", 1, "queued")
+            assert await repeated(reader) == ("response.queued", 1, "queued")
+            play = await Player(db, pubsub).begin()
+            await play.said("Hi")
+            said = await reader.until_event("response.output_text.delta")
+            assert await repeated(reader) == ("response.in_progress", said["sequence_number"], "in_progress")
+            await play.finished()
+            assert (await reader.until_event("response.completed"))["sequence_number"] > said["sequence_number"]
 
 
 class TestBackgroundStream:

@@ -166,7 +166,7 @@ class TestWebSocket:
             await one(db, "queued")
             stop(api)
             api.runtime.shutdown.end_grace()
-            assert (await _next(socket, "response.cancelled"))["response"]["status"] == "cancelled"
+            assert (await _next(socket, "response.failed"))["response"]["status"] == "cancelled"
 
 
 async def _next(socket: Any, kind: str) -> Any:

@@ -200,6 +200,10 @@ class TestDocumentation:
         for reference in _references(document):
             assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
+    def test_requests_and_answers_share_a_schema_or_have_two_of_different_names(self, document: dict[str, Any]) -> None:
+        # FastAPI tells such schemas apart by `-Input` and `-Output`, or by the names of their modules.
+        assert not [name for name in document["components"]["schemas"] if "-" in name or "__" in name]
+
     def test_the_request_has_its_fields_and_examples(self, document: dict[str, Any]) -> None:
         content = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]
         assert set(content["examples"]) == {"background", "stream", "messages"}

@@ -96,12 +96,11 @@ async def test_equal_json_written_differently_is_the_same_body(api: Api, db: Dat
     assert answers[0].json() == answers[1].json()
 
 
-@pytest.mark.parametrize("key", ["", "x" * 256, "a b", "\xe9"])
-async def test_an_invalid_key_is_a_400(api: Api, db: Database, key: str) -> None:
-    answer = await api.client.post(
-        "/v1/responses", json={"model": MODEL, "input": "x"}, headers={b"idempotency-key": key.encode("latin-1")}
-    )
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Idempotency-Key")
+async def test_an_invalid_key_is_a_400(api: Api, db: Database) -> None:
+    for key in (b"", b"x" * 256, b"a b", b"\xe9"):
+        sent = {"model": MODEL, "input": "x"}
+        answer = await api.client.post("/v1/responses", json=sent, headers={b"idempotency-key": key})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Idempotency-Key")
     assert await ids(db) == []
 
 

@@ -24,6 +24,7 @@ from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.celery_processes import Process
 from tests.support.player import Player, ids, one, row_of
 from tests.support.rows import alive
+from tests.support.scripted import models_of
 from tests.support.upping import LONGHAUL
 from tests.support.waiting import until
 
@@ -165,7 +166,7 @@ async def test_leaving_during_a_batched_insert_cancels_that_response_alone(
         await until(lambda: len(api.server.server_state.connections) == 1)
         await until(lambda: _waits_for_a_lock(db))
         others = [asyncio.create_task(api.post(background=True)) for _ in range(5)]
-        await until(lambda: len(api.runtime.responses._creator._inserter._plain._waiting) == 5)
+        await until(lambda: len(api.runtime.responses._creator._inserter._shared._waiting) == 5)
         await leave(first)
         await until(lambda: len(api.server.server_state.connections) == 5, what="the server to notice")
     assert [(await other).status_code for other in others] == [200] * 5
@@ -238,7 +239,7 @@ async def test_a_stopping_server_ends_foreground_requests_with_their_cancellatio
         api.runtime.shutdown.begin()
         answer, events = await waiting, await streaming
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
-        assert b"event: response.cancelled\n" in events.content
+        assert b"event: response.failed\n" in events.content
         assert events.content.endswith(b"data: [DONE]\n\n")
         await until(lambda: _all_cancelled(db, 2))
 
@@ -249,7 +250,7 @@ class ApiProcess(Process):
     def __init__(self, services: Any, home: Path, **env: str) -> None:
         self.port = free_port()
         models = home / "models.toml"
-        models.write_text(f'[[models]]\nname = "{MODEL}"\nengine = "scripted"\n')
+        models.write_text(models_of(MODEL))
         urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
         places = {"LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), "LONGHAUL_PORT": str(self.port)}
         super().__init__([*LONGHAUL, "api"], {**urls, **places, **env}, home / "api.txt")

@@ -11,6 +11,7 @@ import pytest
 from config import models_file
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player
+from tests.support.scripted import models_of
 from tests.support.waiting import until
 
 
@@ -30,7 +31,7 @@ async def following(
 
 
 def write(path: Path, *names: str) -> None:
-    path.write_text("\n".join(f'[[models]]\nname = "{name}"\nengine = "scripted"\n' for name in names))
+    path.write_text(models_of(*names))
 
 
 def spoil(path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import logging
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,14 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import zstandard
 
 from app.api.docs import schemas
 from app.responses.read.reader import ResponseReader
 from app.store.database import Database
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids
+from tests.support.refusals import CASES
 
 LIMIT = 4096
 
@@ -34,51 +39,80 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     schemas.ErrorBody.model_validate(body)
     error: dict[str, Any] = body["error"]
     assert "\n" not in error["message"]
-    assert len(error["message"]) < 300
+    assert len(error["message"]) < 500
     return error
 
 
 JSON = {"content-type": "application/json"}
 
 
+PLAIN = {"content-type": "text/plain"}
+
+BODIES = [
+    "/v1/responses",
+    "/v1/responses/input_tokens",
+    "/v1/responses/compact",
+    "/v1/conversations",
+    "/v1/conversations/conv_1",
+    "/v1/conversations/conv_1/items",
+]
+"""POST routes with a body."""
+
+ROUTES = [
+    ("GET", "/v1/responses/resp_1"),
+    ("GET", "/v1/responses/resp_1/input_items"),
+    ("DELETE", "/v1/responses/resp_1"),
+    ("POST", "/v1/responses/resp_1/cancel"),
+    ("GET", "/v1/conversations/conv_1"),
+    ("DELETE", "/v1/conversations/conv_1"),
+    ("GET", "/v1/conversations/conv_1/items"),
+    ("GET", "/v1/conversations/conv_1/items/msg_1"),
+    ("DELETE", "/v1/conversations/conv_1/items/msg_1"),
+]
+
+
 class TestBodies:
-    async def test_a_bad_field_is_a_400_that_names_it(self, api: Api) -> None:
-        answer = await api.post(input=[{"role": "user", "content": [{"type": "input_text", "text": 5}]}])
-        assert answer.status_code == 400
-        assert error_of(answer) == {
-            "message": "Invalid type for 'input[0].content[0].text': expected a string, but got an integer instead.",
-            "type": "invalid_request_error",
-            "param": "input[0].content[0].text",
-            "code": "invalid_type",
-        }
+    async def test_every_fault_is_a_400_that_names_its_field_and_nothing_is_stored(
+        self, services: Any, db: Database, tmp_path: Path
+    ) -> None:
+        async with serving(settings_for(services, tmp_path)) as api:
+            for fields, code, param in CASES:
+                answer = await api.post(**fields, **({"stream": True} if "input" in fields else {}))
+                error = error_of(answer)
+                assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+                assert (error["code"], error["param"]) == (code, param), fields
+        assert await ids(db) == []
 
-    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": NaN}', b"\xff", b"[" * 3000])
-    async def test_bad_json_is_a_400(self, api: Api, body: bytes) -> None:
-        answer = await api.client.post("/v1/responses", content=body, headers=JSON)
-        assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
+    async def test_only_json_is_read_by_whatever_name(self, api: Api) -> None:
+        for kind in (
+            None,
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "json",
+            "application/jsonx",
+        ):
+            headers = {} if kind is None else {"content-type": kind}
+            answer = await api.client.post("/v1/responses", content=b'{"model": "m", "input": "x"}', headers=headers)
+            assert answer.status_code == 415
+            assert "application/json" in error_of(answer)["message"]
+        for kind in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.api+json"):
+            answer = await api.client.post("/v1/responses", content=b"{}", headers={"content-type": kind})
+            assert error_of(answer)["code"] == "missing_required_parameter"
 
-    @pytest.mark.parametrize(
-        "content_type",
-        [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json", "application/jsonx"],
-    )
-    async def test_another_content_type_is_a_415(self, api: Api, content_type: str | None) -> None:
-        headers = {} if content_type is None else {"content-type": content_type}
-        answer = await api.client.post("/v1/responses", content=b'{"model": "m", "input": "x"}', headers=headers)
-        assert answer.status_code == 415
-        assert "application/json" in error_of(answer)["message"]
-
-    @pytest.mark.parametrize(
-        "content_type", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.api+json"]
-    )
-    async def test_other_json_content_types_are_accepted(self, api: Api, content_type: str) -> None:
-        answer = await api.client.post("/v1/responses", content=b"{}", headers={"content-type": content_type})
-        assert error_of(answer)["code"] == "missing_required_parameter"
-
-    async def test_a_compressed_body_is_a_415(self, api: Api) -> None:
-        headers = {**JSON, "content-encoding": "gzip"}
-        answer = await api.client.post("/v1/responses", content=b"x", headers=headers)
-        assert answer.status_code == 415
-        assert "gzip" in error_of(answer)["message"]
+    async def test_a_compressed_body_is_read_and_the_connection_goes_on(self, api: Api) -> None:
+        for encoding, sent, status in (
+            ("zstd", zstandard.compress(b'{"model": "nobody", "input": "x"}'), 404),
+            ("zstd", zstandard.compress(b" " * (LIMIT + 1)), 413),
+            ("gzip", gzip.compress(b"{}" * 10)[:-8], 400),
+            ("br", b"x" * LIMIT, 415),
+            ("gzip", gzip.compress(b"{}"), 400),
+        ):
+            headers = {**JSON, "content-encoding": encoding}
+            answer = await api.client.post("/v1/responses", content=sent, headers=headers)
+            assert answer.status_code == status
+            error = error_of(answer)
+        assert error["code"] == "missing_required_parameter"
 
     async def test_a_body_that_is_too_large_is_a_413(self, api: Api) -> None:
         answer = await api.post(input="x" * LIMIT)
@@ -114,27 +148,28 @@ class TestUnknown:
             assert (error["param"], error["code"]) == ("model", "model_not_found")
             assert "'nobody'" in error["message"]
 
-    @pytest.mark.parametrize(
-        "response_id", ["resp_unknown", "x", "resp_%00", "%ff", "a" * 3000, "%c3%bc", "a%20b", ".."]
-    )
-    async def test_an_unknown_id_is_a_404(self, api: Api, response_id: str) -> None:
-        url = f"/v1/responses/{response_id}"
-        for method, path in (("GET", url), ("GET", f"{url}?stream=true"), ("POST", f"{url}/cancel"), ("DELETE", url)):
-            request = httpx.Request(method, api.url)
-            request.url = httpx.URL(api.url).copy_with(raw_path=path.encode())
-            answer = await api.client.send(request)
-            assert answer.status_code == 404, (method, path)
-            error_of(answer)
+    async def test_an_unknown_id_is_a_404(self, api: Api) -> None:
+        for response_id in ("resp_unknown", "x", "resp_%00", "%ff", "a" * 3000, "%c3%bc", "a%20b", ".."):
+            url = f"/v1/responses/{response_id}"
+            for method, path in (
+                ("GET", url),
+                ("GET", f"{url}?stream=true"),
+                ("POST", f"{url}/cancel"),
+                ("DELETE", url),
+            ):
+                request = httpx.Request(method, api.url)
+                request.url = httpx.URL(api.url).copy_with(raw_path=path.encode())
+                answer = await api.client.send(request)
+                assert answer.status_code == 404, (method, path)
+                error_of(answer)
 
-    @pytest.mark.parametrize("path", ["/", "/v1", "/v2/responses", "/v1/responses/", "/v1/chat/completions", "/x%0a"])
-    async def test_an_unknown_route_is_a_404(self, api: Api, path: str) -> None:
-        answer = await api.client.get(httpx.URL(api.url).copy_with(raw_path=path.encode()))
-        assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_url")
+    async def test_an_unknown_route_is_a_404(self, api: Api) -> None:
+        for path in ("/", "/v1", "/v2/responses", "/v1/responses/", "/v1/chat/completions", "/x%0a"):
+            answer = await api.client.get(httpx.URL(api.url).copy_with(raw_path=path.encode()))
+            assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_url")
 
-    @pytest.mark.parametrize(
-        ("method", "path", "allowed"),
-        [
-            ("PUT", "/v1/responses", "POST"),
+    async def test_a_wrong_method_is_a_405_with_the_allowed_methods(self, api: Api) -> None:
+        for method, path, allowed in (
             ("GET", "/v1/responses", "POST"),
             ("OPTIONS", "/v1/responses", "POST"),
             ("PATCH", "/v1/responses/resp_1", "DELETE, GET, HEAD"),
@@ -142,27 +177,10 @@ class TestUnknown:
             ("GET", "/v1/responses/resp_1/cancel", "POST"),
             ("DELETE", "/v1/models", "GET, HEAD"),
             ("POST", "/health/live", "GET, HEAD"),
-        ],
-    )
-    async def test_a_wrong_method_is_a_405_with_the_allowed_methods(
-        self, api: Api, method: str, path: str, allowed: str
-    ) -> None:
-        answer = await api.client.request(method, path)
-        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
-        assert error_of(answer)["code"] == "method_not_allowed"
-
-    @pytest.mark.parametrize(
-        ("method", "path"),
-        [
-            ("POST", "/v1/responses"),
-            ("POST", "/v1/responses/resp_1/cancel"),
-            ("DELETE", "/v1/responses/resp_1"),
-            ("GET", "/v1/models"),
-        ],
-    )
-    async def test_an_unknown_query_parameter_is_a_400(self, api: Api, method: str, path: str) -> None:
-        answer = await api.client.request(method, path, params={"verbose": "1"})
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose")
+        ):
+            answer = await api.client.request(method, path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+            assert error_of(answer)["code"] == "method_not_allowed"
 
 
 class TestCancel:
@@ -265,3 +283,111 @@ class TestRequestIds:
         assert response._request_id
         assert caught.value.request_id
         assert caught.value.code == "response_not_found"
+
+
+# Every route
+
+
+async def test_a_body_that_cannot_be_read_is_refused_on_every_route(api: Api) -> None:
+    large = b" " * (LIMIT + 1)
+    refused = [(b"{", JSON, 400, "invalid_json"), (b"{}", PLAIN, 415, "unsupported_media_type")]
+    refused.append((large, JSON, 413, "request_too_large"))
+    for path in BODIES:
+        for body, headers, status, code in refused:
+            answer = await api.client.post(path, content=body, headers=headers)
+            assert (answer.status_code, error_of(answer)["code"]) == (status, code), path
+
+
+async def test_an_unknown_field_is_named_on_every_route(api: Api) -> None:
+    for path in BODIES:
+        answer = await api.client.post(path, json={"zzz": 1})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "zzz"), path
+
+
+async def test_an_unknown_query_parameter_is_named_on_every_route(api: Api) -> None:
+    for method, path in (*ROUTES, ("GET", "/v1/models"), *(("POST", path) for path in BODIES)):
+        body = {} if path in BODIES else None
+        answer = await api.client.request(method, path, params={"verbose": "1"}, json=body)
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose"), (method, path)
+
+
+async def test_a_wrong_method_is_a_405_on_every_route(api: Api) -> None:
+    for path in BODIES:
+        answer = await api.client.put(path, json={})
+        assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed"), path
+        assert "POST" in answer.headers["allow"]
+
+
+async def test_an_unknown_resource_is_a_404_on_every_route(api: Api) -> None:
+    for method, path in ROUTES:
+        answer = await api.client.request(method, path)
+        assert (answer.status_code, error_of(answer)["type"]) == (404, "invalid_request_error"), (method, path)
+
+
+async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) -> None:
+    item = {"role": "user", "content": "x"}
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"model": MODEL, "input": "x"},
+        "/v1/responses/input_tokens": {"model": MODEL, "input": "x"},
+        "/v1/responses/compact": {"model": MODEL, "input": "x"},
+        "/v1/conversations": {"items": [item]},
+        "/v1/conversations/conv_1": {"metadata": {}},
+        "/v1/conversations/conv_1/items": {"items": [item]},
+    }
+    await asyncio.to_thread(services.postgres.stop)
+    answers = [await api.client.post(path, json=body) for path, body in bodies.items()]
+    answers += [await api.client.request(method, path) for method, path in ROUTES]
+    for answer in answers:
+        assert (answer.status_code, error_of(answer)["code"]) == (503, "service_unavailable")
+        assert "retry-after" in answer.headers
+
+
+PROJECT = "/v1/organization/projects/default"
+ODD_VALUES = (
+    "%00",
+    "a%00b",
+    "%FF",
+    "%ED%A0%80",
+    "%F0%9F%98%80",
+    "a" * 5000,
+    "%0A",
+    "'",
+    "%27%3B--",
+    "-1",
+    "9" * 400,
+    "",
+)
+
+
+class TestParameters:
+    """Every path parameter and query parameter of the OpenAPI document, with values that no caller should send."""
+
+    async def test_no_value_of_a_parameter_is_a_server_error(self, api: Api) -> None:
+        items = [{"role": "user", "content": "a", "id": "msg_mine"}]
+        conversation = (await api.client.post("/v1/conversations", json={"items": items})).json()["id"]
+        account = (await api.client.post(f"{PROJECT}/service_accounts", json={"name": "a"})).json()
+        real = {
+            "conversation_id": conversation,
+            "item_id": "msg_mine",
+            "response_id": await api.background(),
+            "project_id": "default",
+            "service_account_id": account["id"],
+            "key_id": account["api_key"]["id"],
+            "rate_limit_id": "rl-*",
+            "model": "x",
+        }
+        paths: dict[str, Any] = (await api.client.get("/openapi.json")).json()["paths"]
+        tried = 0
+        for template, operations in paths.items():
+            names = re.findall(r"{(\w+)}", template)
+            plain = template.format(**real)
+            for method in sorted(operations.keys() - {"delete"}):
+                urls = [template.format(**{**real, name: odd}) for name in names for odd in ODD_VALUES]
+                query = [each["name"] for each in operations[method].get("parameters", ()) if each["in"] == "query"]
+                urls += [f"{plain}?{name}={odd}" for name in (*query, "other") for odd in ODD_VALUES]
+                for url in urls:
+                    answer = await api.client.request(method, url, **({"json": {}} if method == "post" else {}))
+                    is_bad = answer.status_code >= 500 and not url.startswith("/health/ready")
+                    assert not is_bad, (method, url, answer.text)
+                    tried += 1
+        assert tried > 300

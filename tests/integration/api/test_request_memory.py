@@ -17,6 +17,7 @@ from websockets.asyncio.client import connect
 
 from app.api import body
 from app.api.holdings import ANSWER_BYTES, BODY_BYTES, ProcessBounds
+from app.api.websocket import session as websocket_session
 from app.bounds import Bound
 from app.heavy import HEAVY
 from app.protocol.events.chunk import Chunk
@@ -93,6 +94,29 @@ async def test_a_websocket_holds_nothing_of_its_request(api: Api) -> None:
         await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": LARGE}))
         assert json.loads(await socket.recv())["type"] == "response.created"
         await until(lambda: holds_nothing(api))
+
+
+async def test_messages_that_wait_on_websockets_count_however_small_and_stay_bytes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoding = watch(monkeypatch, websocket_session, "request_of")
+    sent = json.dumps({"type": "response.create", "model": MODEL, "input": "x", "metadata": {"a": "b" * 32_000}})
+    url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
+    async with connect(url) as first, connect(url) as second:
+        for socket in (first, second):
+            await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": "x"}))
+            assert json.loads(await socket.recv())["type"] == "response.created"
+        for _ in range(20):
+            await first.send(sent)
+            await second.send(sent)
+        refused = json.loads(await second.recv())
+        while refused["type"] != "error":
+            refused = json.loads(await second.recv())
+        assert (refused["status"], refused["error"]["code"]) == (503, "too_many_large_requests")
+        assert bounds_of(api).bodies.held > 1024 * 1024 - 3 * len(sent)
+        assert len(decoding) == 2
+        assert (await api.post(background=True)).status_code == 200
+    await until(lambda: bounds_of(api).bodies.held == 0)
 
 
 async def test_a_frame_counts_while_it_waits_to_be_read_and_no_longer_once_its_client_left(api: Api) -> None:

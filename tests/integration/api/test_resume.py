@@ -33,11 +33,11 @@ async def test_a_finished_response_is_streamed_from_any_number(api: Api, db: Dat
         assert answer.content == b"".join(log[after + 1 :]) + frames.DONE
 
 
-@pytest.mark.parametrize("after", [10_000, 2**31, 10**30])
-async def test_past_the_end_the_stream_ends_at_once(api: Api, player: Player, after: int) -> None:
+async def test_past_the_end_the_stream_ends_at_once(api: Api, player: Player) -> None:
     response_id = await player.answer("Hi", response_id=await api.background(stream=True))
-    answer = await api.get(response_id, stream="true", starting_after=after)
-    assert (answer.status_code, answer.content) == (200, frames.DONE)
+    for after in (10_000, 2**31, 10**30):
+        answer = await api.get(response_id, stream="true", starting_after=after)
+        assert (answer.status_code, answer.content) == (200, frames.DONE)
 
 
 async def test_past_the_end_of_a_running_response_the_stream_waits_for_new_events(
@@ -110,7 +110,7 @@ async def test_a_stream_of_a_cancelled_response_ends_with_that_event(api: Api, p
         await play.said("Hi")
         await reader.until_event("response.output_text.delta")
         assert (await api.client.post(f"/v1/responses/{response_id}/cancel")).status_code == 200
-        assert (await reader.until_event("response.cancelled"))["response"]["status"] == "cancelled"
+        assert (await reader.until_event("response.failed"))["response"]["status"] == "cancelled"
         assert await reader.frame() == frames.DONE
 
 

@@ -19,6 +19,7 @@ from websockets.exceptions import InvalidStatus
 from app.access.caller import OPERATOR_SCOPES
 from app.bounds import Bound, BoundReached, Holding
 from app.store.database import Database
+from app.store.responses import endings
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
 from tests.support.player import ids
@@ -235,3 +236,26 @@ async def test_requests_of_one_project_that_wait_for_their_turn_leave_turns_for_
     share.release()
     assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
     await until(lambda: accepting.held == 0)
+
+
+async def test_cancels_and_deletions_of_locked_rows_keep_nobody_else_waiting(
+    red_and_blue: tuple[Api, Api], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red, blue = red_and_blue
+    asked: list[str] = []
+    monkeypatch.setattr(endings, "uniform", lambda *_: asked.append("again") or 0.05)
+    many = [await red.background(input="Hi") for _ in range(16)]
+    own, other = await blue.background(input="Hi"), await blue.background(input="Hi")
+    async with db.begin() as holder:
+        await holder.execute(text("SELECT FROM responses WHERE id = ANY(:ids) FOR UPDATE"), {"ids": many})
+        cancels = [asyncio.create_task(red.client.post(f"/v1/responses/{each}/cancel")) for each in many[:8]]
+        deletions = [asyncio.create_task(red.client.delete(f"/v1/responses/{each}")) for each in many[8:]]
+        await until(lambda: len(asked) > 2 * len(many), what="each was asked for, and waits")
+        assert (await blue.client.post(f"/v1/responses/{own}/cancel")).json()["status"] == "cancelled"
+        assert (await blue.client.delete(f"/v1/responses/{other}")).status_code == 200
+        assert (await blue.get(own)).status_code == 200
+        assert (await blue.post(background=True)).status_code == 200
+    answers = await asyncio.gather(*cancels, *deletions)
+    assert {answer.status_code for answer in answers} <= {200, 503}
+    for each in many:  # what was refused is there, and can be ended now
+        assert (await red.client.delete(f"/v1/responses/{each}")).status_code in (200, 404)

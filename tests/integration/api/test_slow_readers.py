@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,14 @@ import pytest
 from app.protocol.events import frames
 from app.protocol.events.chunk import size_of
 from app.responses.read import reader
-from app.store import retention
 from app.store.database import Database
 from app.store.packing import pack_events
 from app.store.responses import logs
-from app.store.rows import PAGE_BYTES
+from app.store.rows import LOG_PAGE_BYTES
 from app.store.tables import chunks
 from app.streaming.follow import READER_BYTES
 from tests.support.api import Api, serving, settings_for
-from tests.support.rows import Writer, claimed
+from tests.support.rows import Writer, claimed, merge_all
 from tests.support.waiting import until
 
 READERS = 60
@@ -76,7 +74,7 @@ async def deaf(api: Api, response_id: str) -> asyncio.StreamWriter:
 async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, merged: bool) -> None:
     response_id = await long_log(db)
     if merged:
-        assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+        assert await merge_all(db) == 1
     before = resident()
     clients = [await deaf(api, response_id) for _ in range(READERS)]
     try:
@@ -125,8 +123,8 @@ async def test_pages_hold_the_whole_log_in_order(db: Database) -> None:
         found, position, ended = b"", -1, False
         while not ended:
             page = await logs.read_page(db, response_id, position)
-            assert size_of(page.chunks) <= PAGE_BYTES + 2 * EVENT_BYTES
+            assert size_of(page.chunks) <= LOG_PAGE_BYTES + 2 * EVENT_BYTES
             found += b"".join(chunk.frames for chunk in page.chunks)
             position, ended = page.chunks[-1].last, page.ended
         assert found == whole
-        await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
+        await merge_all(db)

@@ -11,6 +11,7 @@ import redis
 from kombu import Consumer, Producer, Queue
 
 from app.queue.celery_app import make_celery
+from app.queue.publisher import LIST_SECONDS
 from config.settings import load_settings
 from tests.support.celery_processes import own_database
 from workers.celery_host.connection import FastReconnectConnection
@@ -149,6 +150,7 @@ def test_messages_that_reach_a_cancelled_consumer_return_to_the_queue(
     taker.consumer.cancel()
     taker.send("1", "2")
     taker.connection.release()
+    assert 0 < broker.ttl("one") <= LIST_SECONDS, "nobody may come to take them"
     found: list[str] = []
     while len(found) < 2:
         found += other.take()

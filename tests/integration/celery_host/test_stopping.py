@@ -24,7 +24,7 @@ def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench
     bench.send("ok-4")
     bench.redis.set("go", 1)
     bench.wait_for_log("end until-1")
-    bench.cancel("hold-2")  # a revoke during the grace takes effect
+    bench.celery.control.revoke("hold-2", terminate=True)  # a revoke during the grace takes effect
     bench.wait_for_log("revoked hold-2")
     worker.send_signal()  # the second signal: the grace is over
     assert worker.wait() == 0

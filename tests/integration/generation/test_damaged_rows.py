@@ -16,7 +16,7 @@ from app.store.responses import endings, logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import claimed, queued
+from tests.support.rows import claimed, merge_all, queued
 from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.generation.cancellation import Cancelled
@@ -99,6 +99,19 @@ async def test_what_cannot_be_read_of_a_response_fails_those_that_continue_it(
     assert text_of(await row_of(db, first)) == "Uno", "the damaged one stays as it ended"
 
 
+@pytest.mark.parametrize("change", [r"tokens = '\x070707'", r"""steps = '[{"novel"\: 1}]'"""], ids=["tokens", "steps"])
+async def test_a_log_whose_tokens_or_steps_cannot_be_read_is_merged(db: Database, pubsub: PubSub, change: str) -> None:
+    """It needs neither; and what it needs raises nothing, or nothing would be merged or deleted any more."""
+    response_id = await queued(db)
+    async with worker(db, pubsub) as w:
+        await w.run(response_id)
+    events = (await logs.read_page(db, response_id)).chunks
+    async with db.begin() as connection:
+        await connection.execute(text(f"UPDATE chunks SET {change} WHERE response_id = :id"), {"id": response_id})
+    assert await merge_all(db) == 1
+    assert b"".join(c.frames for c in (await logs.read(db, response_id)).chunks) == b"".join(c.frames for c in events)
+
+
 async def test_a_log_that_cannot_be_read_keeps_no_other_from_being_merged(db: Database, pubsub: PubSub) -> None:
     bad, good = await queued(db), await queued(db)
     async with worker(db, pubsub) as w:
@@ -108,7 +121,7 @@ async def test_a_log_that_cannot_be_read_keeps_no_other_from_being_merged(db: Da
     async with db.begin() as connection:
         await connection.execute(text(poison), {"id": bad})
     before = (await logs.read(db, bad)).chunks
-    assert await retention.merge_finished(db, datetime.now(UTC)) == 2
+    assert await merge_all(db) == 2
     assert await retention.merge_finished(db, datetime.now(UTC)) == 0, "it is not tried again"
     row = await lookup.find(db, good)
     assert row is not None and row.log == "merged"

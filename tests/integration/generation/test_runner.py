@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.support.requests import message
 from tests.support.rows import claim, queued, release_all, released
 from tests.support.waiting import until
 from tests.support.worker import Job, NoDispatcher, Worker, worker
+from workers.generation import suspects
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
@@ -614,24 +615,60 @@ async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, pubsub: Pu
 
 
 async def on_its_last_chance(db: Database, asked: str) -> str:
-    """A response that fails at its next crash: an engine died under it before."""
+    """A suspect, which its next crash without progress fails: an engine died under it before."""
     response_id = await queued(db, input=asking(asked))
     row = await claim(db, response_id, "dead")
     assert row is not None
-    await claims.release(db, response_id, row.attempt, "dead", crashed=True)
+    await claims.release(db, response_id, row.attempt, "dead", 1)
     return response_id
 
 
-async def test_responses_on_their_last_chance_run_one_at_a_time(db: Database, pubsub: PubSub) -> None:
-    ids = [await on_its_last_chance(db, "/count 40") for _ in range(3)]
+async def most_at_once(w: Worker, jobs: Sequence[Job], counts: Callable[[], bool]) -> int:
+    """The most requests that the engine had at once, while `counts`, until all jobs have ended."""
     most = 0
+    while not all(job.task.done() for job in jobs):
+        most = max(most, w.engine.running if counts() else 0)
+        await asyncio.sleep(0)
+    assert [job.task.result() for job in jobs] == [Outcome.COMPLETED] * len(jobs)
+    return most
+
+
+async def test_a_suspect_has_the_engine_alone_until_it_has_committed_something(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "OTHERS_SECONDS", 0.1)
+    ids = [await on_its_last_chance(db, "/count 40") for _ in range(3)]
+    others = [await queued(db, input=asking("/count 300")) for _ in range(2)]
     async with worker(db, pubsub, **SLOW) as w:
-        jobs = [w.start(response_id) for response_id in ids]
-        while not all(job.task.done() for job in jobs):
-            most = max(most, w.engine.running)
-            await asyncio.sleep(0)
-        assert [job.task.result() for job in jobs] == [Outcome.COMPLETED] * 3
-    assert most == 1
+        jobs = [w.start(response_id) for response_id in others]
+        await until(lambda: w.engine.running == 2)
+        jobs += [w.start(response_id) for response_id in ids]
+        runs = w.runs._runs
+        assert await most_at_once(w, jobs, lambda: any(run.is_alone for run in runs.values())) == 1
+    for response_id, last in [*[(each, " 40") for each in ids], *[(each, " 300") for each in others]]:
+        row = await whole(db, response_id)
+        assert text_of(row).endswith(last)
+        assert row.attempt == (2 if response_id in ids else 1), "the others paused, and lost no attempt"
+
+
+async def test_suspects_that_made_progress_run_side_by_side(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "OTHERS_SECONDS", 0.1)
+    ids = [await on_its_last_chance(db, "/count 400") for _ in range(3)]
+    async with worker(db, pubsub, **SLOW) as w:
+        assert await most_at_once(w, [w.start(response_id) for response_id in ids], lambda: True) == 3
+
+
+async def test_a_suspect_that_hangs_holds_up_nobody_for_long(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "MAX_SECONDS", 0.5)
+    async with worker(db, pubsub) as w:
+        hanging = w.start(await on_its_last_chance(db, "/hang 0"))
+        await until(lambda: w.engine.running == 1)
+        assert await w.run(await queued(db)) is Outcome.COMPLETED
+        assert await hanging.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
 
 
 async def test_the_first_responses_after_an_idle_engine_died_count_no_crash(db: Database, pubsub: PubSub) -> None:
@@ -645,16 +682,60 @@ async def test_the_first_responses_after_an_idle_engine_died_count_no_crash(db: 
 
 
 async def test_a_poison_pill_fails_alone(db: Database, pubsub: PubSub) -> None:
-    pill, bystander = await on_its_last_chance(db, "/die 60"), await on_its_last_chance(db, "/count 300")
+    pill, bystander = await on_its_last_chance(db, "/die 0"), await on_its_last_chance(db, "/count 600")
     async with worker(db, pubsub, **SLOW) as w:
-        first = w.start(pill)
-        await until(lambda: w.engine.running or first.task.done())
-        second = w.start(bystander)
+        first, second = w.start(pill), w.start(bystander)
         with pytest.raises(ResponseFailed, match="the engine died 2 times"):
             await first.task
         assert await second.task is Outcome.RELEASED
         assert await w.run(await queued(db)) is Outcome.RELEASED
     row = await row_of(db, bystander)
-    assert (row.status, row.crashes) == (Status.IN_PROGRESS, 1)
+    assert (row.status, row.crashes <= 1) == (Status.IN_PROGRESS, True)  # none, if its trial came first
     async with worker(db, pubsub) as second_worker:
         assert await second_worker.run(bystander) is Outcome.COMPLETED
+
+
+async def test_what_ends_engines_after_some_progress_is_alone_at_last_and_fails_and_no_other_does(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends each engine after six commits, whatever was committed before."""
+    monkeypatch.setattr(suspects, "OTHERS_SECONDS", 0.1)
+    pill, bystander = await queued(db, input=asking("/hang 1000")), await queued(db, input=asking("/count 500"))
+    deaths = 0
+    while (await row_of(db, pill)).status is not Status.FAILED:
+        async with worker(db, pubsub, **SLOW) as w:
+            jobs = [w.start(pill), w.start(bystander)]
+            await until(lambda w=w: len(w.runs._runs) == 2)
+            run, other = w.runs._runs[pill], w.runs._runs[bystander]
+            await until(lambda run=run, other=other: run.commits >= 6 and not other.is_alone)
+            w.engine.die()
+            await asyncio.gather(*(job.task for job in jobs), return_exceptions=True)
+            deaths += 1
+    assert (await row_of(db, bystander)).crashes <= 1
+    assert 2 <= deaths <= 6
+    async with worker(db, pubsub) as w:
+        assert await w.run(bystander) is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+async def test_only_kills_without_progress_count_and_progress_forgives_them(
+    db: Database, pubsub: PubSub, status: str
+) -> None:
+    response_id = await queued(db, input=asking("/count 500" if status == "completed" else "/hang 0"))
+    for attempt in range(1, 11):
+        async with worker(db, pubsub, **SLOW) as w:
+            job = w.start(response_id)
+            await until(lambda w=w: w.engine.running)
+            if status == "completed":
+                await until(lambda w=w: w.runs._runs[response_id].commits)
+            await release_all(db, w.lease.worker)
+            w.runs.fence({response_id: attempt})
+            await job.task
+        assert (await row_of(db, response_id)).crashes == (0 if status == "completed" else attempt)
+    if status == "completed":
+        assert await endings.find_exhausted(db, max_crashes=2, max_claims=2) == []
+        async with worker(db, pubsub) as w:
+            assert await w.run(response_id) is Outcome.COMPLETED
+    else:
+        (exhausted,) = await endings.find_exhausted(db, max_crashes=2)
+        assert (exhausted.attempts, exhausted.crashes) == (10, 10)

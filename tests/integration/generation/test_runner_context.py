@@ -73,6 +73,22 @@ async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(
     assert texts == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
 
 
+async def test_an_item_whose_id_another_response_added_meanwhile_fails_the_response_and_says_why(
+    db: Database, pubsub: PubSub
+) -> None:
+    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
+    sent = {"conversation": {"id": "conv_1"}, "input": asking("/say Uno", id="msg_1")}
+    first, second = await queued(db, **sent), await queued(db, **sent)
+    async with worker(db, pubsub) as w:
+        assert await w.run(first) is Outcome.COMPLETED
+        with pytest.raises(ResponseFailed, match="input: the conversation was given another item") as caught:
+            await w.run(second)
+    assert caught.value.code == "invalid_prompt"
+    await whole(db, second, Status.FAILED)
+    listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(100))
+    assert listed is not None and len(listed[0]) == 2
+
+
 async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno"))

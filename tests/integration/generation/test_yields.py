@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,8 +53,14 @@ async def full(db: Database, w: Worker, numbers: int = LONG, count: int = SLOTS)
     for _ in range(count):
         response_id = await queued(db, input=[message(f"/count {numbers}")])
         jobs[response_id] = w.start(response_id)
-    await until(lambda: w.engine.running == min(count, SLOTS - 1))
+    await generating(w, min(count, w.runner.slots.count - w.runner.slots.kept))
     return jobs
+
+
+async def generating(w: Worker, count: int) -> None:
+    """Waits until so many generate, and something of each is committed."""
+    runs = w.runner.slots._generating
+    await until(lambda: len(runs) == count and all(run.progress_at is not None for run in runs.values()))
 
 
 async def yielded_of(db: Database, ids: Sequence[str]) -> list[str]:
@@ -69,8 +74,8 @@ async def counted(db: Database, response_id: str, numbers: int = LONG) -> None:
 async def test_background_never_takes_the_last_slot_and_foreground_takes_it_at_once(
     db: Database, pubsub: PubSub
 ) -> None:
-    async with worker(db, pubsub, max_num_seqs=SLOTS, tokens_per_second=200.0) as w:
-        jobs = await full(db, w)
+    async with worker(db, pubsub, max_num_seqs=16, tokens_per_second=50.0) as w:
+        jobs = await full(db, w, count=16)
         assert await w.run(await in_foreground(db, "/say Hello")) is Outcome.COMPLETED
         assert await yielded_of(db, list(jobs)) == []
         for job in jobs.values():
@@ -79,8 +84,8 @@ async def test_background_never_takes_the_last_slot_and_foreground_takes_it_at_o
 
 async def test_a_response_yields_to_a_second_stream_and_continues_token_exact(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub, max_num_seqs=SLOTS, tokens_per_second=400.0) as w:
-        jobs = await full(db, w, count=SLOTS - 1)
-        streams = [w.start(await in_foreground(db, "/hang 1")) for _ in range(2)]
+        jobs = await full(db, w)
+        stream = w.start(await in_foreground(db, "/hang 1"))
         done, _ = await asyncio.wait([job.task for job in jobs.values()], return_when=asyncio.FIRST_COMPLETED)
         assert [task.result() for task in done] == [Outcome.YIELDED]
         (yielded,) = await yielded_of(db, list(jobs))
@@ -88,8 +93,7 @@ async def test_a_response_yields_to_a_second_stream_and_continues_token_exact(db
         assert (row.status, row.worker, row.crashes, row.attempt) == (Status.IN_PROGRESS, None, 0, 1)
         assert await released(db) == [], "it waits in line, and is not sent at once"
         assert await dispatch.dispatch(db, QUEUE) is None, "no slot is free"
-        for stream in streams:
-            await stream.stop(Cancelled.SHUTDOWN)
+        await stream.stop(Cancelled.SHUTDOWN)
         messages = await dispatch.dispatch(db, QUEUE)
         assert [each.response_id for each in messages or ()] == [yielded]
         assert await w.run(yielded) is Outcome.COMPLETED
@@ -102,7 +106,7 @@ async def test_the_response_that_costs_least_to_read_again_yields_first(db: Data
         ids = [await queued(db, input=[message(f"/hang 1 {'word ' * words}")]) for words in (300, 10, 200)]
         for response_id in ids:
             w.start(response_id)
-        await until(lambda: w.engine.running == SLOTS - 1)
+        await generating(w, SLOTS - 1)
         for _ in range(2):
             w.start(await in_foreground(db, "/hang 1"))
         await until(lambda: w.jobs[1].done())
@@ -110,38 +114,55 @@ async def test_the_response_that_costs_least_to_read_again_yields_first(db: Data
 
 
 async def test_a_worker_takes_no_more_streams_than_responses_may_yield_to_them(db: Database, pubsub: PubSub) -> None:
-    """Beyond the kept slot: a second one would wait in the engine, whoever else could take it."""
+    """A second one would wait in it, whoever else could take it."""
     async with worker(db, pubsub, max_num_seqs=8) as w:
-        for _ in range(7):
+        for _ in range(8):
             w.start(await queued(db, input=[message("/hang 1")]))
-        await until(lambda: w.engine.running == 7)
+        await generating(w, 8)
         for run in list(w.runner.slots._generating.values())[1:]:
-            run.row = replace(run.row, yields=slots_module.MAX_YIELDS)
-        on_their_way = [w.runner.slots.free(Kind.FOREGROUND, 7, count) for count in range(3)]
-        assert on_their_way == [1, 1, 0]
+            run.can_continue = False
+        await until(lambda: w.runner.slots.free(Kind.FOREGROUND, 8, 0) == 1)
+        assert w.runner.slots.free(Kind.FOREGROUND, 8, 1) == 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "yields"), [("STEADY_SECONDS", 3600.0, 0), ("MAX_YIELDS", 1, 1), ("MAX_YIELDS", 0, 0)]
-)
-async def test_neither_a_response_that_began_just_now_yields_nor_one_that_has_yielded_often(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, setting: str, value: float, yields: int
+async def test_a_stream_waits_for_a_response_that_began_just_now_and_yields_as_soon_as_it_may(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots_module, setting, value)
-    async with worker(db, pubsub, max_num_seqs=2) as w:
-        response_id = await queued(db, input=[message("/hang 1")])
-        for begun in range(yields + 1):
-            job = w.start(response_id)
-            await until(lambda: w.engine.running == 1)
-            assert w.runner.slots.free(Kind.FOREGROUND, 1, 1) == 0
-            streams = [w.start(await in_foreground(db, "/hang 1")) for _ in range(2)]
-            if begun < yields:
-                assert await job.task is Outcome.YIELDED
-            else:
-                await until(lambda: w.engine.running == 3)
-            for stream in streams:
-                await stream.stop(Cancelled.SHUTDOWN)
-        assert (await row_of(db, response_id)).yields == yields
+    monkeypatch.setattr(slots_module, "STEADY_SECONDS", 3600.0)
+    async with worker(db, pubsub, max_num_seqs=1) as w:
+        job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
+        await generating(w, 1)
+        assert w.runner.slots.free(Kind.FOREGROUND, 1, 0) == 0
+        stream = w.start(await in_foreground(db, "/say Hello"))
+        await until(lambda: w.runner.slots.waiting)
+        assert not job.task.done()
+        monkeypatch.setattr(slots_module, "STEADY_SECONDS", 0.0)
+        assert await job.task is Outcome.YIELDED
+        assert await stream.task is Outcome.COMPLETED
+        assert (await row_of(db, response_id)).yields == 1
+
+
+async def test_where_the_engine_cannot_continue_a_healthy_response_never_yields(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub, max_num_seqs=1, can_continue=False, tokens_per_second=200.0) as w:
+        jobs = await full(db, w, numbers=100, count=1)
+        stream = w.start(await in_foreground(db, "/say Hello"))
+        for response_id, job in jobs.items():
+            assert await job.task is Outcome.COMPLETED
+            assert (await row_of(db, response_id)).yields == 0
+        assert await stream.task is Outcome.COMPLETED
+
+
+async def test_a_stream_that_finds_the_engines_cache_full_makes_a_large_prompt_yield(
+    db: Database, pubsub: PubSub
+) -> None:
+    async with worker(db, pubsub, max_num_seqs=16, cache_tokens=8192, tokens_per_second=50.0) as w:
+        jobs = [w.start(await queued(db, input=[message("/repeat 100 " + "word " * 1540)])) for _ in range(2)]
+        await generating(w, 1)
+        await until(lambda: w.runner.slots.waiting)
+        assert w.engine.running == 1, "the second one would keep all others waiting in the engine"
+        assert await w.run(await in_foreground(db, "/say Hello")) is Outcome.COMPLETED
+        done, _ = await asyncio.wait([job.task for job in jobs], return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [Outcome.YIELDED]
 
 
 async def test_while_it_waits_its_run_timeout_stands_still(db: Database, pubsub: PubSub) -> None:
@@ -193,12 +214,11 @@ async def test_a_yield_of_what_another_has_changes_nothing(db: Database, pubsub:
 
 
 async def test_a_cancel_in_the_middle_of_a_yield_wins(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub, max_num_seqs=2) as w:
+    async with worker(db, pubsub, max_num_seqs=1) as w:
         job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
-        await until(lambda: w.engine.running == 1)
+        await generating(w, 1)
         await endings.cancel(db, response_id, None)
-        for _ in range(2):
-            w.start(await in_foreground(db, "/hang 1"))
+        w.start(await in_foreground(db, "/hang 1"))
         assert await job.task is Outcome.CANCELLED
 
 
@@ -214,15 +234,14 @@ async def test_a_worker_that_dies_between_the_cancel_and_the_commit_of_a_yield_i
         return await commit(*args)
 
     monkeypatch.setattr(claims, "yield_", late)
-    async with worker(db, pubsub, max_num_seqs=2, tokens_per_second=40.0) as w, worker(db, pubsub) as other:
+    async with worker(db, pubsub, max_num_seqs=1, tokens_per_second=40.0) as w, worker(db, pubsub) as other:
         job = w.start(response_id := await queued(db, input=[message(f"/count {numbers}")]))
 
         async def has_text() -> bool:
             return any(event["type"] == "response.output_text.delta" for event in await events_of(db, response_id))
 
         await until(has_text)
-        for _ in range(2):
-            w.start(await in_foreground(db, "/hang 1"))
+        w.start(await in_foreground(db, "/hang 1"))
         await begun.wait()
         await release_all(db, w.lease.worker)
         assert await other.run(response_id) is Outcome.COMPLETED
@@ -230,11 +249,11 @@ async def test_a_worker_that_dies_between_the_cancel_and_the_commit_of_a_yield_i
         assert await job.task is Outcome.COMPLETED, "what the row says: its yield came too late"
     await counted(db, response_id, numbers)
     row = await row_of(db, response_id)
-    assert (row.yields, row.crashes, row.attempt) == (0, 1, 2)
+    assert (row.yields, row.crashes, row.attempt) == (0, 0, 2)
 
 
 async def test_a_worker_that_stops_in_the_middle_of_a_yield_hands_over(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub, max_num_seqs=2) as w:
+    async with worker(db, pubsub, max_num_seqs=1) as w:
         job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
         await until(lambda: w.engine.running == 1)
         w.runs._runs[response_id].yielding = True

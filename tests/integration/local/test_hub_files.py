@@ -26,9 +26,9 @@ FILES = {
 DECIDED = """
 import sys
 from pathlib import Path
-from config.model_files import decided
+from config.model_files import resolved
 from config.models import load_models
-print(decided(load_models(Path(sys.argv[1])).models[0])[1])
+print(resolved(load_models(Path(sys.argv[1])).models[0])[1])
 """
 
 

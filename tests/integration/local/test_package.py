@@ -15,6 +15,7 @@ import pytest
 
 from app.local.ports import free_port
 from tests.support.clusters import add_cluster
+from tests.support.scripted import models_of
 from tests.support.services import Services, open_folder
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from tests.support.wheels import install
@@ -22,7 +23,6 @@ from tests.support.wheels import install
 pytestmark = pytest.mark.long
 
 START_SECONDS = 120.0
-SCRIPTED = '[[models]]\nname = "scripted"\nengine = "scripted"\n'
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_longhaul_up_runs_everything_without_a_checkout(
     command: Path, environment: dict[str, str], folder: Path
 ) -> None:
     models = folder / "models.toml"
-    models.write_text(SCRIPTED)
+    models.write_text(models_of("scripted"))
     add_cluster(folder / ".longhaul")
     env = {**environment, "LONGHAUL_MODELS": str(models)}
     del env["DATABASE_URL"], env["REDIS_URL"], env["LONGHAUL_HOME"]

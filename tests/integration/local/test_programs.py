@@ -16,6 +16,7 @@ import pytest
 from app.local.ports import free_port
 from config.worker_readiness import is_ready
 from tests.integration.local.test_up import one_line
+from tests.support.scripted import models_of
 from tests.support.services import Services
 from tests.support.upping import LONGHAUL, longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -100,7 +101,7 @@ def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path)
 
 
 def worker_env(services: Services, folder: Path, **env: str) -> dict[str, str]:
-    (folder / "models.toml").write_text('[[models]]\nname = "scripted"\nengine = "scripted"\n')
+    (folder / "models.toml").write_text(models_of("scripted"))
     urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
     return {**urls, "LONGHAUL_MODELS": str(folder / "models.toml"), "LONGHAUL_READY_FILE": str(folder / "ready"), **env}
 
@@ -114,7 +115,8 @@ def test_a_worker_is_ready_while_it_is_registered_and_neither_frozen_nor_drainin
     assert longhaul("migrate", env={**env, "DATABASE_URL": services.owner_url}).returncode == 0
     with started("worker", env=env) as process:
         until_sync(lambda: not file.exists(), what="the old file to go")
-        until_sync(lambda: longhaul("ready", env=env).returncode == 0, what="a ready worker, as the command sees it")
+        until_sync(lambda: is_ready(file), what="a ready worker")
+        assert longhaul("ready", env=env).returncode == 0
         process.send_signal(signal.SIGSTOP)
         until_sync(lambda: not is_ready(file), what="the lease to run out")
         result = longhaul("ready", env=env)
@@ -142,13 +144,17 @@ def test_the_readiness_of_the_api_is_what_its_route_says(services: Services, tmp
     env = worker_env(services, tmp_path, LONGHAUL_PORT=str(free_port()))
     assert one_line(longhaul("ready", "--api", env=env)).startswith("longhaul: the API cannot be reached")
     with started("api", env=env) as process:
-
-        def is_ready() -> bool:
-            assert process.poll() is None
-            return longhaul("ready", "--api", env=env).returncode == 0
-
-        until_sync(is_ready, what="a ready API")
+        until_sync(lambda: readiness(env) == 200 or process.poll() is not None, what="a ready API")
+        assert longhaul("ready", "--api", env=env).returncode == 0
         services.postgres.stop()
-        told = "longhaul: the API is not ready (status 503)\n"
-        until_sync(lambda: longhaul("ready", "--api", env=env).stderr == told, what="the API to notice")
+        until_sync(lambda: readiness(env) == 503, what="the API to notice")
+        assert longhaul("ready", "--api", env=env).stderr == "longhaul: the API is not ready (status 503)\n"
         services.postgres.start()
+
+
+def readiness(env: dict[str, str]) -> int | None:
+    """What the API's route says; None while nobody listens."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{env['LONGHAUL_PORT']}/health/ready", timeout=PATIENCE_SECONDS).status_code
+    except httpx.TransportError:
+        return None

@@ -17,9 +17,11 @@ from app.access.secret import new_secret
 from app.local.ports import free_port
 from app.store.database import Database
 from config.worker_readiness import is_ready
+from tests.integration.local.test_programs import readiness
 from tests.support.celery_processes import ROOT, Process
 from tests.support.read_only import command
 from tests.support.rows import alive
+from tests.support.scripted import models_of
 from tests.support.services import Services
 from tests.support.upping import LONGHAUL, longhaul
 from tests.support.waiting import until_sync
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes file 
 @pytest.fixture
 def env(services: Services, tmp_path: Path) -> dict[str, str]:
     models = tmp_path / "models.toml"
-    models.write_text('[[models]]\nname = "scripted"\nengine = "scripted"\n')
+    models.write_text(models_of("scripted"))
     assert longhaul("migrate", env={"DATABASE_URL": services.owner_url}).returncode == 0
     urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
     return {**urls, "LONGHAUL_MODELS": str(models), "LONGHAUL_PORT": str(free_port())}
@@ -64,7 +66,7 @@ def test_the_api_writes_nothing(env: dict[str, str], tmp_path: Path, processes: 
 
         def is_up() -> bool:
             assert process.is_running, process.text
-            return longhaul("ready", "--api", env=env).returncode == 0
+            return readiness(env) == 200
 
         until_sync(is_up, what=lambda: process.text)
 

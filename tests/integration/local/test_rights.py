@@ -23,8 +23,9 @@ from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
 from tests.support.celery_processes import Process
 from tests.support.certificates import Authority
+from tests.support.scripted import models_of
 from tests.support.services import LoopThread, Services
-from tests.support.upping import LONGHAUL, MODELS, longhaul
+from tests.support.upping import LONGHAUL, longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 PAGE = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -129,7 +130,7 @@ class Deployment:
     """One process of each kind; `api` and `flower` are clients of theirs."""
 
     def __init__(self, stack: ExitStack, folder: Path, migrating: str, database: str, redis_url: str) -> None:
-        (folder / "models.toml").write_text(MODELS.format("scripted") + SPEED)
+        (folder / "models.toml").write_text(models_of("scripted") + SPEED)
         port, flower_port = free_port(), free_port()
         env = {
             "REDIS_URL": redis_url,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from app.local.home import WORKERS_FILE
 from tests.support.devices import gpu_machine, listing
+from tests.support.scripted import SCRIPTED, models_of
 from tests.support.upping import NAMED_SERVICES, Up, alive, kill, longhaul
 from tests.support.waiting import until_sync
 
-SCRIPTED = '[[models]]\nname = "{}"\nengine = "scripted"\n'
 ON_DEVICES = '[[models]]\nname = "{}"\npath = "org/model"\nengine_args = {{ tensor_parallel_size = {} }}\n'
 WORKER = (
     "worker: mkdir -p {0}/all; "
@@ -59,7 +59,7 @@ class Machine:
 
 def test_each_worker_has_devices_of_its_own_and_longhaul_models_shows_them(folder: Path) -> None:
     machine = Machine(folder, 4)
-    with machine.up(ON_DEVICES.format("large", 2) + ON_DEVICES.format("small", 1) + SCRIPTED.format("none")) as up:
+    with machine.up(ON_DEVICES.format("large", 2) + ON_DEVICES.format("small", 1) + models_of("none")) as up:
         wanted = {"large": ["0,1 PCI_BUS_ID"], "small": ["2 PCI_BUS_ID"], "none": [""]}
         until_sync(lambda: machine.devices() == wanted, what=lambda: f"{machine.devices()} {up.output}")
         assert "worker.large has the devices 0,1" in up.output
@@ -68,7 +68,7 @@ def test_each_worker_has_devices_of_its_own_and_longhaul_models_shows_them(folde
             "  worker.large\tdevices 0,1",
             "small\tvllm\torg/model\tqueue model.small",
             "  worker.small\tdevices 2",
-            "none\tscripted\t-\tqueue model.none",
+            f"none\t{SCRIPTED}\t-\tqueue model.none",
             "  worker.none\tno devices",
         ]
         up.look()
@@ -159,18 +159,28 @@ def test_a_models_file_that_is_not_valid_or_does_not_fit_leaves_the_workers_as_t
 BREAKABLE = "worker: [ -e {0}/no.$LONGHAUL_MODEL ] && echo no such folder && exit 2; " + WORKER.partition(" ")[2]
 
 
-def test_an_added_model_whose_worker_cannot_run_ends_alone_and_frees_its_device(folder: Path) -> None:
+def test_a_model_whose_worker_cannot_run_waits_alone_and_frees_its_device_when_it_is_taken_away(folder: Path) -> None:
     machine = Machine(folder, 2)
     (folder / "no.bad").touch()
     first, bad = ON_DEVICES.format("first", 1), ON_DEVICES.format("bad", 1)
-    with machine.up(first, procfile=BREAKABLE) as up:
+    with machine.up(first + bad, procfile=BREAKABLE) as up:
         until_sync(lambda: "first" in machine.workers())
         before = machine.workers()
-        machine.serve(first + bad)
-        up.wait_for_output("worker.bad ended with status 2: no such folder; it is started again when the models file")
+        up.wait_for_output("worker.bad ended with status 2: no such folder; starting again in 0 s")
         machine.serve(first + ON_DEVICES.format("good", 1))
         until_sync(lambda: machine.devices().get("good") == ["1 PCI_BUS_ID"], what=lambda: up.output)
         assert machine.workers()["first"] == before["first"]
+
+
+def test_a_worker_that_waits_is_started_at_once_when_the_models_file_changes(folder: Path) -> None:
+    machine = Machine(folder, 1)
+    (folder / "no.first").touch()
+    first = ON_DEVICES.format("first", 1)
+    with machine.up(first, procfile=BREAKABLE) as up:
+        up.wait_for_output("worker ended with status 2 again; starting again in 8 s")
+        (folder / "no.first").unlink()
+        machine.serve(first + "# mended\n")
+        until_sync(lambda: "first" in machine.workers(), 7.0, what=lambda: up.output)
 
 
 def test_a_process_that_dies_while_the_models_file_is_not_valid_waits_until_it_is(folder: Path) -> None:
@@ -182,13 +192,13 @@ def test_a_process_that_dies_while_the_models_file_is_not_valid_waits_until_it_i
         before = machine.workers()
         machine.serve("[[models]")
         kill(int(before["first"][0].split()[0]))
-        up.wait_for_output("worker ended with status 2; it is started again once the models file is valid")
+        up.wait_for_output("worker ended with status 2; starting again")
         machine.serve(first)
         until_sync(lambda: "first" in machine.workers(), what=lambda: up.output)
         assert machine.workers() != before
 
 
-def test_after_a_change_that_does_not_fit_a_worker_that_breaks_on_it_ends_alone(folder: Path) -> None:
+def test_after_a_change_that_does_not_fit_a_worker_that_cannot_run_waits_alone(folder: Path) -> None:
     machine = Machine(folder, 2)
     first, second = ON_DEVICES.format("first", 1), ON_DEVICES.format("second", 1)
     with machine.up(first + second, procfile=BREAKABLE) as up:
@@ -198,8 +208,6 @@ def test_after_a_change_that_does_not_fit_a_worker_that_breaks_on_it_ends_alone(
         up.wait_for_output("the workers stay as they were")
         (folder / "no.second").touch()
         kill(int(before["second"][0].split()[0]))
-        up.wait_for_output(
-            "worker.second ended with status 2: no such folder; it is started again when the models file"
-        )
+        up.wait_for_output("worker.second ended with status 2: no such folder; starting again in 0")
         assert machine.workers() == {"first": before["first"]}
         assert up.process.poll() is None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.store.database import Database
@@ -21,6 +22,7 @@ from tests.support.rows import queued, release_all, released
 from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
+from workers.generation import slots
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
@@ -57,7 +59,7 @@ def called(row: ResponseRow) -> list[Json]:
 # -- workers that stop in order --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("after_crash", "times"), [("again", 2), ("fail", 1)])
+@pytest.mark.parametrize(("after_crash", "times"), [("again", 2), ("fail", 1), (None, 1)])
 async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
     db: Database, pubsub: PubSub, tools: ToolProcess, after_crash: Any, times: int
 ) -> None:
@@ -79,10 +81,33 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
         assert (made["status"], text_of(row)) == ("failed", f"It said: {INTERRUPTED}")
 
 
+async def test_a_call_that_takes_long_leaves_its_slot_to_others(
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "AWAY_SECONDS", 0.0)
+    response_id = await asked(db, call("tests__slow", text="away"), DONE)
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),)), max_num_seqs=1) as w:
+
+        async def away() -> int:
+            found = text("SELECT away FROM workers WHERE id = :id")
+            return int((await db.execute(found, {"id": w.lease.worker}))[0].away)
+
+        async def is_back() -> bool:
+            return await away() == 0
+
+        job = w.start(response_id)
+        await until(lambda: tools.count("begun slow away"))
+        await until(away)
+        assert await w.run(await queued(db)) is Outcome.COMPLETED
+        tools.release("away")
+        assert await job.task is Outcome.COMPLETED
+        await until(is_back)
+
+
 async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     script = call("tests__echo", text="over") + call("tests__slow", text="not-over")
     response_id = await asked(db, script, DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(after_crash="again"),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow not-over"))
 
@@ -92,7 +117,7 @@ async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, t
         await until(over)
         await job.stop(Cancelled.SHUTDOWN)
     tools.release("not-over")
-    row = await finish(db, pubsub, response_id, tools.server())
+    row = await finish(db, pubsub, response_id, tools.server(after_crash="again"))
     assert text_of(row) == "It said: echo over; slow not-over"
     assert tools.count("begun echo over") == 1
 
@@ -137,7 +162,7 @@ async def test_a_worker_that_stops_at_any_event_changes_nothing(
     db: Database, pubsub: PubSub, tools: ToolProcess, name: str
 ) -> None:
     script, request = REQUESTS[name]
-    servers = (tools.server(), tools.server("box", "python"))
+    servers = (tools.server(after_crash="again"), tools.server("box", "python"))
     expected = plain(await finish(db, pubsub, await asked(db, *script, **request), *servers))
     response_id, attempts, outcome = await asked(db, *script, **request), 0, Outcome.RELEASED
     while outcome is Outcome.RELEASED:
@@ -230,12 +255,12 @@ async def test_a_takeover_between_two_calls_does_not_repeat_the_first(
 ) -> None:
     script = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
     response_id = await asked(db, *script)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(after_crash="again"),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow between-2"))
         await taken_over(db, first, response_id)
         tools.release("between-2")
-        await finish(db, pubsub, response_id, tools.server())
+        await finish(db, pubsub, response_id, tools.server(after_crash="again"))
         await job.task
     assert tools.count("begun echo between-1") == 1
     assert tools.count("begun slow between-2") == 2
@@ -261,12 +286,12 @@ async def test_tool_lists_and_approved_calls_are_taken_over_too(
     answer = {"id": "mcpa_1", "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     asking = [message(turns("never", DONE)), {**request, "arguments": '{"text": "allowed"}'}, answer]
     response_id = await queued(db, input=asking, tools=[mcp_tool(require_approval="always")])
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(after_crash="again"),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow allowed"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     tools.release("allowed")
-    row = await finish(db, pubsub, response_id, tools.server())
+    row = await finish(db, pubsub, response_id, tools.server(after_crash="again"))
     assert [item["type"] for item in row.output or ()] == ["mcp_list_tools", "mcp_call", "message"]
     assert text_of(row) == "It said: slow allowed"
     assert tools.count("begun slow allowed") == 2

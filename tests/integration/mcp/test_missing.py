@@ -18,12 +18,12 @@ from tests.support import worker as workers
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
+from tests.support.scripted.engine import ScriptedEngine
 from tests.support.tool_servers import call, mcp_tool, tool_process
 from tests.support.worker import scripted_model, worker
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineDelta, Sampling
 from workers.engine.output_format import OutputSpec, Structured
-from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.turns.tool_calls import NO_SUCH_TOOL, TOO_MANY
 from workers.generation.turns.turn_loop import MAX_UNKNOWN_TURNS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from app.bounds import Bound
 from app.local.ports import free_port
 from app.protocol.status import Status
 from app.protocol.tasks import COUNT
@@ -26,10 +28,14 @@ from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import worker
+from workers.formats.calls.hosted import HostedCall
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.turns.inputs import Inputs
 from workers.generation.turns.tool_calls import TOO_MANY
+from workers.mcp import session
+from workers.mcp.results import ResultOptions
 from workers.mcp.sessions import McpSessions
+from workers.mcp.toolbox import Toolbox
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -317,6 +323,40 @@ async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubS
     row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()], result_bytes=1001)
     output = items(row, "mcp_call")[0]["output"]
     assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
+
+
+async def test_a_server_that_has_forgotten_its_session_gets_one_new_session_for_all_calls(tmp_path: Path) -> None:
+    def echo(text: str) -> HostedCall:
+        return HostedCall("tests__echo", json.dumps({"text": text}), "mcp", "tests", "echo")
+
+    with tool_process(tmp_path) as mine:
+        toolbox = Toolbox([mine.server()], [mcp_tool()], {}, ResultOptions(1000))
+        assert (await toolbox.run(echo("first"), None)).ok
+        mine.stop()
+        mine.start()
+        results = await asyncio.gather(*(toolbox.run(echo(str(number)), None) for number in range(4)))
+        assert [result.result for result in results] == [f"echo {number}" for number in range(4)]
+        assert [mine.count(f"begun echo {number}") for number in range(4)] == [1] * 4
+        await toolbox.close()
+
+
+async def test_a_command_s_long_result_is_truncated_too(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+    script = call("local__huge", text="3000000")
+    row = await answer(db, pubsub, (tools.command(),), script, DONE, tools=[mcp_tool("local")], result_bytes=1001)
+    output = items(row, "mcp_call")[0]["output"]
+    assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
+
+
+async def test_a_command_beyond_the_worker_s_bound_is_refused_in_words(
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "COMMANDS", bound := Bound("commands of MCP servers", 1, seconds=0.05))
+    with bound.take("others"):
+        row = await answer(db, pubsub, (tools.command(),), "Well.", tools=[mcp_tool("local")])
+    [listed] = items(row, "mcp_list_tools")
+    assert "all 1 commands of MCP servers that a worker runs are in use" in listed["error"]
+    await answer(db, pubsub, (tools.command(),), call("local__echo", text="x"), DONE, tools=[mcp_tool("local")])
+    assert bound.held == 0
 
 
 # -- failures --------------------------------------------------------------------------------------------------

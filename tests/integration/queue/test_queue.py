@@ -352,7 +352,7 @@ async def test_many_revokes_at_once_become_few_broadcasts_that_name_each_id(url:
         def all_broadcast() -> bool:
             if (message := listener.get_message(timeout=0.1)) is not None:
                 body = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
-                assert body["method"] == "revoke" and body["arguments"]["terminate"]
+                assert body["method"] == "revoke" and body["arguments"]["terminate"] and body["arguments"]["committed"]
                 broadcasts.append(body["arguments"]["task_id"])
             return {each for ids in broadcasts for each in ids} == wanted
 

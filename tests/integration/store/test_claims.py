@@ -30,12 +30,6 @@ from workers.generation.runs import ActiveRuns
 LARGE = [message("x" * 2 * LARGE_BYTES)]
 
 
-async def status_of(db: Database, response_id: str) -> Status:
-    row = await lookup.find(db, response_id)
-    assert row is not None
-    return row.status
-
-
 async def waits_for_a_lock(db: Database) -> bool:
     async with db.autocommit() as connection:
         waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
@@ -151,7 +145,7 @@ async def test_a_release_reads_no_request(db: Database, monkeypatch: pytest.Monk
     parsed: list[str] = []
     monkeypatch.setattr(database, "from_json", lambda stored: parsed.append(stored))
     own = db.sibling(1)
-    assert await claims.release(own, row.id, row.attempt, WORKER, crashed=True)
+    assert await claims.release(own, row.id, row.attempt, WORKER, 1)
     await own.close()
     assert not parsed
 

@@ -126,12 +126,9 @@ async def test_new_connections_that_are_closed_at_once_mean_that_postgres_is_awa
     await other.close()
 
 
-async def test_after_a_statement_without_an_answer_all_connections_of_the_pool_are_new(
-    services: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_statement_without_an_answer_all_connections_of_the_pool_are_new(services: Any) -> None:
     """They may all lead to a server whose address has fallen silent."""
-    monkeypatch.setattr(servers, "STATEMENT_SECONDS", 0.5)
-    other = Database(services.database_url, 2)
+    other = Database(services.database_url, 2, driver_seconds=0.5)
     async with other.autocommit() as first, other.autocommit() as second:
         before = {(await each.execute(PID)).scalar_one() for each in (first, second)}
     with pytest.raises(StoreBusy):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -13,29 +11,21 @@ import pytest
 from sqlalchemy import text
 
 from app.dispatcher import Dispatcher
-from app.queue.message import WEIGHTS, Priority
+from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.queue.publisher import TaskQueue
+from app.scheduling.decisions import MAX_SENT, Sending
 from app.store.database import Database
+from app.store.layout import LAYOUT
 from app.store.queue import dispatch, redelivery
-from app.store.queue.dispatch import MAX_SENT, NOTHING_AHEAD, Ahead, Flow, FlowCorrection
-from app.store.queue.placement import kept, kept_of, most_foreground, most_foreground_of
 from app.store.responses import claims, endings, lookup
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import NewResponse, Sending, estimated_cost
+from app.store.responses.new_rows import NewResponse, estimated_cost
 from config.settings import load_settings
 from tests.support.limited import limited_project, reserving
 from tests.support.rows import new_response
 from tests.support.services import AS_OWNER
 from tests.support.waiting import until
-from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, weigh, with_slots
-
-
-def projects(ids: Iterable[str]) -> Counter[str]:
-    return Counter(each.split(".")[0] for each in ids)
-
-
-def classes(ids: Iterable[str]) -> Counter[str]:
-    return Counter(each.split(".")[1] for each in ids)
+from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, with_slots
 
 
 async def scalar(db: Database, statement: str) -> int:
@@ -43,95 +33,15 @@ async def scalar(db: Database, statement: str) -> int:
         return int((await connection.execute(text(statement))).scalar_one())
 
 
-async def test_workers_and_postgres_count_the_same_places_for_the_foreground(db: Database) -> None:
-    numbers = "SELECT n, " + ", ".join((kept("n"), most_foreground("n"))) + " FROM generate_series(1, 512) AS n"
+async def test_postgres_and_python_have_the_same_classes_of_the_foreground(db: Database) -> None:
+    """Views and statements name their numbers."""
+    definition = "SELECT pg_get_viewdef('worker_loads')"
     async with db.autocommit() as connection:
-        counted = list(await connection.execute(text(numbers)))
-    assert counted == [(n, kept_of(n), most_foreground_of(n)) for n in range(1, 513)]
+        assert "1, 3, 8" in (await connection.execute(text(definition))).scalar_one()
+    assert FOREGROUND == (1, 3, 8)
 
 
 # Order and shares
-
-
-async def test_the_responses_of_one_flow_are_sent_in_the_order_of_their_arrival(db: Database) -> None:
-    ids = await waiting(db, "a", 100)
-    await with_slots(db, 16)
-    assert await drain(db, 100) == ids
-
-
-async def test_a_single_response_passes_the_backlog_of_another_project(db: Database) -> None:
-    await with_slots(db, 4)
-    await waiting(db, "a", 5000)
-    await drain(db, 100)
-    running = await sent(db)
-    (single,) = await waiting(db, "b")
-    assert await sent(db) == [], "every slot is taken"
-    await end(db, running)
-    assert single in (await sent(db))[:2]
-
-
-async def test_projects_get_shares_by_their_weights(db: Database) -> None:
-    await weigh(db, "a", 3.0)
-    await weigh(db, "b", 7.0)
-    await weigh(db, "b", 1.0)
-    await with_slots(db, 4)
-    await waiting(db, "a", 400)
-    await waiting(db, "b", 400)
-    assert projects(await drain(db, 200)) == {"a": 150, "b": 50}
-
-
-async def test_a_project_whose_responses_cost_more_gets_fewer_of_them(db: Database) -> None:
-    await with_slots(db, 4)
-    await waiting(db, "a", 200, cost=300)
-    await waiting(db, "b", 200, cost=100)
-    assert projects(await drain(db, 100)) == {"a": 25, "b": 75}
-
-
-async def test_every_class_gets_a_share_and_the_foreground_the_larger(db: Database) -> None:
-    await with_slots(db, 4)
-    for priority in Priority:
-        if priority is not Priority.COUNT:
-            await waiting(db, "a", 1000, priority=priority, cost=1)
-    found = classes(await drain(db, 976))
-    expected = {"PRIORITY_FOREGROUND": 512, "PRIORITY_BACKGROUND": 256, "FOREGROUND": 128, "BACKGROUND": 64}
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=8)
-    assert found["FLEX_FOREGROUND"] >= 8
-    assert found["FLEX"] >= 4
-
-
-async def test_flex_gets_two_percent_under_a_full_load_of_default(db: Database) -> None:
-    await with_slots(db, 4)
-    for priority in (Priority.FOREGROUND, Priority.BACKGROUND, Priority.FLEX):
-        await waiting(db, "a", 1000, priority=priority)
-    taken = classes(await drain(db, 1000))
-    assert taken["FLEX"] >= 20
-
-
-async def test_a_flow_that_was_idle_has_no_credit(db: Database) -> None:
-    await with_slots(db, 4)
-    await waiting(db, "a", 4)
-    await waiting(db, "b", 1000)
-    await drain(db, 500)
-    await waiting(db, "a", 500)
-    assert projects(await drain(db, 100))["a"] == pytest.approx(50, abs=2)
-
-
-async def test_a_flow_that_was_alone_has_no_debt(db: Database) -> None:
-    await with_slots(db, 4)
-    await waiting(db, "a", 1000)
-    await drain(db, 500)
-    await waiting(db, "b", 500)
-    assert projects(await drain(db, 100))["a"] == pytest.approx(50, abs=2)
-
-
-async def test_what_is_cancelled_while_it_waits_costs_its_flow_nothing(db: Database) -> None:
-    await with_slots(db, 4)
-    gone = await waiting(db, "a", 200)
-    await waiting(db, "b", 200)
-    for start in range(0, 200, 32):
-        await endings.cancel_all(db, gone[start : start + 32], "a")
-    await waiting(db, "a", 200)
-    assert projects(await drain(db, 100)) == {"a": 50, "b": 50}
 
 
 async def test_flows_that_are_forgotten_change_nothing(db: Database) -> None:
@@ -152,23 +62,6 @@ async def test_flows_that_are_forgotten_change_nothing(db: Database) -> None:
     assert orders[0] == orders[1]
 
 
-async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(db: Database) -> None:
-    await with_slots(db, 4)
-    await waiting(db, "a", 100)
-    await waiting(db, "b", 100)
-    first = await sent(db)
-    assert projects(first) == {"a": 2, "b": 2}
-    await end(db, first)
-    correction = {Flow(QUEUE, "a", Priority.BACKGROUND): FlowCorrection(1, 1000, 0, 1000)}
-    messages = await dispatch.dispatch(db, QUEUE, NOTHING_AHEAD, correction)
-    assert messages is not None
-    following = [message.response_id for message in messages]
-    await end(db, following)
-    following += await drain(db, 16)
-    assert projects(following[:10]) == {"b": 10}
-    await dispatch.dispatch(db, QUEUE, NOTHING_AHEAD, {Flow(QUEUE, "nobody", 6): FlowCorrection(1, 1000, 0, 1000)})
-
-
 async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches_no_scale(
     db: Database, redis_url: str
 ) -> None:
@@ -184,7 +77,7 @@ async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches
         dispatcher.correct_flow(row, used, cut_short=True)
     await end(db, ids)
     await dispatcher._dispatch_once(QUEUE)
-    refund = (1000 + 700) / WEIGHTS[Priority.BACKGROUND]
+    refund = (1000 + 700) / WEIGHTS[Priority.FOREGROUND]  # alone it has the weight of its tier
     assert await flow_of_a(db) == (pytest.approx(before[0] - refund), before[1])
 
 
@@ -215,46 +108,6 @@ def test_an_estimate_is_bounded_and_counts_input_and_output() -> None:
 
 
 # The room
-
-
-async def test_no_more_is_sent_than_the_workers_have_slots_for(db: Database) -> None:
-    await waiting(db, "a", 1000)
-    assert await sent(db) == [], "nobody would take it"
-    await with_slots(db, 100, "large")
-    first = await sent(db)
-    assert len(first) == 100
-    await with_slots(db, 12, "small")
-    assert len(await sent(db)) == 12
-    assert len(await sent(db)) == 0
-    await end(db, first[:5])
-    assert len(await sent(db)) == 5
-
-
-async def test_a_worker_gets_more_ahead_once_half_of_it_is_used_up(db: Database) -> None:
-    await waiting(db, "a", 100)
-    await with_slots(db, 8, "fast")
-    await with_slots(db, 8, "slow")
-    ahead = Ahead("fast", 10)
-    first = await sent(db, ahead)
-    assert await loads(db) == {"fast": 18, "slow": 8}
-    of_fast = [each for each in first if await node_of(db, each) == "fast"]
-    await end(db, of_fast[:4])
-    assert await sent(db, ahead) == [], "it has more than half of what is ahead"
-    await end(db, of_fast[4:5])
-    assert len(await sent(db, ahead)) == 5
-    await end(db, [each for each in first if each not in of_fast][:1])
-    assert len(await sent(db, ahead)) == 1, "a slot of the other worker is free"
-
-
-async def loads(db: Database) -> dict[str, int]:
-    """How many responses each worker has."""
-    count = "SELECT sent_to, count(*) FROM responses WHERE sent_at IS NOT NULL AND finished_at IS NULL GROUP BY sent_to"
-    return {row.sent_to: row.count for row in await db.execute(text(count))}
-
-
-async def node_of(db: Database, response_id: str) -> str | None:
-    (row,) = await db.execute(text("SELECT sent_to FROM responses WHERE id = :id"), {"id": response_id})
-    return None if row.sent_to is None else str(row.sent_to)
 
 
 async def test_the_workers_of_a_queue_are_its_own(db: Database) -> None:
@@ -300,10 +153,11 @@ async def test_a_dispatch_reads_by_index_whatever_the_statistics_say(db: Databas
         await waiting(db, f"p{number}", 200)
     await with_slots(db, 2 * MAX_SENT)
     await sent(db)
-    values = {"queue": QUEUE, "virtual_time": 0.0, "node": "w", "ahead": 0, "priorities": [6], "weights": [2.0]}
+    most = {"most": MAX_SENT, "foreground_most": 2 * MAX_SENT, "foreground": True}
+    values = {"queue": QUEUE, "virtual_time": 0.0, "layout": LAYOUT, **most}
     async with db.begin() as connection:
         await connection.execute(dispatch._LOCK, {"queue": QUEUE})
-        explained = text(f"EXPLAIN {dispatch._DISPATCH.text}")
+        explained = text(f"EXPLAIN {dispatch._FACTS.text}")
         plan = "\n".join((await connection.execute(explained, values)).scalars())
     assert indexes_read(plan, "responses") == {"responses_waiting_idx", "responses_sent_idx", "responses_pkey"}
     assert "Scan on responses" not in plan
@@ -363,13 +217,6 @@ async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
     assert await scalar(db, "SELECT count(*) FROM flows") == 0
 
 
-async def test_a_count_never_waits(db: Database) -> None:
-    await waiting(db, "a", 50)
-    count = replace(new_response(), priority=Priority.COUNT.value)
-    plain = new_response()
-    assert await Sender(db).insert(plain, count) == [count.id]
-
-
 async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_in_its_turn(db: Database) -> None:
     limited = await limited_project(db, requests_per_minute=100)
     await with_slots(db, 2)
@@ -410,7 +257,7 @@ async def test_lost_messages_wait_again_and_are_sent_in_their_order_and_charged_
     assert sorted(await redelivery.put_back(db, LOST)) == sorted(lost)
     assert await redelivery.put_back(db, LOST) == []
     assert await redelivery.resend_counts(db, LOST) == []
-    await with_slots(db, 8, "another")  # the first keeps half of its slots
+    await with_slots(db, 7, "another")  # the first keeps nine of its slots
     assert await sent(db) == lost == ids[:16]
     assert await scalar(db, tag) == charged
 

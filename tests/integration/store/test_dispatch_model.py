@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app.queue.message import FOREGROUND, WEIGHTS, Priority
+from app.scheduling.loads import NOTHING_AHEAD, kept_of, most_foreground_of
+from app.scheduling.placement import SURPLUS
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery, workers
-from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, NOTHING_AHEAD, SCALE_RESPONSES, Flow, FlowCorrection
-from app.store.queue.placement import SURPLUS, kept_of, most_foreground_of
+from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, FlowCorrection, QueueFlow
 from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims, endings, lookup
 from app.store.rows import ResponseRow
@@ -28,9 +29,15 @@ from tests.support.services import AS_OWNER
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh
 
 CLASSES = [priority for priority in Priority if priority is not Priority.COUNT]
-WORKERS = {"v": 6, "w": 4}
+TIERS = {
+    Priority.PRIORITY_BACKGROUND: Priority.PRIORITY_FOREGROUND,
+    Priority.BACKGROUND: Priority.FOREGROUND,
+    Priority.FLEX: Priority.FLEX_FOREGROUND,
+}
+"""Of each class of background responses, the class that weighs as much as their tier."""
+WORKERS = {"v": 17, "w": 4}
 """Their slots."""
-OPEN = 8
+OPEN = 20
 """Slots that are open to all."""
 
 
@@ -58,6 +65,8 @@ class Model:
     time: Fraction = Fraction(0)
     tags: dict[tuple[str, Priority], Fraction] = field(default_factory=dict)
     scales: dict[tuple[str, Priority], float] = field(default_factory=dict)
+    steps: dict[tuple[str, Priority], Fraction] = field(default_factory=dict)
+    """How far a token moved a flow's tag when it was charged last."""
     weights: dict[str, int] = field(default_factory=dict)
     waiting: list[Row] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
@@ -65,6 +74,16 @@ class Model:
 
     def weight(self, flow: tuple[str, Priority]) -> Fraction:
         return Fraction(WEIGHTS[flow[1]]) * self.weights.get(flow[0], 1)
+
+    def share(self) -> dict[tuple[str, Priority], Fraction]:
+        """What each flow that waits moves by a token: those of a project share the weight of its best tier."""
+        flows = {row.flow for row in self.waiting}
+        steps = {}
+        for flow in flows:
+            of_project = [self.weight(other) for other in flows if other[0] == flow[0]]
+            tiers = [self.weight((flow[0], TIERS.get(other, other))) for project, other in flows if project == flow[0]]
+            steps[flow] = sum(of_project) / self.weight(flow) / max(tiers)
+        return steps
 
     def dispatch(self) -> Iterator[str]:
         """The ids that are sent until there is neither a foreground place nor a slot."""
@@ -74,7 +93,8 @@ class Model:
     def _send_to_places(self) -> list[str]:
         rooms = {node: most_foreground_of(slots) - self.has(node, placed=True) for node, slots in WORKERS.items()}
         kept = sum(max(kept_of(slots) - self.has(node, placed=True), 0) for node, slots in WORKERS.items())
-        offers = sorted(self._offers(), key=lambda offer: offer[:3])[: _sum(rooms)]
+        steps = self.share()
+        offers = sorted(self._offers(steps), key=lambda offer: offer[:3])[: _sum(rooms)]
         held = Counter(row.flow for row in self.running)
         level = max((n / self.weight(flow) for flow, n in held.items() if flow[1] not in FOREGROUND), default=None)
         held.update(row.flow for row in self.sent if row.placed)
@@ -86,7 +106,7 @@ class Model:
         self._place([row for _, row in chosen], rooms)
         for start, row in chosen:
             row.placed = True
-            self._charge(row, start)
+            self._charge(row, start, steps)
         return [row.id for _, row in chosen]
 
     def has(self, node: str, *, placed: bool | None = None) -> int:
@@ -117,7 +137,7 @@ class Model:
                 load[row.node] += 1
                 left[row.node] -= 1
 
-    def _offers(self) -> Iterator[tuple[Fraction, bool, int, int, Row]]:
+    def _offers(self, steps: dict[tuple[str, Priority], Fraction]) -> Iterator[tuple[Fraction, bool, int, int, Row]]:
         """Of each foreground response that waits: its start, whether its flow was busy, and its number in its flow."""
         numbers: Counter[tuple[str, Priority]] = Counter()
         starts: dict[tuple[str, Priority], Fraction] = {}
@@ -128,21 +148,21 @@ class Model:
                 numbers[row.flow] += 1
                 number = numbers[row.flow]
                 yield start, not (tag < self.time and number == 1), row.arrival, number, row
-                starts[row.flow] = start + self._price(row) / self.weight(row.flow)
+                starts[row.flow] = start + self._price(row) * steps[row.flow]
 
     def _send_in_order(self) -> list[str]:
         rooms = {
             node: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
             for node, slots in WORKERS.items()
         }
-        number = len(self.sent)
-        chosen = [self._send() for _ in range(min(_sum(rooms), len(self.waiting)))]
+        number, steps = len(self.sent), self.share()
+        chosen = [self._send(steps) for _ in range(min(_sum(rooms), len(self.waiting)))]
         self.sent = self.sent[:number]
         self._place(chosen, rooms)
         self.sent += chosen
         return [row.id for row in chosen]
 
-    def _send(self) -> Row:
+    def _send(self, steps: dict[tuple[str, Priority], Fraction]) -> Row:
         heads: dict[tuple[str, Priority], Row] = {}
         for row in sorted(self.waiting, key=lambda row: row.arrival):
             heads.setdefault(row.flow, row)
@@ -151,12 +171,13 @@ class Model:
             for row in heads.values()
             for tag in [self.tags.get(row.flow, Fraction(-1))]
         )
-        self._charge(row, start)
+        self._charge(row, start, steps)
         self.time = max(self.time, start)
         return row
 
-    def _charge(self, row: Row, start: Fraction) -> None:
-        self.tags[row.flow] = start + self._price(row) / self.weight(row.flow)
+    def _charge(self, row: Row, start: Fraction, steps: dict[tuple[str, Priority], Fraction]) -> None:
+        self.steps[row.flow] = steps[row.flow]
+        self.tags[row.flow] = start + self._price(row) * steps[row.flow]
         row.charged = True
         self.waiting.remove(row)
         self.sent.append(row)
@@ -166,7 +187,7 @@ class Model:
 
     def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
         if flow in self.tags:
-            self.tags[flow] += (ended.used - ended.charged) / self.weight(flow)
+            self.tags[flow] += (ended.used - ended.charged) * self.steps[flow]
             scale = self.scales.get(flow, 1.0)
             scale += min(ended.count / SCALE_RESPONSES, 1.0) * (ended.used / ended.cost - scale)
             self.scales[flow] = max(MIN_SCALE, min(MAX_SCALE, scale))
@@ -178,11 +199,11 @@ def _sum(rooms: dict[str, int]) -> int:
 
 flows = st.tuples(st.sampled_from("abc"), st.sampled_from(CLASSES))
 steps = st.one_of(
-    st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 5)),
+    st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 12)),
     st.tuples(st.just("dispatch")),
     st.tuples(st.just("claim"), st.integers(1, OPEN)),
-    st.tuples(st.just("end"), st.integers(0, 5)),
-    st.tuples(st.just("yield_"), st.integers(0, 5)),
+    st.tuples(st.just("end"), st.integers(0, 12)),
+    st.tuples(st.just("yield_"), st.integers(0, 12)),
     st.tuples(st.just("cancel"), st.integers(0, 30)),
     st.tuples(st.just("lose")),
     st.tuples(
@@ -259,7 +280,7 @@ class Queue:
         self.model.sent = []
 
     async def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
-        ids = await dispatch.dispatch(self.db, QUEUE, NOTHING_AHEAD, {Flow(QUEUE, *flow): ended})
+        ids = await dispatch.dispatch(self.db, QUEUE, NOTHING_AHEAD, {QueueFlow(QUEUE, *flow): ended})
         if ids is None:
             assert list(self.model.dispatch()) == []
             return

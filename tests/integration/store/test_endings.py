@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +21,9 @@ from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.store import database
-from app.store.database import Database
+from app.store.database import Database, StoreLocked, StoreUnavailable, retry_until_available
 from app.store.responses import endings, logs, lookup
-from app.store.rows import ResponseRow, parsed_row
+from app.store.rows import EndResult, ResponseRow, parsed_row
 from tests.support.cycles import no_collector
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
@@ -47,7 +50,7 @@ async def test_responses_cancelled_together_end_as_if_cancelled_one_by_one(db: D
     assert first and second and third and again
     assert first.chunk and second.chunk and not third.chunk and not again.chunk, "each ending is announced once"
     for found in (first, second, third, again):
-        assert await lookup.get(db, "default", found.row.id) == found.row
+        assert await lookup.find(db, found.row.id) == replace(found.row, log="merged")
         assert found.row.status is Status.CANCELLED
     assert "half a" in str(second.row.output)
     assert (await logs.read(db, running.id)).chunks[-1] == second.chunk
@@ -80,7 +83,7 @@ async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, 
         await endings.fail(db, response_id, "server_error", "x")
     elif how.startswith("cancel"):
         (result,) = await endings.cancel_all(db, [response_id], None)
-        assert result is not None and result.row == await row_of(db, response_id)
+        assert result is not None and replace(result.row, log="merged") == await row_of(db, response_id)
     ended = await row_of(db, response_id)
     assert ended.finished_at is not None
     assert ended.request == {**sent, "secrets": {}}
@@ -181,10 +184,89 @@ async def test_an_ending_waits_for_threads_before_it_locks_its_rows(db: Database
         await asyncio.gather(*busy)
 
 
+@asynccontextmanager
+async def held(db: Database, *response_ids: str) -> AsyncIterator[None]:
+    """Another transaction has locked these rows."""
+    async with db.begin() as other:
+        ids = {"ids": list(response_ids)}
+        await other.execute(text("SELECT FROM responses WHERE id = ANY(:ids) FOR UPDATE"), ids)
+        yield
+
+
+async def test_one_locked_row_holds_up_no_other_of_a_batch(db: Database) -> None:
+    ids = [await queued(db) for _ in range(4)]
+    told: list[EndResult] = []
+    async with held(db, ids[1]):
+        found = await endings.cancel_all(db, [*ids, "resp_unknown"], "default", told.append)
+    assert [type(each) for each in found] == [EndResult, StoreLocked, EndResult, EndResult, type(None)]
+    assert {each.row.id for each in told} == {ids[0], ids[2], ids[3]}
+    assert (await row_of(db, ids[1])).status is Status.QUEUED
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete", "fail", "fail its own"])
+async def test_an_ending_waits_for_no_row_that_others_hold(
+    db: Database, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(endings, "PAUSES", ())
+    row = await claimed(db)
+    ways: dict[str, Callable[[], Any]] = {
+        "cancel": lambda: endings.cancel(db, row.id, None),
+        "delete": lambda: endings.delete(db, "default", row.id),
+        "fail": lambda: endings.fail(db, row.id, "server_error", "no"),
+        "fail its own": lambda: endings.fail(db, row.id, "server_error", "no", owner=(WORKER, row.attempt)),
+    }
+    async with held(db, row.id):
+        with pytest.raises(StoreLocked):
+            await ways[how]()
+    assert await ways[how]()
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete", "fail"])
+async def test_an_ending_goes_on_once_the_row_is_free(db: Database, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    row, tries = await claimed(db), list[str]()
+    monkeypatch.setattr(endings, "uniform", lambda *_: tries.append(how) or 1.0)
+    ways: dict[str, Callable[[], Any]] = {
+        "cancel": lambda: endings.cancel(db, row.id, None),
+        "delete": lambda: endings.delete(db, "default", row.id),
+        "fail": lambda: endings.fail(db, row.id, "server_error", "no"),
+    }
+    async with held(db, row.id):
+        ending = asyncio.create_task(ways[how]())
+        await until(lambda: tries)
+    assert await ending
+
+
+async def test_cancels_that_end_half_way_are_announced_and_the_rest_is_told_why(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "MAX_LOG_BYTES", 1)
+    ids, told = [await queued(db) for _ in range(3)], list[EndResult]()
+    end_rows, calls = endings._end_rows, 0
+
+    async def away_later(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise StoreUnavailable("away")
+        return await end_rows(*arguments, **options)
+
+    monkeypatch.setattr(endings, "_end_rows", away_later)
+    found = await endings.cancel_all(db, ids, "default", told.append)
+    assert [type(each) for each in found] == [EndResult, StoreUnavailable, StoreUnavailable]
+    assert [each.row.id for each in told] == [ids[0]]
+    assert calls == 2, "nobody waits for each of them while Postgres is away"
+
+
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
     ids = [await queued(db) for _ in range(16)]
-    found = await asyncio.gather(*(endings.cancel_all(db, order, None) for order in (ids, ids[::-1])))
-    told = [each.chunk.response_id for batch in found for each in batch if each is not None and each.chunk is not None]
+    told: list[str] = []
+
+    async def cancel(order: list[str]) -> None:
+        for result in await endings.cancel_all(db, order, None, lambda result: told.append(result.row.id)):
+            if isinstance(result, StoreUnavailable):
+                raise result
+
+    await asyncio.gather(*(retry_until_available(partial(cancel, order)) for order in (ids, ids[::-1])))
     assert sorted(told) == sorted(ids)
 
 
@@ -193,7 +275,7 @@ async def test_reading_cancelling_and_deleting_leave_nothing_to_the_garbage_coll
         waiting = [await queued(db) for _ in range(count)]
         with no_collector():
             for response_id in waiting:
-                await lookup.get(db, "default", response_id)
+                await lookup.get_flags(db, "default", response_id)
                 await lookup.find(db, response_id)
                 await lookup.get_by_key(db, "default", "unknown")
                 await endings.cancel(db, response_id, "default")

@@ -16,7 +16,7 @@ from app.store.responses import claims, endings, lookup
 from app.store.responses import inserts as module
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
-from app.store.rows import Idempotency, ResponseRow
+from app.store.rows import Idempotency, ResponseFlags
 from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of
 from tests.support.requests import message
@@ -111,7 +111,7 @@ async def test_a_key_that_is_freed_meanwhile_can_be_used(
 ) -> None:
     await inserter.create(first := keyed("a"))
 
-    async def too_late(database: Database, project: str, key: str) -> ResponseRow | None:
+    async def too_late(database: Database, project: str, key: str) -> ResponseFlags | None:
         await endings.delete(database, project, first.id)
         return await lookup.get_by_key(database, project, key)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from os import urandom
 from typing import Any
 
 import pytest
@@ -15,11 +17,16 @@ from app import sizes
 from app.protocol.events import frames
 from app.protocol.events.deltas import Text
 from app.protocol.status import Status
+from app.sizes import grouped
 from app.store import retention
-from app.store.database import Database, StoreBusy, StoreUnavailable
+from app.store.context import conversations
+from app.store.context.conversations import ConversationRow
+from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.responses import claims, endings, logs, lookup
+from app.store.responses.logs import Entry, ItemTaken
 from app.store.rows import ResponseRow
-from tests.support.rows import WORKER, Writer, claim, claimed, queued
+from tests.support.requests import message
+from tests.support.rows import WORKER, Writer, claim, claimed, merge_all, queued
 from tests.support.services import Services
 from tests.support.waiting import until
 
@@ -141,8 +148,9 @@ async def test_reading_after_any_number_returns_exactly_the_rest(db: Database) -
         assert await numbers(db, row.id, after) == [number for number in every if number > after]
 
 
-async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> None:
+async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """FOR SHARE is for this race: a cancel ends the response while an append is under way."""
+    monkeypatch.setattr(endings, "PAUSES", ())
     row = await claimed(db)
     writer = Writer(row)
     await logs.append(db, [writer.begin()])
@@ -150,10 +158,9 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     async with db.driver_connection() as connection, connection.transaction():
         appended = await connection.fetch(statement, *parameters)
         assert [found["response_id"] for found in appended] == [row.id]
-        cancelling = asyncio.create_task(endings.cancel(db, row.id, None))
-        await until(lambda: _blocked(db), what="the cancel waits for the append")
-        assert not cancelling.done()
-    cancellation = await cancelling
+        with pytest.raises(StoreLocked):
+            await endings.cancel(db, row.id, None)
+    cancellation = await endings.cancel(db, row.id, None)
     assert cancellation is not None
     assert cancellation.chunk is not None
     log = await numbers(db, row.id)
@@ -255,30 +262,60 @@ async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> No
     row = await finished(db)
     before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
     original = b"".join(chunk.frames for chunk in (await logs.read(db, row.id)).chunks)
-    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert await merge_all(db) == 1
     reading = await logs.read(db, row.id)
-    assert len(reading.chunks) == 1  # The log is smaller than a page.
+    assert [chunk.final for chunk in reading.chunks] == [True]  # The log is smaller than a page.
     assert reading.chunks[0].frames == original
     assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
     assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
 
 
-@pytest.mark.parametrize("together", [1, 3000, 2**20])
-async def test_logs_that_are_merged_together_stay_apart(
-    db: Database, monkeypatch: pytest.MonkeyPatch, together: int
+@pytest.mark.parametrize("page_bytes", [1, 3000, 2**20])
+async def test_a_page_of_a_merged_log_has_whole_chunks(
+    db: Database, monkeypatch: pytest.MonkeyPatch, page_bytes: int
 ) -> None:
-    monkeypatch.setattr(retention, "MERGED_BYTES", together)
-    rows = [await finished(db, words) for words in (1, 5, 3, 4)]
+    monkeypatch.setattr(retention, "LOG_PAGE_BYTES", page_bytes)
+    rows = [await finished(db, words) for words in (1, 5, 3, 40)]
     before = [[chunk.frames for chunk in (await logs.read(db, row.id)).chunks] for row in rows]
-    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == len(rows)
-    after = [[chunk.frames for chunk in (await logs.read(db, row.id)).chunks] for row in rows]
-    assert after == [[b"".join(chunks)] for chunks in before]
+    assert await merge_all(db) == len(rows)
+    for row, chunks in zip(rows, before, strict=True):
+        pages = [chunk.frames for chunk in (await logs.read(db, row.id)).chunks]
+        assert b"".join(pages) == b"".join(chunks)
+        assert len(pages) == len(grouped({n: len(each) for n, each in enumerate(chunks)}, page_bytes))
+        assert await numbers(db, row.id, 3) == (await numbers(db, row.id))[4:]
+
+
+async def test_a_short_log_stays_as_it_is_until_retention_deletes_it(db: Database) -> None:
+    short, long = await finished(db), await claimed(db)
+    writer = Writer(long)
+    for entry in (writer.begin(), writer.say(urandom(8192).hex(), *range(100)), writer.finish()):
+        await logs.append(db, [entry])
+    cancelled = await claimed(db)
+    await endings.cancel(db, cancelled.id, None)
+    kept = [(await logs.read(db, row.id)).chunks for row in (short, cancelled)]
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    assert await retention.merge_finished(db, soon) == 1
+    assert [len(chunk.tokens) for chunk in (await logs.read(db, long.id)).chunks] == [0]
+    assert [(await logs.read(db, row.id)).chunks for row in (short, cancelled)] == kept
+    assert await retention.delete_events(db, soon) == 3
+
+
+async def test_a_log_whose_row_is_locked_is_merged_later_and_holds_up_no_other(db: Database) -> None:
+    rows = [await finished(db) for _ in range(3)]
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET log = 'live'"))
+    async with db.begin() as other:
+        await other.execute(text("SELECT FROM responses WHERE id = :id FOR UPDATE"), {"id": rows[1].id})
+        assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 2
+    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
 
 
 async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> None:
     await finished(db)
     await claimed(db)
     await queued(db)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET log = 'live'"))
     assert await retention.merge_finished(db, datetime.now(UTC) - timedelta(seconds=60)) == 0
     assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
 
@@ -286,7 +323,7 @@ async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> N
 async def test_retention_of_events_keeps_the_response(db: Database) -> None:
     row = await finished(db)
     soon = datetime.now(UTC) + timedelta(seconds=1)
-    await retention.merge_finished(db, soon)
+    await merge_all(db)
     assert await retention.delete_events(db, soon) == 1
     assert await numbers(db, row.id) == []
     kept = await lookup.find(db, row.id)
@@ -297,14 +334,13 @@ async def test_retention_of_events_keeps_the_response(db: Database) -> None:
 
 async def test_readers_during_a_merge_all_see_the_whole_log(db: Database) -> None:
     rows = [await finished(db) for _ in range(10)]
-    soon = datetime.now(UTC) + timedelta(seconds=1)
     expected = await numbers(db, rows[0].id)
 
     async def look(row: ResponseRow) -> None:
         for _ in range(10):
             assert await numbers(db, row.id) == expected
 
-    await asyncio.gather(retention.merge_finished(db, soon), *(look(row) for row in rows))
+    await asyncio.gather(merge_all(db), merge_all(db), *(look(row) for row in rows))
 
 
 async def test_an_append_reads_no_response_but_its_own(db: Database) -> None:
@@ -332,12 +368,73 @@ async def test_large_logs_are_merged_beside_the_event_loop(db: Database, monkeyp
     writer = Writer(row)
     for entry in (writer.begin(), writer.say("answer"), writer.finish()):
         await logs.append(db, [entry])
-    threads, merged = [], retention._merged
+    threads, paged = [], retention._pages
 
     def watched(*arguments: Any) -> Any:
         threads.append(threading.current_thread())
-        return merged(*arguments)
+        return paged(*arguments)
 
-    monkeypatch.setattr(retention, "_merged", watched)
-    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    monkeypatch.setattr(retention, "_pages", watched)
+    assert await merge_all(db) == 1
     assert len(threads) == 1 and threading.main_thread() not in threads
+
+
+async def _in_conversation(db: Database, item_id: str) -> Writer:
+    """A response that was answered, and adds an item with this id to its conversation."""
+    item = {**message("Hi"), "id": item_id}
+    row = await claimed(db, conversation={"id": "conv_1"}, input=[item])
+    writer = Writer(row)
+    for entry in (writer.begin(), writer.say("yes")):
+        await logs.append(db, [entry])
+    return writer
+
+
+@pytest.fixture
+async def conversation(db: Database) -> str:
+    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
+    return "conv_1"
+
+
+async def test_an_item_whose_id_was_taken_meanwhile_is_not_lost_in_silence(db: Database, conversation: str) -> None:
+    first, second, other = [await _in_conversation(db, item_id) for item_id in ("msg_1", "msg_1", "msg_2")]
+    assert await logs.append(db, [first.finish()]) == {first.row.id}
+    taken = second.finish()
+    with pytest.raises(ItemTaken):
+        await logs.append(db, [taken, other.finish()])
+    for writer in (second, other):
+        found = await lookup.find(db, writer.row.id)
+        assert found is not None and found.status is Status.IN_PROGRESS, "nothing of that transaction was committed"
+
+
+async def test_an_end_waits_for_nobody_who_deletes_its_conversation(db: Database, conversation: str) -> None:
+    writer = await _in_conversation(db, "msg_1")
+    last = writer.finish()
+    async with db.begin() as other:
+        await other.execute(text("DELETE FROM conversations"))
+        with pytest.raises(StoreLocked):
+            await logs.append(db, [last])
+    assert await logs.append(db, [last]) == {writer.row.id}
+
+
+async def test_the_items_of_a_large_end_are_encoded_before_its_row_is_locked(
+    db: Database, conversation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "LARGE_BYTES", 1)
+    writer = await _in_conversation(db, "msg_1")
+    last, go = writer.finish(), threading.Event()
+    encode, encoding = logs._item_parameters, threading.Event()
+
+    def slowly(entries: Sequence[Entry]) -> list[list[Any]]:
+        encoding.set()
+        go.wait(60)
+        return encode(entries)
+
+    monkeypatch.setattr(logs, "_item_parameters", slowly)
+    ending = asyncio.create_task(logs.append(db, [last]))
+    try:
+        await until(encoding.is_set)
+        async with db.begin() as other:
+            await other.execute(text("SELECT FROM responses FOR UPDATE NOWAIT"))
+    finally:
+        go.set()
+    assert await ending == {writer.row.id}

@@ -173,7 +173,7 @@ class TestRaces:
             assert not any(task.done() for task in waiting)
         assert all([isinstance(await task, Allowance) for task in waiting])
         assert await used(db, "slow") == {"unfinished_responses": 5}
-        assert inserter._locked._batches == inserter._large_locked._batches == {}
+        assert inserter._own._batches == {}
 
     async def test_large_responses_of_a_held_project_are_in_no_batch_with_small_ones(
         self, db: Database, inserter: Inserter, monkeypatch: pytest.MonkeyPatch
@@ -190,7 +190,7 @@ class TestRaces:
             await limits.hold(connection, ["slow"])
             made = [reserving("slow", input="x" * size) for size in (1, 10**6) * 3]
             waiting = [asyncio.create_task(inserter.create(new)) for new in made]
-            await until(lambda: "slow" in inserter._locked and "slow" in inserter._large_locked)
+            await until(lambda: "slow" in inserter._own)
             monkeypatch.setattr(inserts, "_reserve", watched)
         await asyncio.gather(*waiting)
         assert sum(map(len, batches)) == 6
@@ -206,7 +206,7 @@ class TestRaces:
         async with db.begin() as connection:
             await limits.hold(connection, names)
             waiting = [asyncio.create_task(inserter.create(reserving(name))) for name in names]
-            await until(lambda: all(name in inserter._locked for name in names))
+            await until(lambda: all(name in inserter._own for name in names))
             await until(lambda: pool.checkedout() == 1 + LOCKED_AT_ONCE)
             assert await inserter.create(new_response()) is None
             assert not any(task.done() for task in waiting)

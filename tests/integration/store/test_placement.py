@@ -12,13 +12,16 @@ import pytest
 from sqlalchemy import text
 
 from app.queue.message import Priority, list_of
+from app.scheduling.decisions import Sending
+from app.scheduling.loads import Ahead
+from app.store.context.size import find_previous
 from app.store.database import Database
 from app.store.queue import redelivery, workers
-from app.store.queue.placement import SURPLUS
 from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import PREFIX_BYTES, NewResponse, Sending
+from app.store.responses.new_rows import PREFIX_BYTES, NewResponse
+from app.store.tables import DEFAULT_PROJECT
 from tests.support.rows import new_response
 from tests.support.waiting_rows import QUEUE, end, sent, take, waiting
 
@@ -50,6 +53,13 @@ async def place(db: Database, **request: Any) -> str | None:
     return (await insert(db, new_response(**request)))[0]
 
 
+async def following(db: Database, response_id: str) -> NewResponse:
+    """A response that continues this one, as an API process accepts it."""
+    found = await find_previous(db, DEFAULT_PROJECT, response_id)
+    assert found is not None
+    return replace(new_response(previous_response_id=response_id), ran_on=found.node)
+
+
 async def nodes_of(db: Database, ids: Sequence[str]) -> list[str]:
     found = "SELECT id, sent_to FROM responses WHERE id = ANY(:ids)"
     nodes = {row.id: row.sent_to for row in await db.execute(text(found), {"ids": list(ids)})}
@@ -64,37 +74,25 @@ async def loads(db: Database) -> Counter[str]:
 # Balance
 
 
-@pytest.mark.parametrize(("burst", "count"), [(12, 2), (200, 8)])
 @pytest.mark.parametrize("together", [True, False])
-async def test_a_burst_is_shared_so_that_equal_workers_differ_by_at_most_one(
-    db: Database, burst: int, count: int, together: bool
-) -> None:
-    await with_workers(db, **{f"w{number}": 32 for number in range(count)})
-    made = [new_response() for _ in range(burst)]
+async def test_a_burst_is_shared_so_that_equal_workers_differ_by_at_most_one(db: Database, together: bool) -> None:
+    await with_workers(db, a=32, b=32, c=32)
+    made = [new_response() for _ in range(32)]
     if together:
         await insert(db, *made)
     else:
         for new in made:
             await insert(db, new)
     found = await loads(db)
-    assert found.total() == burst
+    assert found.total() == 32
     assert max(found.values()) - min(found.values()) <= 1
 
 
-async def test_a_backlog_is_shared_so_that_equal_workers_differ_by_at_most_one(db: Database) -> None:
-    await waiting(db, "a", 200)
-    await with_workers(db, a=32, b=32, c=32)
-    ids = await sent(db)
-    await end(db, ids[:7])
-    await sent(db)
-    found = await loads(db)
-    assert set(found.values()) == {30}, "all slots that are open to all"
-
-
-async def test_workers_are_filled_by_the_part_of_their_slots_that_is_taken(db: Database) -> None:
-    await with_workers(db, small=8, large=32)
-    await insert(db, *(new_response() for _ in range(20)))
-    assert await loads(db) == {"small": 4, "large": 16}
+async def test_a_worker_gets_more_ahead_if_it_wants_so(db: Database) -> None:
+    await waiting(db, "a", 100)
+    await with_workers(db, fast=8, slow=8)
+    await sent(db, Ahead("fast", 10))
+    assert await loads(db) == {"fast": 18, "slow": 8}
 
 
 async def test_claimed_responses_count_for_the_worker_that_claimed_them(db: Database) -> None:
@@ -112,13 +110,13 @@ async def test_counts_take_no_place_and_go_to_the_list_of_all_workers(db: Databa
     count = replace(new_response(), priority=Priority.COUNT.value)
     assert await insert(db, count) == [None]
     await claims.claim_all(db, [(count.id, "a")])
-    assert await insert(db, *(new_response() for _ in range(8))) == ["a"] * 7 + [None]
+    assert await insert(db, *(new_response() for _ in range(9))) == ["a"] * 8 + [None]
     assert list_of(QUEUE, Priority.COUNT, "a") == f"{QUEUE}#counts"
 
 
 async def test_each_worker_keeps_places_for_the_foreground(db: Database) -> None:
-    await with_workers(db, a=4, b=4)
-    await insert(db, *(new_response() for _ in range(6)))
+    await with_workers(db, a=16, b=16)
+    await insert(db, *(new_response() for _ in range(30)))
     foreground = [replace(new_response(), priority=Priority.FOREGROUND.value) for _ in range(3)]
     assert await insert(db, *foreground) == ["a", "b", None]
 
@@ -138,7 +136,7 @@ async def previous(db: Database, node: str) -> str:
 async def test_what_continues_a_response_goes_where_that_one_ran(db: Database) -> None:
     await with_workers(db, a=8, b=8)
     for node in ("b", "a", "b"):
-        assert await place(db, previous_response_id=await previous(db, node)) == node
+        assert await insert(db, await following(db, await previous(db, node))) == [node]
 
 
 async def test_a_response_that_waited_goes_where_the_one_before_it_ran(db: Database) -> None:
@@ -146,101 +144,28 @@ async def test_a_response_that_waited_goes_where_the_one_before_it_ran(db: Datab
     before = await previous(db, "b")
     full = await waiting(db, "a", 20)
     first = await sent(db)
-    late = new_response(previous_response_id=before)
+    late = await following(db, before)
     assert await insert(db, late) == [None]
     await end(db, [*first, *full])
     assert await sent(db) == [late.id]
     assert await nodes_of(db, [late.id]) == ["b"]
 
 
-async def test_a_response_that_yielded_goes_back_where_it_ran(db: Database) -> None:
-    await with_workers(db, a=8, b=8)
-    (response_id,) = await waiting(db, "a")
-    await take(db, [response_id], "b")
-    assert await claims.yield_(db, response_id, 1, "b")
-    assert await sent(db) == [response_id]
-    assert await nodes_of(db, [response_id]) == ["b"]
-
-
-async def test_an_affinity_leads_to_no_more_than_half_of_the_slots_beyond_the_emptiest_worker(db: Database) -> None:
-    slots = 16
-    await with_workers(db, a=slots, b=slots)
-    before = await previous(db, "b")
-    placed = [await place(db, previous_response_id=before) for _ in range(20)]
-    most = round(slots * SURPLUS) + 1
-    assert placed[:most] == ["b"] * most
-    found = await loads(db)
-    assert 0 < found["b"] - found["a"] <= most
-
-
-async def test_an_affinity_of_many_that_come_together_has_the_same_bound(db: Database) -> None:
-    await with_workers(db, a=16, b=16)
-    before = await previous(db, "b")
-    await insert(db, *(new_response(previous_response_id=before) for _ in range(12)))
-    assert await loads(db) == {"b": 8 + 1, "a": 3}
-
-
-async def test_without_room_where_it_ran_a_response_goes_elsewhere_at_once(db: Database) -> None:
-    await with_workers(db, a=4, b=4)
-    before = await previous(db, "b")
-    await take(db, await waiting(db, "a", 3), "b")
-    assert await place(db, previous_response_id=before) == "a"
-
-
-async def test_a_worker_that_is_gone_has_read_nothing(db: Database) -> None:
-    await with_workers(db, a=4, b=4)
-    before = await previous(db, "b")
-    await workers.unregister(db, "b")
-    assert await place(db, previous_response_id=before) == "a"
-
-
-@pytest.mark.parametrize(
-    "alike",
-    [
-        {"prompt_cache_key": "k"},
-        {"conversation": {"id": "conv_1"}},
-        {"instructions": LONG},
-        {"tools": [{"type": "function", "name": "f", "parameters": {"description": LONG}}]},
-    ],
-)
-async def test_what_begins_alike_goes_to_one_worker(db: Database, alike: dict[str, Any]) -> None:
+async def test_what_begins_alike_goes_to_one_worker(db: Database) -> None:
     await with_workers(db, **{f"w{number}": 32 for number in range(4)})
-    assert len({await place(db, **alike) for _ in range(8)}) == 1
+    assert len({await place(db, prompt_cache_key="k") for _ in range(8)}) == 1
 
 
-async def test_what_begins_differently_is_shared_out(db: Database) -> None:
-    await with_workers(db, **{f"w{number}": 32 for number in range(4)})
-    for number in range(100):
-        response = new_response(prompt_cache_key=f"k{number}")
-        await insert(db, response)
-        await end(db, [response.id])
-    ran = await db.execute(text("SELECT sent_to, count(*) FROM responses GROUP BY sent_to"))
-    assert len(ran) == 4
-    assert max(row.count for row in ran) < 50
-
-
-async def test_if_a_worker_goes_only_what_it_had_moves(db: Database) -> None:
-    await with_workers(db, **{f"w{number}": 64 for number in range(4)})
-
-    async def homes() -> dict[str, str | None]:
-        found = {}
-        for number in range(40):
-            response = new_response(prompt_cache_key=f"k{number}")
-            (found[f"k{number}"],) = await insert(db, response)
-            await end(db, [response.id])
-        return found
-
-    before = await homes()
-    await workers.unregister(db, "w2")
-    after = await homes()
-    assert {key for key in before if before[key] != after[key]} == {key for key in before if before[key] == "w2"}
+def test_what_begins_alike_has_one_affinity() -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {"description": LONG}}]
+    for alike in ({"prompt_cache_key": "k"}, {"conversation": {"id": "c"}}, {"instructions": LONG}, {"tools": tools}):
+        assert new_response(**alike).affinity == new_response(**alike, input=[]).affinity is not None
 
 
 def test_short_beginnings_and_other_projects_are_not_alike() -> None:
     assert new_response(instructions="Be brief.").affinity is None
     assert new_response(prompt_cache_key="k").affinity != new_response(prompt_cache_key="k", project="b").affinity
     assert new_response(prompt_cache_key="conv").affinity != new_response(conversation={"id": "conv"}).affinity
-    assert new_response(instructions=LONG).affinity == new_response(instructions=LONG, input=[]).affinity
 
 
 # Workers that stop, die, or take nothing
@@ -258,29 +183,29 @@ async def test_nothing_is_sent_to_a_worker_that_takes_nothing(db: Database) -> N
 @pytest.mark.parametrize("goes", [True, False])
 async def test_what_was_sent_to_a_worker_that_goes_is_sent_to_others_in_its_order(db: Database, goes: bool) -> None:
     """Between the dispatch and the claim."""
-    ids = await waiting(db, "a", 8)
+    ids = await waiting(db, "a", 10)
     await with_workers(db, a=4, b=4)
-    assert await sent(db) == ids[:6]
-    before = await nodes_of(db, ids[:6])
-    of_a = [each for each, node in zip(ids[:6], before, strict=True) if node == "a"]
+    assert await sent(db) == ids[:8]
+    before = await nodes_of(db, ids[:8])
+    of_a = [each for each, node in zip(ids[:8], before, strict=True) if node == "a"]
     if goes:
         await workers.unregister(db, "a")
     else:
         await workers.heartbeat(db, "a", 3600.0, {}, 0)
     assert sorted(await redelivery.put_back(db, LOST)) == of_a
     assert await sent(db) == [], "the other one is full"
-    await end(db, [each for each in ids[:6] if each not in of_a])
+    await end(db, [each for each in ids[:8] if each not in of_a])
     assert await sent(db) == of_a
     assert set(await nodes_of(db, of_a)) == {"b"}
 
 
 async def test_a_worker_that_never_claims_is_sent_less_until_its_next_heartbeat(db: Database) -> None:
     """It looks idle, because what it leaves lying goes to others."""
-    ids = await waiting(db, "a", 20)
+    ids = await waiting(db, "a", 30)
     await with_workers(db, a=5, b=16)
     first = await sent(db)
     left_lying = [each for each, node in zip(first, await nodes_of(db, first), strict=True) if node == "a"]
-    assert len(left_lying) == 4
+    assert len(left_lying) == 5
     await take(db, [each for each in first if each not in left_lying], "b")
     async with db.autocommit() as connection:
         late = "UPDATE responses SET sent_at = now() - interval '1 hour' WHERE sent_to = 'a'"
@@ -288,10 +213,22 @@ async def test_a_worker_that_never_claims_is_sent_less_until_its_next_heartbeat(
     assert sorted(await redelivery.put_back(db, LOST)) == sorted(left_lying)
     await end(db, ids[:1])
     await sent(db)
-    assert (await loads(db))["a"] == 2, "it has three of its five slots left, one of which is kept"
+    assert (await loads(db))["a"] == 3, "it has three of its five slots left"
     await workers.heartbeat(db, "a", 3600.0, {}, 5)
     await sent(db)
-    assert (await loads(db))["a"] == 4
+    assert (await loads(db))["a"] == 5
+
+
+async def test_what_waits_for_its_tools_leaves_its_slot_to_others(db: Database) -> None:
+    await with_workers(db, a=16)
+    await insert(db, *(new_response() for _ in range(15)))
+    background, stream = new_response(), replace(new_response(), priority=Priority.FOREGROUND.value)
+    assert await insert(db, stream) == ["a"], "by a foreground place"
+    await workers.heartbeat(db, "a", 3600.0, {}, 16, (14, 0))
+    assert await insert(db, background) == ["a"]
+    await workers.heartbeat(db, "a", 3600.0, {}, 16, (0, 1))
+    assert await insert(db, replace(new_response(), priority=Priority.FOREGROUND.value)) == ["a"]
+    assert await insert(db, new_response()) == [None]
 
 
 async def test_what_is_sent_while_its_worker_goes_waits_again(db: Database) -> None:
@@ -306,18 +243,18 @@ async def test_what_is_sent_while_its_worker_goes_waits_again(db: Database) -> N
 
 async def test_released_responses_go_to_the_worker_with_the_least_however_full_all_are(db: Database) -> None:
     await with_workers(db, a=4, b=4)
-    ids = await waiting(db, "a", 8)
+    ids = await waiting(db, "a", 6)
     await sent(db)
-    await take(db, ids[:6], "b")
+    await take(db, ids, "b")
     for each in ids[:4]:
         assert await claims.release(db, each, 1, "b")
     await workers.heartbeat(db, "b", 3600.0, {}, 0)
-    messages = await redelivery.take_released(db, 3)
+    messages = await redelivery.take_released(db)
     assert {message.response_id for message in messages} == set(ids[:4])
     assert {message.list for message in messages} == {f"{QUEUE}@a"}
     await take(db, ids[:4], "a")
     await workers.heartbeat(db, "b", 3600.0, {}, 4)
     for each in ids[:4]:
         assert await claims.release(db, each, 2, "a")
-    await redelivery.take_released(db, 3)
+    await redelivery.take_released(db)
     assert sorted((await loads(db)).values()) == [3, 3]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.queue.message import Priority, list_of
+from app.scheduling.decisions import TRIALS_AT_ONCE
 from app.store.database import Database
 from app.store.queue import redelivery as messages
 from app.store.responses import claims, endings, lookup
@@ -72,6 +72,20 @@ async def test_a_count_whose_message_was_lost_is_sent_again_at_once(db: Database
     assert await messages.resend_counts(db, LOST) == []
 
 
+async def test_a_count_that_waits_behind_others_in_its_worker_is_not_taken_for_lost(db: Database) -> None:
+    running, waiting = await claimed(db), await sent(db, 1.5 * LOST)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET priority = 0"))
+        await connection.execute(text("UPDATE responses SET sent_to = NULL WHERE id = :id"), {"id": waiting})
+    assert await messages.resend_counts(db, LOST) == []
+    assert [each.response_id for each in await messages.resend_counts(db, LOST / 100)] == [waiting], "for long"
+    async with db.begin() as connection:
+        late = text("UPDATE responses SET sent_at = now() - make_interval(secs => :ago), sends = 1 WHERE id = :id")
+        await connection.execute(late, {"ago": 1.5 * LOST, "id": waiting})
+    await endings.cancel(db, running.id, None)
+    assert [each.response_id for each in await messages.resend_counts(db, LOST)] == [waiting]
+
+
 async def test_a_foreground_response_keeps_its_place_only_if_it_was_released(db: Database) -> None:
     waits, goes_on = await sent(db, 1.5 * LOST), (await claimed(db)).id
     await claims.release(db, goes_on, 1, WORKER)
@@ -94,36 +108,71 @@ async def test_a_released_response_is_sent_at_once_and_only_once(db: Database) -
     assert await taken(db) == []
 
 
-MAX_CRASHES = 3
+async def test_responses_of_a_model_without_workers_keep_no_other_model_waiting(db: Database) -> None:
+    for _ in range(3):
+        await released_in(db, "away")
+    here = await claimed(db)
+    await claims.release(db, here.id, here.attempt, WORKER)
+    await alive(db)
+    assert [message.response_id for message in await messages.take_released(db, limit=2)] == [here.id]
+
+
+async def released_in(db: Database, model: str) -> None:
+    """A released response of that model."""
+    row = await claimed(db, model=model)
+    await claims.release(db, row.id, row.attempt, WORKER)
 
 
 async def taken(db: Database) -> list[str]:
-    return [message.response_id for message in await messages.take_released(db, MAX_CRASHES)]
+    return [message.response_id for message in await messages.take_released(db)]
 
 
-async def crashed(db: Database, crashes: int) -> str:
-    """A released response under which so many workers crashed."""
+async def suspects(db: Database, *, anywhere: bool = False) -> list[str]:
+    return [message.response_id for message in await messages.take_suspects(db, anywhere=anywhere)]
+
+
+async def crashed(db: Database) -> str:
+    """A released response under which a worker crashed."""
     response_id = await queued(db)
-    for _ in range(crashes):
-        await claim(db, response_id, "dead")
-        await release_all(db, "dead")
+    await claim(db, response_id, "dead")
+    await release_all(db, "dead")
     return response_id
 
 
-@pytest.mark.parametrize("alive_workers", [0, 1, 2])
-async def test_suspects_are_sent_as_many_as_there_are_workers(db: Database, alive_workers: int) -> None:
-    suspects = [await crashed(db, MAX_CRASHES - 1) for _ in range(5)]
-    for number in range(alive_workers):
-        await alive(db, f"w{number}")
-    others = [await crashed(db, 1) for _ in range(3)]
-    expected = [*suspects[:alive_workers], *others] if alive_workers else []
-    assert sorted(await taken(db)) == sorted(expected)
+async def long_alive(db: Database, name: str) -> None:
+    await alive(db, name)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE workers SET started_at = now() - interval '1 hour'"))
+
+
+async def test_suspects_go_a_few_at_a_time_to_a_worker_without_others_work(db: Database) -> None:
+    waiting = [await crashed(db) for _ in range(TRIALS_AT_ONCE + 2)]
+    assert await suspects(db) == [], "nobody lives"
+    await long_alive(db, "w")
     assert await taken(db) == []
-    if not alive_workers:
-        await alive(db, "w0")
-        assert sorted(await taken(db)) == sorted([suspects[0], *others])
-    at_once = max(alive_workers, 1)
-    await claim(db, suspects[0], "w0")
-    assert await taken(db) == [], "it runs"
-    await endings.cancel(db, suspects[0], None)
-    assert await taken(db) == suspects[at_once : at_once + 1]
+    assert sorted(await suspects(db)) == sorted(waiting[:-2])
+    assert await suspects(db) == []
+    assert await messages.suspects_wait(db)
+    await endings.cancel(db, waiting[0], None)
+    assert await suspects(db) == waiting[-2:-1]
+
+
+async def test_a_suspect_goes_to_no_worker_with_others_work_unless_it_has_just_started_or_there_is_no_other(
+    db: Database,
+) -> None:
+    await long_alive(db, "busy")
+    await claim(db, await queued(db), "busy")
+    suspect = await crashed(db)
+    assert await suspects(db) == []
+    await alive(db, "new")
+    await claim(db, await queued(db), "new")
+    (message,) = await messages.take_suspects(db, anywhere=False)
+    assert message.response_id == suspect
+    found = await db.execute(text("SELECT sent_to FROM responses WHERE id = :id"), {"id": suspect})
+    assert [row.sent_to for row in found] == ["new"]
+    await claim(db, suspect, "new")
+    await release_all(db, "new")
+    async with db.begin() as connection:
+        await connection.execute(text("DELETE FROM workers WHERE id = 'new'"))
+    assert await suspects(db) == []
+    assert suspect in await suspects(db, anywhere=True)

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import Row, text
@@ -15,12 +15,14 @@ from sqlalchemy.exc import IntegrityError
 
 from app.protocol.events import frames
 from app.protocol.status import TRANSITIONS, Status
+from app.responses.read.reader import ResponseReader
 from app.sizes import LARGE_BYTES
 from app.store import database, retention
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.rows import Idempotency, ResponseRow, parsed_row
+from config.settings import Settings
 from tests.support import grammar
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, new_response, queued
@@ -50,8 +52,8 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
     reading = await logs.read(db, response_id)
     events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
     grammar.check(events)
-    assert events[-1]["type"] == "response.cancelled"
-    assert events[-1]["response"] == cancellation.row.as_object()
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"] | {"error": None} == cancellation.row.as_object()
     assert reading.ended
 
 
@@ -80,16 +82,26 @@ async def test_a_large_request_comes_back_as_it_was_and_is_parsed_beside_the_eve
         return parsed_row(row)
 
     monkeypatch.setattr(lookup, "parsed_row", parse)
-    found = [
-        await lookup.find(db, large.id),
-        await lookup.get(db, "default", large.id),
-        await lookup.get_by_key(db, "default", "key"),
-    ]
-    assert [row and row.request for row in found] == [large.request] * 3
-    assert len(parsed_in) == 3
+    found = await lookup.find(db, large.id)
+    assert found is not None and found.request == large.request
+    assert len(parsed_in) == 1
     assert threading.current_thread() not in parsed_in
     assert (await lookup.find(db, small)) is not None
-    assert len(parsed_in) == 3
+    assert len(parsed_in) == 1
+
+
+async def test_the_flags_of_a_large_row_are_read_without_it(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    include = ["reasoning.encrypted_content", "code_interpreter_call.outputs"]
+    large = new_response(Idempotency("key", b"x" * 32), input=[message(LARGE)], include=include)
+    await Inserter(db).create(large)
+    monkeypatch.setattr(lookup, "parsed_row", None)
+    all_taken = [db.large_reads.take("another") for _ in range(database.LARGE_READS)]
+    found = [await lookup.get_flags(db, "default", large.id), await lookup.get_by_key(db, "default", "key")]
+    assert found[0] is not None and found[1] is not None
+    assert found[0].id == found[1].id == large.id
+    assert (found[0].fingerprint, found[0].include) == (b"x" * 32, include)
+    assert db.large_reads.held == len(all_taken)
+    assert await lookup.get_flags(db, "theirs", large.id) is await lookup.get_by_key(db, "theirs", "key") is None
 
 
 async def test_a_large_output_comes_back_as_it_was(db: Database) -> None:
@@ -120,8 +132,10 @@ async def test_the_large_row_of_a_project_waits_for_one_of_another_projects_many
     many, one = await queued(db, input=[message(LARGE)]), await queued(db, project="blue", input=[message(LARGE)])
     ended: list[str] = []
 
+    async def hold(size: int) -> None: ...
+
     async def read(project: str, response_id: str) -> None:
-        assert await lookup.get(db, project, response_id) is not None
+        assert await lookup.show(db, project, response_id, lambda row: row, hold) is not None
         ended.append(project)
 
     def waiting(project: str) -> int:
@@ -136,6 +150,32 @@ async def test_the_large_row_of_a_project_waits_for_one_of_another_projects_many
     await asyncio.gather(*reading)
     assert ended[:2] == ["default", "blue"]
     assert db.large_reads.held == len(others)
+
+
+async def test_a_large_output_so_far_waits_for_room_before_its_log_is_read(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await logs.append(db, [writer.begin()])
+    for _ in range(3):
+        await logs.append(db, [writer.say(LARGE)])
+    held: list[int] = []
+
+    async def hold(size: int) -> None:
+        monkeypatch.setattr(logs, "read", read)
+        held.append(size)
+
+    async def too_early(*_: object) -> None:
+        raise AssertionError("the log was read before there was room")
+
+    read = logs.read
+    monkeypatch.setattr(logs, "read", too_early)
+    reader = ResponseReader(db, cast(Any, None), Settings())
+    shown = await reader.get(row.project, row.id, (), hold)
+    assert not shown.final
+    assert 3 * len(LARGE) < held[0] < 4 * len(LARGE)
+    await reader.close()
 
 
 async def test_cancel_twice_is_one_cancel(db: Database) -> None:
@@ -169,12 +209,12 @@ async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_
         events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
         grammar.check(events)
         assert reading.status is not None
-        assert events[-1]["type"] == f"response.{reading.status.value}"
+        assert events[-1]["response"]["status"] == reading.status.value
 
 
 async def test_every_query_of_the_api_is_scoped_by_project(db: Database) -> None:
     response_id = await queued(db, project="mine")
-    assert await lookup.get(db, "theirs", response_id) is None
+    assert await lookup.get_flags(db, "theirs", response_id) is None
     assert await endings.cancel(db, response_id, "theirs") is None
     assert await endings.delete(db, "theirs", response_id) is None
     assert await status_of(db, response_id) is Status.QUEUED
@@ -187,7 +227,7 @@ async def test_a_delete_removes_row_and_events_and_fences_the_owner(db: Database
     deleted = await endings.delete(db, "default", row.id)
     assert deleted is not None
     assert deleted.chunk is not None
-    assert await lookup.get(db, "default", row.id) is None
+    assert await lookup.find(db, row.id) is None
     reading = await logs.read(db, row.id)
     assert (reading.chunks, reading.status, reading.ended) == ((), None, True)
     assert await logs.append(db, [writer.say("too late")]) == set()

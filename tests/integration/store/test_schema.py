@@ -34,7 +34,7 @@ _CONSTRAINTS = """
 """
 _INDEXES = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = :schema"
 _OF_ALEMBIC = "alembic_version"
-_VIEWS = {"oldest_revision"}
+_VIEWS = {"oldest_revision", "waiting_responses", "worker_loads"}
 
 
 def differences(connection: Connection) -> list[Any]:

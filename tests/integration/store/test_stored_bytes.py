@@ -25,7 +25,7 @@ from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits
 from tests.support.limited import PROJECT, limited_project, put, reserving, stop_the_clock, used
 from tests.support.requests import message
-from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, merge_all, new_response, queued
 from tests.support.stored import stored
 from tests.support.waiting import until
 
@@ -129,7 +129,7 @@ class TestCounting:
             await ended(db, store=store)
         later = await aged(db)
         sizes = [await stored(db, DEFAULT_PROJECT)]
-        assert await retention.merge_finished(db, later) == 3
+        assert await merge_all(db) == 3
         sizes.append(await stored(db, DEFAULT_PROJECT))
         assert await retention.delete_events(db, later) == 3
         sizes.append(await stored(db, DEFAULT_PROJECT))
@@ -142,7 +142,7 @@ class TestCounting:
         async with db.begin() as connection:
             await connection.execute(text("UPDATE chunks SET last = last + 90 WHERE first = 0"))
         before = await stored(db, DEFAULT_PROJECT)
-        await retention.merge_finished(db, await aged(db))
+        assert await merge_all(db) == 1
         assert await stored(db, DEFAULT_PROJECT) == before
         await endings.delete(db, DEFAULT_PROJECT, response_id)
         assert await stored(db, DEFAULT_PROJECT) == 0
@@ -214,7 +214,7 @@ class TestCounting:
 
         async def maintain() -> None:
             for _ in range(10):
-                await retention.merge_finished(db, await aged(db), 3)
+                await merge_all(db)
                 await limits.settle(db)
 
         await alive(db)

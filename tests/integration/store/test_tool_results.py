@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from sqlalchemy import insert, text
 
 from app.protocol.events.deltas import McpArguments, McpStart, Text, ToolEnded, TurnEnd
-from app.store import retention
 from app.store.context import conversations as conversation_store
 from app.store.context.contents import chain_items, context_items, copied_from, restore_calls
 from app.store.database import Database
@@ -20,7 +19,7 @@ from app.store.responses import endings, logs, lookup
 from app.store.rows import ResponseRow
 from app.store.tables import DEFAULT_PROJECT, conversations
 from tests.support.requests import message
-from tests.support.rows import Writer, claimed
+from tests.support.rows import Writer, claimed, merge_all
 
 CALL = {"name": "s__t", "arguments": "{}", "result": "told\u0000 to the model"}
 STEPS = ({"end": {"items": [0, 1]}}, {"result": {"index": 0, "call": CALL}})
@@ -64,7 +63,7 @@ async def test_steps_come_back_as_they_were_written_and_no_steps_are_null(db: Da
 
 async def test_merging_a_log_drops_its_steps(db: Database) -> None:
     row = await called(db)
-    await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
+    await merge_all(db)
     [chunk] = (await logs.read(db, row.id)).chunks
     assert chunk.steps == ()
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import Connection, make_url, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 from typer.testing import CliRunner
 
 from app.cli import cli
 from app.protocol.status import Status
 from app.store import migrate as migrations
-from app.store.database import Database
+from app.store.database import Database, StatementTimeout
 from app.store.layout import LAYOUT
 from app.store.migrate import SchemaTooOld, head, migrate, revision, wait_for_schema
 from app.store.queue import workers
@@ -110,6 +110,22 @@ async def test_a_migration_that_waits_for_a_backup_does_not_hold_up_the_others(
         assert not migration.done()
     await migration
     assert await revision(old) == head() == next_version.NEXT_REVISION
+
+
+async def test_a_migration_takes_as_long_as_it_needs(empty: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    upgrade = migrations._upgrade
+
+    def slow_upgrade(connection: Connection) -> None:
+        upgrade(connection)
+        connection.execute(text("SELECT pg_sleep(0.5)"))
+
+    monkeypatch.setattr(migrations, "_upgrade", slow_upgrade)
+    hasty = Database(empty._url, 1, statement_seconds=0.2, driver_seconds=0.2)
+    with pytest.raises(StatementTimeout):
+        await hasty.execute(text("SELECT pg_sleep(0.5)"))
+    await migrate(hasty)
+    assert await revision(hasty) == head()
+    await hasty.close()
 
 
 async def at_least_one(connection: AsyncConnection, statement: Any) -> bool:

@@ -159,7 +159,7 @@ async def test_a_cancelled_response_ends_its_readers(db: Database, pubsub: PubSu
         assert cancellation is not None
         assert cancellation.chunk is not None
         await pubsub.publish([cancellation.chunk])
-        assert frames.decode(await reading)[-1]["type"] == "response.cancelled"
+        assert frames.decode(await reading)[-1]["type"] == "response.failed"
 
 
 async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Database, unreachable: PubSub) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,12 +11,14 @@ import pytest
 from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.protocol.events.chunk import Chunk
+from app.queue import redis_client
 from app.store.database import StoreUnavailable
 from app.streaming import pubsub as module
 from app.streaming.message import MAX_FRAMES_BYTES
 from app.streaming.pubsub import CHANNEL, MAX_PUBLISHED, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
-from tests.faults.proxy import HOST, Mode, Proxy
+from tests.faults.proxy import HOST, Mode
+from tests.support.proxied_pubsub import proxied_pubsub
 from tests.support.rows import a_key
 from tests.support.waiting import until
 
@@ -65,25 +66,34 @@ async def test_a_ping_without_redis_raises(unreachable: PubSub) -> None:
 async def test_a_redis_that_falls_silent_is_noticed_and_left(services: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a failover: nobody closes the connection on which this process receives."""
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.5)
-    url = urlsplit(services.redis_url)
-    proxy = Proxy(partial(asyncio.open_connection, HOST, url.port))
-    await proxy.start()
-    pubsub = PubSub(f"redis://:{url.password}@{HOST}:{proxy.port}/0", a_key)
-    await pubsub.start()
-    try:
-        async with pubsub.subscribe("resp_1") as reader:
-            await reader.wait_until_confirmed()
-            received = pubsub._received
-            await until(lambda: pubsub._received > received, what="the answer to a ping")
-            assert pubsub.connected and reader.is_complete
-            proxy.set(Mode.STALL)
-            await until(lambda: not pubsub.connected, what="the silence is noticed")
-            proxy.set(Mode.OPEN)
-            await until(lambda: pubsub.connected, what="it has connected again")
-            assert not reader.is_complete, "it must look into the log"
-    finally:
-        await pubsub.close()
-        await proxy.close()
+    async with proxied_pubsub(services.redis_url) as (pubsub, proxy), pubsub.subscribe("resp_1") as reader:
+        await reader.wait_until_confirmed()
+        received = pubsub._received
+        await until(lambda: pubsub._received > received, what="the answer to a ping")
+        assert pubsub.connected and reader.is_complete
+        proxy.set(Mode.STALL)
+        await until(lambda: not pubsub.connected, what="the silence is noticed")
+        proxy.set(Mode.OPEN)
+        await until(lambda: pubsub.connected, what="it has connected again")
+        assert not reader.is_complete, "it must look into the log"
+
+
+async def test_a_greeting_without_an_answer_is_given_up_and_tried_again(
+    services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that comes up in the middle of a failover may be one that nobody answers."""
+    monkeypatch.setattr(redis_client, "REPLY_SECONDS", 0.2)
+    port, greeted = urlsplit(services.redis_url).port, 0
+
+    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        nonlocal greeted
+        reader, writer = await asyncio.open_connection(HOST, port)
+        greeted += 1
+        return (asyncio.StreamReader() if greeted == 1 else reader), writer
+
+    async with proxied_pubsub(services.redis_url, connect) as (pubsub, _):
+        await until(lambda: pubsub.connected)
+    assert greeted > 1
 
 
 async def test_subscriptions_leave_nothing_behind(pubsub: PubSub) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import zstandard
 from starlette.requests import Request
 from starlette.types import Message
 
@@ -12,18 +17,22 @@ from app.api.body import read_body
 from app.api.errors import api_error_of, refuse
 from app.api.holdings import BODY_BYTES, BOUNDS, ProcessBounds, holdings_of
 from app.bounds import Bound, BoundReached, ShareReached, TotalReached
+from app.protocol.errors import InvalidRequest, TooLarge, UnsupportedMedia
 from config.settings import Settings
 
 MIB = 1024 * 1024
 
 
-def request_of(bounds: ProcessBounds, *pieces: bytes, project: str | None = None) -> Request:
+def request_of(
+    bounds: ProcessBounds, *pieces: bytes, project: str | None = None, encoding: str | None = None
+) -> Request:
     left = list(pieces)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
-    scope: dict[str, Any] = {"type": "http", "headers": [], "state": {BOUNDS: bounds}}
+    headers = [] if encoding is None else [(b"content-encoding", encoding.encode())]
+    scope: dict[str, Any] = {"type": "http", "headers": headers, "state": {BOUNDS: bounds}}
     holdings_of(scope).project = project
     return Request(scope, receive)
 
@@ -41,6 +50,66 @@ async def test_bodies_together_are_bounded_and_small_ones_pass() -> None:
     assert len(await read_body(request_of(bounds, b"a" * BODY_BYTES), 8 * MIB)) == BODY_BYTES
     holdings_of(large.scope).release_body()
     assert len(await read_body(request_of(bounds, b"a" * MIB), 8 * MIB)) == MIB
+
+
+PACKED = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "ZSTD": lambda body: zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(body),
+}
+
+
+@pytest.mark.parametrize("size", [100, 3 * MIB])
+@pytest.mark.parametrize("encoding", PACKED)
+async def test_a_compressed_body_is_decompressed_and_counts_as_what_it_is(encoding: str, size: int) -> None:
+    bounds, body = bounds_of(8 * MIB), b"[" + b"a" * (size - 1)
+    request = request_of(bounds, PACKED[encoding](body), encoding=encoding)
+    assert await read_body(request, size) == body
+    assert bounds.bodies.held == max(0, size - BODY_BYTES)
+    assert await read_body(request_of(bounds, b"", encoding=encoding), size) == b""
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+async def test_a_bomb_is_too_large_before_it_is_in_memory(encoding: str) -> None:
+    bounds, bomb = bounds_of(64 * MIB), PACKED[encoding](bytes(32 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            await read_body(request_of(bounds, bomb, encoding=encoding), 2 * MIB)
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
+    bounds = bounds_of(4 * MIB)
+    bounds.bodies.take(None, MIB)
+    with pytest.raises(TotalReached):
+        await read_body(request_of(bounds, bomb, encoding=encoding), 64 * MIB)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda body: body[:9], lambda body: b"x" + body, lambda body: body + b"more", lambda _: b"{}"]
+)
+@pytest.mark.parametrize("encoding", PACKED)
+async def test_a_damaged_stream_is_an_invalid_request(encoding: str, damage: Callable[[bytes], bytes]) -> None:
+    sent = damage(PACKED[encoding](b'{"model": "m"}'))
+    with pytest.raises(InvalidRequest, match="Content-Encoding") as refused:
+        await read_body(request_of(bounds_of(MIB), sent, encoding=encoding), MIB)
+    assert type(refused.value) is InvalidRequest
+
+
+async def test_a_window_larger_than_http_allows_is_refused() -> None:
+    window = zstandard.ZstdCompressionParameters.from_level(3, window_log=27, write_content_size=False)
+    sent = zstandard.ZstdCompressor(compression_params=window).compressobj()
+    body = sent.compress(bytes(9 * MIB)) + sent.flush()
+    with pytest.raises(InvalidRequest, match="zstd"):
+        await read_body(request_of(bounds_of(64 * MIB), body, encoding="zstd"), 16 * MIB)
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip", "gzip, br", "identity, gzip"])
+async def test_another_encoding_is_refused_with_those_that_are_read(encoding: str) -> None:
+    with pytest.raises(UnsupportedMedia, match="use 'gzip', 'deflate', 'zstd', or none"):
+        await read_body(request_of(bounds_of(MIB), b"x", encoding=encoding), MIB)
 
 
 async def test_giving_a_body_back_twice_is_giving_it_back_once() -> None:

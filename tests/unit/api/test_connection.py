@@ -66,6 +66,10 @@ class Server:
             headers = [(b"content-length", str(LARGE).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": b"x" * LARGE})
+        elif scope["path"] == "/pieces":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for piece in (b"one", b"two", b""):
+                await send({"type": "http.response.body", "body": piece, "more_body": piece != b""})
         elif scope["path"] == "/endless":
             await self._pour(receive, send)
         else:
@@ -293,6 +297,19 @@ async def test_a_body_that_does_not_end_is_a_408_and_the_app_sees_its_client_lea
         await until(lambda: server.seen == ["/", "gone"])
 
 
+@pytest.mark.parametrize("keep", [b"", b"connection: keep-alive\r\n"])
+async def test_the_end_of_the_connection_ends_an_answer_to_http_1_0(keep: bytes) -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(b"GET /pieces HTTP/1.0\r\nexpect: 100-continue\r\n" + keep + b"\r\n")
+        head, _, body = (await client.reader.read()).partition(b"\r\n\r\n")
+    assert (head.split()[1], body) == (b"200", b"onetwo")
+    assert b"transfer-encoding" not in head.lower()
+    async with serving() as server, client_of(server) as client:
+        await client.send(b"POST /a HTTP/1.0\r\ncontent-length: 2\r\n" + keep + b"\r\nab")
+        assert (await client.answer())[:2] == (200, 2)
+        assert await client.is_closed()
+
+
 async def test_a_long_answer_has_no_deadline() -> None:
     async with serving(head_seconds=SLOW, body_seconds=SLOW) as server, client_of(server) as client:
         await client.send(b"GET /endless HTTP/1.1\r\n\r\n")
@@ -447,10 +464,62 @@ async def test_a_refused_client_that_stays_is_cut_off(monkeypatch: pytest.Monkey
         writer.close()
 
 
-async def test_bytes_that_are_no_http_get_an_error_of_the_api() -> None:
+CHUNKED = b"transfer-encoding: chunked"
+NO_HTTP = [
+    *(
+        line + b"\r\nhost: here\r\n"
+        for line in (b"\x16\x03\x01\x02", b"CONNECT here:22 HTTP/1.1", b"PRI * HTTP/2.0", b"GET / HTTP/9.9")
+    ),
+    *(
+        HEAD + b"content-length: " + length + b"\r\n\r\n{}"
+        for length in (b"-1", b"1e3", b"0x10", b"9" * 23, b"+2", b"2, 3", b"\xb2", b"")
+    ),
+    *(
+        HEAD + CHUNKED + b"\r\n\r\n" + size + b"\r\n{}\r\n0\r\n\r\n"
+        for size in (b"F" * 18, b"-1", b"0x2", b"", b"2 2", b"\xff")
+    ),
+    HEAD + b"x: \x7f\r\n",
+]
+TWO_LENGTHS = [
+    (b"content-length: 4", b"content-length: 40"),
+    (CHUNKED, b"content-length: 40"),
+    (b"transfer-encoding: xchunked", b"content-length: 2"),
+    (b"transfer-encoding : chunked", b"content-length: 2"),
+    (CHUNKED + b", identity", b"content-length: 2"),
+    (b" " + CHUNKED, b"content-length: 2"),
+    (b"x: y\n" + CHUNKED, b"content-length: 2"),
+    (b"transfer-encoding: \x0bchunked", b"content-length: 2"),
+]
+"""Two headers by which a proxy in front may see another end of the body, and so another request."""
+
+
+@pytest.mark.parametrize("sent", NO_HTTP)
+async def test_bytes_that_are_no_http_get_an_error_of_the_api(sent: bytes) -> None:
     async with serving() as server, client_of(server) as client:
-        await client.send(b"\x16\x03\x01\x02\r\n\r\n")
+        await client.send(sent + b"\r\n")
         assert await code_of(client, 400) == "invalid_http"
+
+
+@pytest.mark.parametrize("headers", TWO_LENGTHS)
+async def test_a_body_whose_length_has_two_readings_gets_one_refusal(headers: tuple[bytes, bytes]) -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(
+            HEAD + b"\r\n".join(headers) + b"\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: here\r\n\r\n"
+        )
+        assert await code_of(client, 400) == "invalid_http"
+        assert "/smuggled" not in server.seen
+
+
+async def test_an_extension_of_a_chunk_is_bounded() -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(HEAD + CHUNKED + b"\r\n\r\n2;x=" + b"a" * 4 * MAX_HEAD_BYTES)
+        assert (await client.answer())[0] == 431
+
+
+async def test_a_body_that_waits_for_leave_to_come_has_it() -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(HEAD + b"content-length: 1000\r\nexpect: 100-continue\r\n\r\n")
+        assert await client.reader.readline() == b"HTTP/1.1 100 Continue\r\n"
 
 
 async def test_half_sent_messages_of_websockets_share_the_bound_of_bodies() -> None:

@@ -60,6 +60,11 @@ async def test_only_a_stream_can_be_resumed_or_padded(query: str) -> None:
     assert await refusal(ReadQuery, query) == (query.split("=")[0], "invalid_value")
 
 
+async def test_leading_zeros_count_for_nothing() -> None:
+    assert (await ReadQuery.read(request(f"stream=true&starting_after={'0' * 30}5"))).starting_after == 5
+    assert (await ReadQuery.read(request(f"stream=true&starting_after={'0' * 30}"))).starting_after == 0
+
+
 async def test_the_documentation_has_every_parameter_by_its_name() -> None:
     documented = {each["name"]: each for each in AuditQuery.parameters()}
     assert documented["effective_at[gt]"]["schema"]["type"] == "integer"

@@ -55,13 +55,13 @@ def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
 
 def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
     slots = Slots(4, Pace(), 4)
-    pool = pool_of(slots, limit=16)
-    assert (pool.num_processes, slots.count, pool.info["max-concurrency"]) == (8, 4, 16)
+    pool = pool_of(slots, limit=8)
+    assert (pool.num_processes, slots.count, pool.info["max-concurrency"]) == (8, 4, 8)
     requests = [Request(pool, forever).started() for _ in range(8)]
     assert pool.free_places(Kind.ANSWERS) == 0
     late = Request(pool, forever)
     assert late.pid is None
-    pool.shrink(14)
+    pool.shrink(6)
     assert (pool.num_processes, slots.count) == (2, 2)
     for request in requests:
         request.terminate()

@@ -30,7 +30,11 @@ def parameters(function: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("method", "expected"),
-    [("_brpop_start", ["self", "timeout"]), ("_brpop_read", ["self", "options"])],
+    [
+        ("_brpop_start", ["self", "timeout"]),
+        ("_brpop_read", ["self", "options"]),
+        ("_restore", ["self", "message", "leftmost"]),
+    ],
 )
 def test_kombu_still_has_the_methods_that_fetch_overrides(method: str, expected: list[str]) -> None:
     assert parameters(getattr(kombu_redis.Channel, method)) == expected

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from app.cli import cli
-from config.model_files import decided, description, read_files
+from config.model_files import description, read_files, resolved
 from config.models import AUTO, ServedModel, load_models
 from config.settings import CHECKOUT, ConfigError
+from tests.families import table
 
 QWEN = (
     "{% if tools %}{{ tools }} <tool_call>{'name': 'f', 'arguments': {}}</tool_call>{% endif %}"
@@ -81,22 +82,42 @@ def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path, broken: str) ->
     ],
 )
 def test_mistrals_own_tokenizer_says_what_it_writes(tmp_path: Path, name: str, content: Any, marks: str) -> None:
-    files = read_files(tmp_path, write(tmp_path, params__json={}, **{name: content}))
+    files = read_files(tmp_path, write(tmp_path, params__json={}, consolidated__safetensors="", **{name: content}))
     assert (files.template, files.is_mistral) == (marks, True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "mode", "own"),
+    [
+        ("consolidated-00001-of-00002__safetensors", "auto", True),
+        ("consolidated__safetensors", "hf", False),
+        ("model__safetensors", "auto", False),
+        ("model__safetensors", "mistral", True),
+    ],
+)
+def test_vllm_takes_mistrals_own_tokenizer_beside_mistrals_own_weights_alone(
+    tmp_path: Path, weights: str, mode: str, own: bool
+) -> None:
+    shown = "{{ tools }}[TOOL_CALLS]" if own else "[TOOL_CALLS]"
+    folder = write(tmp_path / "weights", tekken__json={}, chat_template__jinja=shown, **{weights: ""})
+    write(folder, config__json={"model_type": "mistral"})
+    chosen, line = resolved(model(tmp_path, f'path = "./weights"\nengine_args = {{ tokenizer_mode = "{mode}" }}'))
+    assert (chosen.tool_parser == "mistral") is own
+    assert ("in its tokenizer" in line) is own
 
 
 def test_a_name_and_a_path_are_enough(tmp_path: Path) -> None:
     qwen3(tmp_path / "weights")
-    chosen, line = decided(model(tmp_path, 'path = "./weights"'))
+    chosen, line = resolved(model(tmp_path, 'path = "./weights"'))
     assert (chosen.format, chosen.tool_parser, chosen.reasoning_parser) == ("chat", "hermes", "qwen3")
     assert line == (
         "format chat, tool_parser hermes, reasoning_parser qwen3 "
-        "(Qwen 2.5, QwQ and Qwen3: model_type qwen3, <tool_call> in its chat template)"
+        "(Hermes' form: <tool_call> in its chat template; its chat template shows no calls)"
     )
 
 
 def test_the_demo_model_is_read_by_its_own_files() -> None:
-    chosen, _ = decided(load_models(CHECKOUT / "config" / "models.toml").models[0])
+    chosen, _ = resolved(load_models(CHECKOUT / "config" / "models.toml").models[0])
     assert (chosen.tool_parser, chosen.reasoning_parser) == ("hermes", "qwen3")
 
 
@@ -113,7 +134,7 @@ def test_the_models_file_overrules_a_models_own_files(
     tmp_path: Path, entry: str, tools: str | None, reasoning: str | None
 ) -> None:
     qwen3(tmp_path / "weights")
-    chosen, line = decided(model(tmp_path, f'path = "./weights"\n{entry}'))
+    chosen, line = resolved(model(tmp_path, f'path = "./weights"\n{entry}'))
     assert (chosen.tool_parser, chosen.reasoning_parser) == (tools, reasoning)
     assert f"tool_parser {tools or 'none'}" in line
 
@@ -123,13 +144,13 @@ def test_harmony_follows_from_the_type_unless_the_models_file_says_otherwise(
     tmp_path: Path, entry: str, harmony: bool
 ) -> None:
     write(tmp_path / "weights", config__json={"model_type": "gpt_oss"})
-    chosen, _ = decided(model(tmp_path, f'path = "./weights"\n{entry}'))
-    assert (chosen.harmony, chosen.tool_parser, chosen.is_decided) == (harmony, None, True)
+    chosen, _ = resolved(model(tmp_path, f'path = "./weights"\n{entry}'))
+    assert (chosen.harmony, chosen.tool_parser, chosen.is_resolved) == (harmony, None, True)
 
 
 def test_harmony_brings_its_own_parsers(tmp_path: Path) -> None:
     write(tmp_path / "weights", config__json={"model_type": "gpt_oss"})
-    chosen, _ = decided(model(tmp_path, 'path = "./weights"\ntool_parser = "openai"'))
+    chosen, _ = resolved(model(tmp_path, 'path = "./weights"\ntool_parser = "openai"'))
     assert (chosen.harmony, chosen.tool_parser) == (True, None)
 
 
@@ -137,7 +158,7 @@ def test_a_tokenizer_of_its_own_folder_brings_the_template(tmp_path: Path) -> No
     write(tmp_path / "weights", config__json={"model_type": "qwen3"})
     tokenizer = write(tmp_path / "tokenizer", chat_template__jinja=QWEN)
     entry = f'path = "./weights"\nengine_args = {{ tokenizer = "{tokenizer}" }}'
-    assert decided(model(tmp_path, entry))[0].tool_parser == "hermes"
+    assert resolved(model(tmp_path, entry))[0].tool_parser == "hermes"
 
 
 def test_a_hub_id_in_the_cache_is_described_without_network(tmp_path: Path) -> None:
@@ -146,12 +167,12 @@ def test_a_hub_id_in_the_cache_is_described_without_network(tmp_path: Path) -> N
     assert "tool_parser hermes" in description(served)
 
 
-def test_a_hub_id_in_the_cache_is_decided_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_in_the_cache_is_resolved_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     cached(tmp_path / "hub", "org/m")
     served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path / "hub"}" }}')
-    assert decided(served)[0].reasoning_parser == "qwen3"
+    assert resolved(served)[0].reasoning_parser == "qwen3"
 
 
 def test_a_hub_id_that_is_not_here_is_left_to_its_worker(tmp_path: Path) -> None:
@@ -170,11 +191,11 @@ def test_files_that_cannot_be_had_are_an_error_that_says_what_to_set(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path}" }}')
     with pytest.raises(ConfigError, match=r"^model 'm': its files .* set format, tool_parser, reasoning_parser and"):
-        decided(served)
+        resolved(served)
 
 
 def test_what_is_no_hub_id_names_no_family(tmp_path: Path) -> None:
-    chosen, line = decided(model(tmp_path, 'path = "s3://bucket/m"'))
+    chosen, line = resolved(model(tmp_path, 'path = "s3://bucket/m"'))
     assert (chosen.format, chosen.tool_parser, chosen.reasoning_parser) == ("chat", None, None)
     assert line.endswith("(its files name no family that is known)")
 
@@ -183,24 +204,24 @@ def test_longhaul_models_says_what_was_chosen_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     qwen3(tmp_path / "weights")
-    model(tmp_path, 'path = "./weights"\n[[models]]\nname = "n"\nengine = "scripted"')
+    model(tmp_path, 'path = "./weights"\n[[models]]\nname = "n"\nengine = "tests.support.scripted:ScriptedEngine"')
     monkeypatch.setenv("LONGHAUL_MODELS", str(tmp_path / "models.toml"))
     monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path / "home"))
     cli(["models"], standalone_mode=False)
     first, second = capsys.readouterr().out.splitlines()
-    assert "tool_parser hermes, reasoning_parser qwen3 (Qwen 2.5, QwQ and Qwen3: model_type qwen3, " in first
+    assert "tool_parser hermes, reasoning_parser qwen3 (Hermes' form: <tool_call> in its chat template; " in first
     assert second.endswith("\tformat chat, tool_parser none, reasoning_parser none")
 
 
-def test_a_model_that_is_decided_needs_no_files(tmp_path: Path) -> None:
+def test_a_model_that_is_resolved_needs_no_files(tmp_path: Path) -> None:
     entry = 'path = "org/m"\nformat = "chat"\ntool_parser = "hermes"\nreasoning_parser = "none"\ndefault_sampling = {}'
     served = model(tmp_path, entry)
-    assert decided(served) == (served, "format chat, tool_parser hermes, reasoning_parser none")
+    assert resolved(served) == (served, "format chat, tool_parser hermes, reasoning_parser none")
 
 
 def test_the_scripted_engine_has_no_files(tmp_path: Path) -> None:
-    served = model(tmp_path, 'engine = "scripted"')
-    assert (served.is_decided, served.tool_parser, served.reasoning_parser) == (True, None, None)
+    served = model(tmp_path, 'engine = "tests.support.scripted:ScriptedEngine"')
+    assert (served.is_resolved, served.tool_parser, served.reasoning_parser) == (True, None, None)
 
 
 RECOMMENDED = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1, 2]}
@@ -208,7 +229,7 @@ RECOMMENDED = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95
 
 def test_sampling_follows_from_what_its_makers_recommend(tmp_path: Path) -> None:
     write(qwen3(tmp_path / "weights"), generation_config__json=RECOMMENDED)
-    chosen, line = decided(model(tmp_path, 'path = "./weights"'))
+    chosen, line = resolved(model(tmp_path, 'path = "./weights"'))
     assert chosen.default_sampling == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
     assert "default_sampling temperature=0.6 top_p=0.95 top_k=20 (" in line
 
@@ -218,10 +239,18 @@ def test_the_models_file_overrules_all_that_makers_recommend(
     tmp_path: Path, entry: str, sampling: dict[str, float]
 ) -> None:
     write(qwen3(tmp_path / "weights"), generation_config__json=RECOMMENDED)
-    assert decided(model(tmp_path, f'path = "./weights"\ndefault_sampling = {entry}'))[0].default_sampling == sampling
+    assert resolved(model(tmp_path, f'path = "./weights"\ndefault_sampling = {entry}'))[0].default_sampling == sampling
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": "hot"}, {"top_p": 1.5, "top_k": 20}, {"temperature": None}])
 def test_a_recommendation_that_no_request_may_have_is_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
     write(qwen3(tmp_path / "weights"), generation_config__json=wrong)
-    assert decided(model(tmp_path, 'path = "./weights"'))[0].default_sampling == {}
+    assert resolved(model(tmp_path, 'path = "./weights"'))[0].default_sampling == {}
+
+
+def test_the_table_of_a_folder_has_a_line_for_each_model(tmp_path: Path) -> None:
+    qwen3(tmp_path / "a")
+    write(tmp_path / "b", config__json={"model_type": "odd"}, chat_template__jinja="{{ raise_exception('No.') }}")
+    first, second = (line.split() for line in table(tmp_path))
+    assert first[:5] == ["a", "qwen3", "hermes", "qwen3", "closed/free/closed"]
+    assert second[:5] == ["b", "odd", "none", "none", "error/error/error"]

@@ -8,10 +8,7 @@ import pytest
 
 from config.models_file import ModelsFile
 from config.settings import ConfigError, load_settings
-
-
-def entries(*names: str) -> str:
-    return "\n".join(f'[[models]]\nname = "{name}"\nengine = "scripted"\n' for name in names)
+from tests.support.scripted import models_of as entries
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_a_url_is_enough(tmp_path: Path) -> None:
     (server,) = tools(tmp_path, entry(URL))
     assert server.allows("delete") and not server.require_approval
     assert server == McpServer("docs", "mcp", "http://127.0.0.1:1/mcp")
-    assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, "again", False)
+    assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, None, False)
 
 
 def test_every_option_of_an_mcp_server_is_read(tmp_path: Path) -> None:

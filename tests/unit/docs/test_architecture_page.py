@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.protocol.status import FINAL, TRANSITIONS
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_the_picture_of_the_states_is_the_transition_table() -> None:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "glossary.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "internals" / "glossary.md").read_text(encoding="utf-8")
 
 
 def defined_words(page: str) -> list[str]:

@@ -15,7 +15,7 @@ from tests.faults.breaks import SHOWN_BY
 pytestmark = pytest.mark.long
 
 BROKEN = Path(__file__).parents[2] / "faults" / "broken"
-IMPORT = "import importlib, sitecustomize; importlib.import_module(sitecustomize.PATCHES[{promise!r}][0])"
+IMPORT = "import importlib, sitecustomize; [*map(importlib.import_module, sitecustomize.PATCHES[{promise!r}])]"
 
 
 @pytest.mark.parametrize("promise", SHOWN_BY)

@@ -9,9 +9,9 @@ import pytest
 
 from app.protocol.types import Json
 from tests.support.requests import message, stored_request
+from tests.support.scripted.engine import ScriptedEngine
 from tests.support.worker import scripted_model
 from workers.engine.base import Engine, InvalidSampling, Message
-from workers.engine.scripted.engine import ScriptedEngine
 from workers.formats.builder import build_turn
 from workers.formats.chat.template import template_args_of
 from workers.formats.reasoning import check_template, without_left_out

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
+from app.store.layout import LAYOUT
 from tests.support.requests import stored_request
+from workers.engine.base import InvalidSampling
+from workers.engine.extras import check_extra
 from workers.engine.output_format import Structured
 from workers.formats.sampling import priority_of, sampling_of
+from workers.formats.summary import summary_request
 
 
 def test_fields_and_extras_go_to_the_sampler() -> None:
@@ -17,6 +22,31 @@ def test_fields_and_extras_go_to_the_sampler() -> None:
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.0, 1.0, 7)
     assert sampling.extra == {"top_k": 3, "seed": 0}
     assert (sampling.structured, sampling.adapter) == (Structured("{}", "tools"), "legal")
+
+
+def test_a_top_p_of_zero_is_the_most_likely_token() -> None:
+    sampling = sampling_of(stored_request(temperature=1.5, top_p=0.0))
+    assert (sampling.temperature, sampling.top_p) == (0.0, 1.0)
+
+
+def test_a_parameter_of_a_newer_version_is_refused_by_name() -> None:
+    request = stored_request(extra={"top_q": 1, "top_k": 2})
+    sampling = sampling_of(request)
+    assert sampling.extra == {"top_q": 1, "top_k": 2}
+    with pytest.raises(InvalidSampling, match=r"^top_q is not a sampling parameter .* this worker's version$"):
+        check_extra(sampling.extra)
+    assert "top_q" in summary_request(request, 1000)["extra"]
+
+
+PARAMS = """
+    top_k min_p repetition_penalty seed min_tokens ignore_eos stop include_stop_str_in_output stop_token_ids bad_words
+    logit_bias allowed_token_ids skip_special_tokens thinking_token_budget chat_template_kwargs cache_salt priority
+"""
+
+
+def test_every_worker_of_this_layout_knows_every_parameter() -> None:
+    """A new one needs another LAYOUT, so that older workers leave it to newer ones."""
+    assert (set(ENGINE_PARAMS), LAYOUT) == (set(PARAMS.split()), 1)
 
 
 LOGPROBS: list[tuple[dict[str, Any], int | None]] = [

@@ -31,12 +31,19 @@ THOUGHT: Item = {"type": "reasoning", "content": [], "summary": []}
 
 
 def test_system_messages_are_in_no_unit() -> None:
-    assert droppable_units([said("system"), said("user"), said("developer"), said("assistant")]) == [[1], [3]]
+    items = [said("system"), said("user"), said("developer"), said("assistant"), said("user")]
+    assert droppable_units(items) == [[1], [3], [4]]
+
+
+def test_the_newest_user_message_is_in_no_unit_but_the_newest() -> None:
+    asked = [said("user"), said("user"), call("a"), output("a")]
+    assert droppable_units(asked) == [[0], [2, 3]]
+    assert droppable_units([*asked, said("user")]) == [[0], [1], [2, 3], [4]]
 
 
 def test_a_call_goes_with_its_output_and_its_reasoning() -> None:
     items = [said("user"), THOUGHT, call("a"), call("b"), output("a"), output("b"), said("assistant")]
-    assert droppable_units(items) == [[0], [1, 2, 4], [3, 5], [6]]
+    assert droppable_units([said("user"), *items]) == [[0], [2, 3, 5], [4, 6], [7]]
 
 
 def test_an_output_without_its_call_is_a_unit_of_its_own() -> None:

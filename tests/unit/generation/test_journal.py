@@ -13,7 +13,7 @@ import pytest
 from app.protocol.events.chunk import Chunk
 from app.sizes import LARGE_BYTES, weight
 from app.store import database
-from app.store.database import Database, StoreBusy, StoreUnavailable
+from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.responses import logs as store
 from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
@@ -62,6 +62,7 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
     played = Postgres()
     monkeypatch.setattr(store, "append", played.append)
     monkeypatch.setattr(database, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
     return played
 
 
@@ -128,22 +129,62 @@ async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run
     await journal.close()
 
 
-@pytest.mark.parametrize("error", [ValueError("bad"), *map(error_of, CODES)])
-async def test_one_bad_entry_fails_alone(postgres: Postgres, error: Exception) -> None:
+@pytest.mark.parametrize("code", [None, *CODES])
+async def test_one_bad_entry_fails_alone(postgres: Postgres, code: str | None) -> None:
     def reject(ids: Sequence[str]) -> None:
         if "b" in ids:
-            raise error
+            raise ValueError("bad") if code is None else error_of(code)
 
     redis = Redis()
     journal = journal_on(redis)
     postgres.fail = reject
-    results = await asyncio.gather(*(journal.append(entry(name)) for name in "abc"), return_exceptions=True)
-    assert [results[0], results[2]] == [True, True]
-    assert isinstance(results[1], Refused)
-    assert "bad" not in str(results[1])
-    assert postgres.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    commits = [journal.append(entry(name)) for name in "abc"]
+    assert [await commits[0], await commits[2]] == [True, True]
+    while not commits[1].done():
+        assert await journal.append(replace(entry("d"), is_followed=False))
+    with pytest.raises(Refused) as caught:
+        await commits[1]
+    assert "bad" not in str(caught.value)
+    assert postgres.batches[:4] == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    tried = postgres.batches.count(["b"])
+    assert tried == 1 if code in (None, "22P05") else module.TRIES <= tried < module.PATIENT_TRIES
     await journal.close()
     assert redis.published == ["a", "c"]
+
+
+async def test_a_large_entry_that_postgres_does_not_take_holds_up_no_other_large_one(postgres: Postgres) -> None:
+    journal = journal_on(Redis())
+
+    def reject(ids: Sequence[str]) -> None:
+        if "bad" in ids:
+            raise error_of("54000")
+
+    postgres.fail = reject
+    large = b"x" * (LARGE_BYTES + 1)
+    refused = journal.append(entry("bad", large))
+    while not refused.done():
+        assert await journal.append(entry("good", large))
+    with pytest.raises(Refused):
+        await refused
+    assert module.TRIES <= postgres.batches.count(["bad"]) < module.PATIENT_TRIES
+    await journal.close()
+
+
+async def test_an_entry_whose_conversation_is_held_waits_alone(postgres: Postgres) -> None:
+    locked, journal = {"locked"}, journal_on(Redis())
+
+    def hold(ids: Sequence[str]) -> None:
+        if locked.intersection(ids):
+            raise StoreLocked("held")
+
+    postgres.fail = hold
+    commits = [journal.append(replace(entry(name), conversation_input=[])) for name in ("a", "locked", "b")]
+    others = [journal.append(entry(name)) for name in "cd"]
+    assert await asyncio.gather(commits[0], commits[2], *others) == [True] * 4
+    assert not commits[1].done()
+    locked.clear()
+    assert await commits[1]
+    await journal.close()
 
 
 async def test_a_second_open_entry_of_a_response_is_refused(postgres: Postgres) -> None:
@@ -190,10 +231,8 @@ async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_
     await journal.close()
 
 
-async def test_an_error_of_postgres_that_is_no_entrys_fault_is_not_blamed_on_one(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failures: list[Exception] = [asyncpg.InsufficientPrivilegeError("no") for _ in range(3)]
+async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(postgres: Postgres) -> None:
+    failures: list[Exception] = [asyncpg.InsufficientPrivilegeError("no") for _ in range(10 * module.TRIES)]
 
     def refuse(ids: Sequence[str]) -> None:
         if failures:
@@ -202,7 +241,21 @@ async def test_an_error_of_postgres_that_is_no_entrys_fault_is_not_blamed_on_one
     journal = journal_on(Redis())
     postgres.fail = refuse
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
-    assert postgres.batches == [["a", "b"], ["a"], ["b"], ["a", "b"]]
+    await journal.close()
+
+
+async def test_an_entry_that_postgres_never_takes_is_refused_at_last(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(ids: Sequence[str]) -> None:
+        raise error_of("54000")
+
+    monkeypatch.setattr(module, "PATIENT_TRIES", 7)
+    journal = journal_on(Redis())
+    postgres.fail = refuse
+    with pytest.raises(Refused):
+        await journal.append(entry("a"))
+    assert postgres.batches == [["a"]] * 7
     await journal.close()
 
 

@@ -65,7 +65,7 @@ class Postgres:
         self.unregistered.append(worker)
 
     async def heartbeat(
-        self, _: object, worker: str, __: float, running: Mapping[str, int], slots: int
+        self, _: object, worker: str, __: float, running: Mapping[str, int], slots: int, ___: tuple[int, int]
     ) -> HeartbeatResult:
         self.beats += 1
         self.slots.append(slots)

@@ -63,6 +63,6 @@ def test_slots_that_are_left_free_on_purpose_stay_free() -> None:
     assert (slots.ahead, slots.most, slots.count) == (0, 64, 64)
 
 
-def test_a_limit_beyond_the_engines_slots_gets_no_more_than_the_look_ahead() -> None:
+def test_a_limit_beyond_the_engines_slots_is_for_what_waits_for_tools() -> None:
     slots = after(Clock(), 64, 1000, limit=256)
-    assert (slots.ahead, slots.most, slots.count) == (64, 128, 64)
+    assert (slots.ahead, slots.most, slots.count) == (64, 256, 64)

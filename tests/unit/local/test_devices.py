@@ -12,6 +12,7 @@ from app.local.workers import devices
 from app.local.workers.devices import Device, devices_needed, parse_list, visible_devices
 from config.settings import ConfigError
 from tests.support.devices import DIVIDED, MIGS, UUIDS, listing, put_driver
+from tests.support.scripted import SCRIPTED
 from tests.support.upping import served
 
 
@@ -131,4 +132,4 @@ def test_an_engine_takes_as_many_devices_as_its_sizes_say(args: dict[str, Any], 
 
 
 def test_a_scripted_engine_takes_none() -> None:
-    assert devices_needed(served("m", engine="scripted")) == 0
+    assert devices_needed(served("m", engine=SCRIPTED)) == 0

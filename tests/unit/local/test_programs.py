@@ -16,10 +16,9 @@ from flower.views.tasks import visible_task_columns
 from app.local import programs
 from app.local.ports import free_port
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings
+from tests.support.scripted import models_of
 
-MODELS = (
-    '[[models]]\nname = "Org/One"\nengine = "scripted"\n[[models]]\nname = "two"\nqueue = "q2"\nengine = "scripted"\n'
-)
+MODELS = models_of("Org/One", "two") + 'queue = "q2"\n'
 
 
 @pytest.fixture

@@ -1,19 +1,60 @@
-"""When a process that dies is restarted, and when it is broken."""
+"""When a process that dies is restarted, and what is said of it."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from typing import Any
 
 import pytest
 
+from app.aio import end_tasks
 from app.local.restarts import (
     MAX_DELAY_SECONDS,
-    MAX_FAILURES,
     SHORT_LIFE_SECONDS,
     DeathRecord,
+    NewLines,
     StopRequest,
+    Supervised,
     describe,
+    supervise,
 )
+from config.worker_readiness import PART_DIED
+
+
+class Life:
+    """A program's life: it writes these lines and ends with this status."""
+
+    def __init__(self, status: int, *lines: str) -> None:
+        self.status, self.lines = status, lines
+        self.last_line = lines[-1] if lines else ""
+
+    async def wait(self) -> int:
+        return self.status
+
+
+async def lived(*lives: Life, is_needed: bool = False) -> tuple[str | None, list[str], list[str]]:
+    """Why a program must not run on, what the log says of these lives, and what it shows of their lines."""
+    said: list[str] = []
+    shown: list[str] = []
+    lines, stopping, left = NewLines(shown.append), StopRequest(), iter(lives)
+
+    async def start() -> Any:
+        if (life := next(left, None)) is None:
+            stopping.set()
+            await asyncio.Event().wait()
+        for line in life.lines:  # type: ignore[union-attr]
+            lines(line)
+        return life
+
+    program = Supervised(start, said.append, 0.0, is_needed, lambda _: asyncio.sleep(0), lines.ended)
+    supervision = asyncio.create_task(supervise(program, stopping))
+    await asyncio.wait({supervision, asyncio.create_task(stopping.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)
+    if not supervision.done():
+        await end_tasks(supervision)
+        return None, said, shown
+    return supervision.result(), said, shown
 
 
 def after(*deaths: tuple[int, float]) -> DeathRecord:
@@ -23,35 +64,50 @@ def after(*deaths: tuple[int, float]) -> DeathRecord:
     return record
 
 
-def test_the_same_failure_many_times_in_a_row_is_hopeless() -> None:
-    assert not after(*[(1, 0.1)] * (MAX_FAILURES - 1)).broken
-    assert after(*[(1, 0.1)] * MAX_FAILURES).broken
-
-
-def test_another_failure_or_a_longer_life_resets_the_count() -> None:
-    almost = [(1, 0.1)] * (MAX_FAILURES - 1)
-    assert not after(*almost, (3, 0.1)).broken
-    assert not after(*almost, (1, SHORT_LIFE_SECONDS), (1, 0.1)).broken
+@pytest.mark.parametrize("status", [1, 2, 78, 127, 0, -signal.SIGKILL, -signal.SIGSEGV])
+async def test_whatever_a_program_dies_of_and_however_often_it_is_started_again(status: int) -> None:
+    reason, said, _ = await lived(*[Life(status)] * 20)
+    assert reason is None
+    assert len(said) == 20
+    assert said[-1] == f"ended with {describe(status)} again; starting again in {MAX_DELAY_SECONDS:g} s"
 
 
 @pytest.mark.parametrize("status", [2, 78, 126, 127])
-def test_a_wrong_configuration_is_hopeless_at_once(status: int) -> None:
-    assert after((status, 500.0)).broken
+async def test_a_needed_program_whose_first_start_has_a_wrong_configuration_must_not_run(status: int) -> None:
+    assert await lived(Life(status, "LONGHAUL_X: no"), is_needed=True) == (
+        f"ended with status {status}: LONGHAUL_X: no",
+        [],
+        ["LONGHAUL_X: no"],
+    )
+    reason, said, _ = await lived(Life(1), Life(status), is_needed=True)
+    assert (reason, len(said)) == (None, 2)
 
 
-@pytest.mark.parametrize("status", [0, -signal.SIGKILL, -signal.SIGTERM])
-def test_a_signal_from_outside_is_no_failure(status: int) -> None:
-    assert not after(*[(status, 0.1)] * 50).broken
+async def test_what_a_wrong_configuration_says_is_shown_once_until_it_changes() -> None:
+    wall = ("12:01 loading, pid 77", "Traceback", "no such folder")
+    other = ("12:09 loading, pid 99", "no such device")
+    _, said, shown = await lived(Life(78, *wall), Life(78, *(wall[0].replace("7", "8"), *wall[1:])), Life(78, *other))
+    assert shown == [*wall, "no such device"]
+    assert said == [
+        "ended with status 78: no such folder; starting again in 0 s",
+        "ended with status 78 again; starting again in 0.5 s",
+        "ended with status 78: no such device; starting again in 1 s",
+    ]
 
 
-def test_a_crash_is_a_failure() -> None:
-    assert after(*[(-signal.SIGSEGV, 0.1)] * MAX_FAILURES).broken
+async def test_what_a_program_says_that_can_run_is_shown_each_time() -> None:
+    _, _, shown = await lived(*[Life(PART_DIED, "ready")] * 3)
+    assert shown == ["ready"] * 3
 
 
 def test_the_first_restart_is_at_once_and_delays_grow_to_a_limit_until_a_long_life() -> None:
     pauses = [after(*[(-9, 0.1)] * deaths).delay for deaths in range(1, 10)]
-    assert pauses == [0, 0.5, 1, 2, 4, 8, 16, MAX_DELAY_SECONDS, MAX_DELAY_SECONDS]
-    assert after(*[(-9, 0.1)] * 8, (-9, SHORT_LIFE_SECONDS)).delay == 0
+    assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 32, MAX_DELAY_SECONDS]
+    assert after(*[(-9, 0.1)] * 9, (-9, SHORT_LIFE_SECONDS)).delay == 0
+
+
+def test_a_worker_that_was_ready_before_it_died_starts_at_once() -> None:
+    assert after(*[(78, 0.1)] * 9, *[(PART_DIED, 0.1)] * 9).delay == 0
 
 
 def test_statuses_in_words() -> None:

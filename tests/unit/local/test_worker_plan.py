@@ -10,6 +10,7 @@ from app.local.workers.devices import Device, Devices
 from app.local.workers.plan import Worker, plan
 from config.models import ServedModel
 from config.settings import ConfigError
+from tests.support.scripted import SCRIPTED
 from tests.support.upping import served
 
 FOUR = Devices(tuple(Device(number, f"GPU-{number}") for number in range(4)))
@@ -52,7 +53,7 @@ def test_a_worker_s_environment_names_its_model_and_devices_in_the_driver_s_orde
 
 
 def test_what_uses_no_device_is_given_none() -> None:
-    scripted = served("s", engine="scripted")
+    scripted = served("s", engine=SCRIPTED)
     assert [dict(worker.process("run").env) for worker in plan([scripted], 1, FOUR)] == [{"LONGHAUL_MODEL": "s"}]
     assert [dict(worker.process("run").env) for worker in plan([big("m", 8)], 1, None)] == [{"LONGHAUL_MODEL": "m"}]
 

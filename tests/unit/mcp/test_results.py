@@ -36,6 +36,27 @@ def test_structured_content_without_text_becomes_json() -> None:
     assert result_of(CALL, answer(facts={"a": "é"}), ResultOptions(1000)).result == '{"a": "é"}'
 
 
+@pytest.mark.parametrize(
+    ("texts", "facts", "expected"),
+    [
+        (["2 rows"], {"rows": [1, "é"]}, '2 rows\n{"rows": [1, "é"]}'),
+        (['{"rows":[1,2]}'], {"rows": [1, 2]}, '{"rows":[1,2]}'),
+        (["{", '"a": 1}'], {"a": 1}, '{\n"a": 1}'),
+        (["sunny"], {"result": "sunny"}, "sunny"),
+        (["4"], {"result": 4}, "4"),
+        (["1", "two"], {"result": [1, "two"]}, "1\ntwo"),
+        (["sunny"], {"result": "rainy"}, 'sunny\n{"result": "rainy"}'),
+        ([""], {"a": 1}, '{"a": 1}'),
+    ],
+)
+def test_structured_content_follows_the_text_unless_the_text_is_it(texts: Any, facts: Any, expected: str) -> None:
+    assert result_of(CALL, answer(*texts, facts=facts), ResultOptions(1000)).result == expected
+
+
+def test_data_of_the_built_in_servers_are_not_for_the_model() -> None:
+    assert result_of(CODE, answer("4", facts={"stdout": "", "result": "4"}), ResultOptions(1000)).result == "4"
+
+
 def test_images_go_to_models_that_see_them_and_to_clients_that_include_them() -> None:
     given = answer("look", PICTURE)
     seen = result_of(CODE, given, ResultOptions(1000, ("code_interpreter_call.outputs",), images=True))

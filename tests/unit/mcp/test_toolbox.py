@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from app.heavy import PROJECT
+from config.server_kind import PROJECT_META
 from config.tools import McpServer
 from tests.support.waiting import until
 from workers.formats.calls.hosted import HostedCall
 from workers.mcp import toolbox as module
+from workers.mcp.errors import SessionGone
 from workers.mcp.results import ResultOptions
 from workers.mcp.session import Session
 from workers.mcp.toolbox import Toolbox
@@ -26,6 +30,9 @@ class Listing:
     """A session that lists two tools, and may not be called."""
 
     closed = False
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     async def list_tools(self) -> list[str]:
         return ["read", "delete"]
@@ -67,8 +74,8 @@ class FakeSession:
     def answer(self, index: int = 0) -> None:
         self.calls[index][2].set_result(types.CallToolResult(content=[types.TextContent(type="text", text="done")]))
 
-    def fail(self, index: int) -> None:
-        self.calls[index][2].set_exception(MCPError(types.CONNECTION_CLOSED, "gone"))
+    def fail(self, index: int, error: Exception | None = None) -> None:
+        self.calls[index][2].set_exception(error or MCPError(types.CONNECTION_CLOSED, "gone"))
 
     async def close(self) -> None:
         self.closed = True
@@ -150,6 +157,62 @@ async def test_a_late_failure_of_an_old_session_leaves_the_new_one_open(sessions
     assert sessions[1].closed
 
 
+async def test_a_request_that_is_invalid_ends_no_session(sessions: list[FakeSession]) -> None:
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    running = [asyncio.create_task(toolbox.run(call_of("docs"), None)) for _ in range(8)]
+    await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 8)
+    sessions[0].fail(3, MCPError(types.INVALID_REQUEST, "no such thing"))
+    assert "refused: no such thing" in str(await running[3])
+    last = asyncio.create_task(toolbox.run(call_of("docs"), None))
+    await until(lambda: len(sessions[0].calls) == 9)
+    assert not sessions[0].closed
+    for index in (0, 1, 2, 4, 5, 6, 7, 8):
+        sessions[0].answer(index)
+    assert [(await call).ok for call in (*running, last)].count(False) == 1
+    assert len(sessions) == 1
+
+
+async def test_calls_that_a_server_has_forgotten_are_made_once_more_in_one_new_session(
+    sessions: list[FakeSession],
+) -> None:
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    running = [asyncio.create_task(toolbox.run(call_of("docs"), None)) for _ in range(3)]
+    await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 3)
+    for index in (0, 1):
+        sessions[0].fail(index, SessionGone())
+    await until(lambda: len(sessions) == 2 and len(sessions[1].calls) == 2)
+    assert not sessions[0].closed  # one of its calls still runs
+    sessions[0].answer(2)
+    sessions[1].answer(0)
+    sessions[1].fail(1, SessionGone())
+    assert [(await call).ok for call in running] == [True, False, True]
+    await until(lambda: all(session.closed for session in sessions))
+
+
+@pytest.mark.parametrize(
+    ("after_crash", "kind", "annotations", "expected"),
+    [
+        (None, "mcp", None, False),
+        (None, "mcp", {"readOnlyHint": False, "destructiveHint": True}, False),
+        (None, "mcp", {"readOnlyHint": True}, True),
+        (None, "mcp", {"idempotentHint": True}, True),
+        (None, "python", None, True),
+        ("fail", "mcp", {"readOnlyHint": True}, False),
+        ("fail", "python", None, False),
+        ("again", "mcp", None, True),
+    ],
+)
+async def test_calls_are_repeated_unasked_only_if_that_does_no_harm(
+    monkeypatch: pytest.MonkeyPatch, after_crash: Any, kind: Any, annotations: Any, expected: bool
+) -> None:
+    server = McpServer("docs", kind, "http://127.0.0.1:1/mcp", after_crash=after_crash)
+    monkeypatch.setattr(module, "Session", lambda *_: Listing())
+    listed = [{"name": "delete", "annotations": {"readOnlyHint": True}}, {"name": "read", "annotations": annotations}]
+    monkeypatch.setattr(module, "tool_list", lambda _: listed)
+    toolbox = Toolbox([server], [SPEC, {"type": "code_interpreter"}], {}, ResultOptions(1000))
+    assert await toolbox.may_repeat(CODE if kind == "python" else call_of("docs")) is expected
+
+
 class AskingSession(Session):
     """A session with a tool that asks for more input. Nothing is sent."""
 
@@ -175,3 +238,32 @@ async def test_a_tool_that_asks_for_input_ends_no_session(monkeypatch: pytest.Mo
     assert "asks for more input" in str(result)
     assert not session.was_closed
     assert list(toolbox._sessions.values()) == [session]
+
+
+class RecordingSession(Session):
+    """A session that keeps what it would send."""
+
+    def __init__(self, kind: Any) -> None:
+        self._server = McpServer("s", kind, "http://127.0.0.1:1/mcp")
+        self.sent: list[Any] = []
+
+    async def _connected_client(self) -> Any:
+        return SimpleNamespace(session=self)
+
+    async def send_request(self, request: Any, _: Any) -> Any:
+        self.sent.append(request.model_dump(by_alias=True, exclude_none=True)["params"])
+        return types.CallToolResult(content=[])
+
+
+@pytest.mark.parametrize("kind", ["mcp", "python"])
+async def test_built_in_servers_alone_learn_which_calls_are_of_one_project(kind: Any) -> None:
+    sent = []
+    for project in ("proj_1", "proj_2", "proj_1", None):
+        PROJECT.set(project)
+        await (session := RecordingSession(kind)).call("run", {"code": "1"})
+        sent += [call.get("_meta", {}).get(PROJECT_META) for call in session.sent]
+    if kind == "mcp":
+        assert sent == [None] * 4
+    else:
+        assert sent[0] == sent[2] != sent[1] and sent[3] is None
+        assert "proj_1" not in sent[0]

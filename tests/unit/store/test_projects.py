@@ -10,12 +10,13 @@ from config.settings import CHECKOUT
 ROOMS = ("responses", "context")
 """The rooms of `app/store` whose rows belong to projects. Operators alone have ids of the other rooms."""
 WITHOUT_PROJECT = {
-    "cancellable": "workers: the responses that a revoke names",
     "fail": "workers and maintenance: responses of all projects",
     "find": "workers and maintenance: responses of all projects",
     "find_status": "workers: responses of all projects",
     "read": "the log of a response that `get` has found in the caller's project",
+    "read_events": "maintenance merges logs of any project",
     "read_page": "the log of a response that `get` has found in the caller's project",
+    "read_size": "the log of a response that `get` has found in the caller's project",
     "release": "workers: the responses that they have claimed",
     "yield_": "workers: the responses that they have claimed",
 }

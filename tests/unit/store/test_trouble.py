@@ -13,10 +13,11 @@ from app.store.trouble import Trouble, by_sqlstate, trouble_of
 
 TABLE = {
     Trouble.AWAY: (
-        "08000 08001 08003 08004 08006 25006 25P03 28000 28P01 3D000 42703 42P01 53100 53300 "
-        "57P01 57P02 57P03 57P05 58000 58030"
+        "08000 08001 08003 08004 08006 25006 25P03 42703 42P01 53100 53300 57P01 57P02 57P03 57P05 58000 58030"
     ),
-    Trouble.BUSY: "40000 40001 40003 40P01 53000 53200 53400 55P03",
+    Trouble.REFUSED: "28000 28P01 3D000",
+    Trouble.BUSY: "40000 40001 40003 40P01 53000 53200 53400",
+    Trouble.LOCKED: "55P03",
     Trouble.TOO_LONG: "57014",
     Trouble.BAD_DATA: "22000 22001 22003 22021 22P02 22P05 23502 23503 23505 23514",
     Trouble.BUG: "0A000 25001 25P02 42501 42601 42883 54000 55000 55006 57000 P0001 XX000",
@@ -50,7 +51,7 @@ class Unsendable(asyncpg.InterfaceError, ValueError):
         (asyncpg.UniqueViolationError("twice"), Trouble.BAD_DATA),
         (Unsendable("a value that cannot be sent"), Trouble.BAD_DATA),
         (asyncpg.InterfaceError("connection is closed"), Trouble.AWAY),
-        (asyncpg.ClientConfigurationError("an option"), Trouble.AWAY),
+        (asyncpg.ClientConfigurationError("an option"), Trouble.REFUSED),
         (asyncpg.InternalClientError("closed meanwhile"), Trouble.AWAY),
         (TimeoutError(), Trouble.TOO_LONG),
         (ConnectionResetError(), Trouble.AWAY),

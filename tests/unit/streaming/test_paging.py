@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 from app.bounds import Bound
-from app.protocol.events.chunk import Chunk, LogSlice
+from app.protocol.events.chunk import Chunk, LogSlice, join
 from app.protocol.status import Status
+from app.responses.read.reader import WRITES_PER_SECOND, ResponseReader
 from app.streaming.follow import LogFollower
 from app.streaming.subscription import BACKLOG_BYTES, Subscription
+from config.settings import Settings
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 NEVER = 1e6
@@ -161,3 +164,31 @@ async def test_a_reader_that_waits_for_more_holds_nothing_of_what_it_has_read() 
     assert (await anext(pulses)) is None
     assert bound.held == 0
     await pulses.aclose()
+
+
+async def test_a_reader_that_rests_gets_what_came_meanwhile_at_once() -> None:
+    async def nothing(_: int) -> LogSlice:
+        return LogSlice((), Status.IN_PROGRESS)
+
+    rests = iter([0.2, 0.0])
+    source = subscription()
+    pulses = LogFollower(nothing, source, poll=NEVER, idle=NEVER, rest=lambda: next(rests)).follow()
+    first = asyncio.ensure_future(anext(pulses))
+    source.receive(chunk(0))
+    assert await first == chunk(0)
+    second = asyncio.ensure_future(anext(pulses))
+    for number in range(1, 5):
+        source.receive(chunk(number))
+        for _ in range(9):
+            await asyncio.sleep(0)
+    assert await second == join([chunk(number) for number in range(1, 5)])
+    await pulses.aclose()
+
+
+async def test_readers_rest_by_the_number_of_their_project() -> None:
+    reader = ResponseReader(cast(Any, None), cast(Any, None), Settings(auth="keys"))
+    for project, count in (("greedy", 500), ("another", 1)):
+        for _ in range(count):
+            reader.readers.take(project)
+    assert reader._rest("greedy") == 500 / WRITES_PER_SECOND
+    assert reader._rest("another") == 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import until
+from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.session import SandboxPool, Session
@@ -73,3 +74,40 @@ async def test_a_call_that_was_cancelled_while_it_waited_does_not_run(made: list
     (stop := asyncio.Event()).set()
     assert await session._call("1", stop) == (Outcome(killed=StopReason.CANCELLED), False)
     assert made == []
+
+
+async def test_a_project_gets_an_interpreter_that_another_holds_and_does_not_use(made: list[PaperSandbox]) -> None:
+    pool = SandboxPool(spec=None, max_sandboxes=4, idle_seconds=3600)  # type: ignore[arg-type]
+    greedy = [Session(pool, "greedy") for _ in range(4)]
+    others = [Session(pool, name) for name in ("a", "b", "c")]
+
+    async def call(session: Session) -> bool:
+        """Whether the names of earlier calls are lost."""
+        count = len(made)
+        running = asyncio.create_task(session.call("1"))
+        await until(lambda: running.done() or len(made) > count)
+        for sandbox in made[count:]:
+            sandbox.go_on.set()
+        return (await running)[1]
+
+    for session in greedy[:3]:
+        await call(session)
+    with pytest.raises(SandboxError, match="all 4 interpreters of this server are in use, or kept for other projects"):
+        await call(greedy[3])
+    for session in others[:2]:
+        await call(session)
+    assert [sandbox.alive for sandbox in made] == [False, True, True, True, True]
+    made[1].go_on.clear()
+    busy = asyncio.create_task(greedy[1].call("2"))
+    await until(lambda: greedy[1]._lock.locked())
+    await call(others[2])
+    assert [sandbox.alive for sandbox in made] == [False, True, False, True, True, True]
+    with pytest.raises(SandboxError):  # nobody holds more than it
+        await call(Session(pool, "b"))
+    made[1].go_on.set()
+    await busy
+    for other in others[:2]:
+        await other.close()
+    assert await call(greedy[0])
+    await pool.close()
+    assert not any(sandbox.alive for sandbox in made)

@@ -152,7 +152,7 @@ async def test_a_socket_that_closes_waits_for_a_request_that_swallows_a_cancella
         await asyncio.Event().wait()
 
     for _ in range(2):
-        of_socket.add(None, streams.PendingRequest({}, 5, bodies.take(None, 5)), run)
+        of_socket.add(None, streams.PendingRequest(b"", 5, 5, None, bodies.take(None, 5)), run)
     await asyncio.sleep(0)
     closing = asyncio.create_task(of_socket.close())
     await cancelled.wait()

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
+from app.protocol.events.deltas import (
+    CallArguments,
+    CallCut,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Reasoning,
+    Text,
+)
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.string_argument import StringArgumentReader
 from workers.formats.chat.trim import Trim
@@ -45,8 +54,16 @@ def test_arguments_of_another_form_are_the_input_unchanged(arguments: str) -> No
     assert read(arguments, list(range(len(arguments)))) == arguments
 
 
+@pytest.mark.parametrize("before", ['"language": "python", ', '"x": {"input": 5}, ', '"x": "\\"input\\": \\"", '])
+def test_the_input_is_found_behind_other_keys(before: str) -> None:
+    written = "{" + before + '"input": "a\\n\\ud83d\\udc4b\\ud83dx", "y": 1}'
+    assert read(written, list(range(len(written)))) == "a\n👋\ufffdx"
+    assert read(written[:-1], []) == written[:-1]
+
+
 def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     assert read(r'{"input": "\ud83dx\udc4b\ud83d\ud83d\udc4b"}', [16]) == "\ufffdx\ufffd\ufffd👋"
+    assert read(r'{"input": "x\ud83d"}', [16]) == "x\ufffd"
 
 
 def call(name: str, *arguments: str) -> list[Delta]:
@@ -120,3 +137,31 @@ TRIMMED: list[tuple[list[Delta], list[Delta]]] = [
 def test_a_template_s_line_feeds_belong_to_no_delta(said: list[Delta], expected: list[Delta]) -> None:
     trim = Trim()
     assert merge_deltas([*trim.feed(said), *trim.flush()]) == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "whole"),
+    [
+        ("f", '{"a": 1}', True),
+        ("f", "", True),
+        ("f", '{"a": 1', False),
+        ("f", "[1]", False),
+        ("f", '"a"', False),
+        ("c", '{"input": "ls"}', True),
+        ("c", "", True),
+        ("c", '{"input": "ls', False),
+        ("c", "ls -l", True),
+    ],
+)
+def test_a_call_that_is_not_whole_ends_as_cut(name: str, arguments: str, whole: bool) -> None:
+    said = call(name, arguments) if arguments else call(name)
+    for ends in ([CallStart("f")], [Text("x")]):
+        assert (CallCut() in filtered(*said, *ends)) is not whole
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("f", '{"a": 1'), ("f", ""), ("c", '{"input": "ls'), ("c", "ls")])
+def test_a_stop_string_within_a_call_cuts_it_and_a_limit_cuts_the_response(name: str, arguments: str) -> None:
+    for cut in (False, True):
+        router = CallRouter(CallableTools(functions={"f"}, custom={"c"}))
+        router.feed(call(name, arguments) if arguments else call(name))
+        assert (CallCut() in router.flush(cut=cut, stopped=not cut)) is not cut

@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
+from app.protocol.events.deltas import (
+    CallArguments,
+    CallCut,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Reasoning,
+    Text,
+)
+from tests.support.scripted.output_format import ScriptedOutputFormat, logprob_of
+from tests.support.scripted.script import END, marked_tokens
 from workers.engine.output_format import OutputSpec, ToolChoice
-from workers.engine.scripted.output_format import ScriptedOutputFormat, logprob_of
-from workers.engine.scripted.script import END, marked_tokens
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
@@ -135,7 +144,7 @@ def test_text_read_in_one_piece_settles_the_same_tokens_as_token_by_token(text: 
 def test_a_cut_at_any_token_leaks_no_marks_and_takes_nothing_back(text: str) -> None:
     full = said_of(*parsed(text).deltas)
     for cut in range(1, len(marked_tokens(text))):
-        cut_deltas = said_of(*parsed(text, cut=cut).deltas)
+        cut_deltas = said_of(*(each for each in parsed(text, cut=cut).deltas if not isinstance(each, CallCut)))
         assert len(cut_deltas) <= len(full)
         for ours, theirs in zip(cut_deltas, full, strict=False):
             assert type(ours) is type(theirs)
@@ -165,6 +174,12 @@ def test_a_stop_string_ends_the_answer_and_later_tokens_are_not_read() -> None:
     assert said_of(*said.deltas) == (Text("1. red\n2. "),)
     assert made.tokens == len(said.tokens) == len("1. red\n2. green")
     assert made.feed([65]) == Parsed()
+
+
+@pytest.mark.parametrize(("stop", "whole"), [("Par", False), ("</tool_call>", True)])
+def test_a_call_within_which_a_stop_string_stands_is_not_whole(stop: str, whole: bool) -> None:
+    said = parsed(WEATHER, replace(RULES, stop=(stop,)))
+    assert (CallCut() in said.deltas) is not whole
 
 
 def test_a_kept_stop_string_is_part_of_the_text() -> None:

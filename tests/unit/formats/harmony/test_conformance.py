@@ -2,8 +2,8 @@
 
 The cases are restated in our own words, each under the name of the judge's test. Prompts are compared with what the
 openai_harmony package renders, or with a text where the package's header order differs (encoding.py says why).
-At the end are the judges' tests that say nothing about Longhaul, and those where it decides otherwise. docs/models.md
-has the counts.
+At the end are the judges' tests that say nothing about Longhaul, and those where it decides otherwise.
+docs/internals/harmony.md has the counts.
 """
 
 from __future__ import annotations
@@ -651,7 +651,7 @@ VLLM_ELSEWHERE = {
 
 
 def test_the_page_of_models_counts_what_was_held() -> None:
-    page = Path("docs/models.md").read_text()
+    page = Path("docs/internals/harmony.md").read_text()
     elsewhere = sum(map(len, OPENAI_ELSEWHERE.values()))
     assert f"| {len(PROMPTS) + len(ANSWERS)} | {len(OPENAI_OTHERWISE)} | {elsewhere} |" in page
     held = len(VLLM_ALONE) + sum(map(len, (OUTPUTS, DROPPED, RENDERED, PARITY)))

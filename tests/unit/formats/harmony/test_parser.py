@@ -16,6 +16,7 @@ from app.protocol.events.deltas import (
     Annotation,
     Approval,
     CallArguments,
+    CallCut,
     CallStart,
     CodeStart,
     CodeText,
@@ -67,6 +68,7 @@ NESTED = AnswerRules(
 )
 SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
 
+ONE = '{"a":1}'
 A = "<|channel|>analysis<|message|>"
 F = "<|channel|>final<|message|>"
 P = "<|channel|>commentary<|message|>"
@@ -95,18 +97,15 @@ SAID: list[tuple[str, list[Delta]]] = [
     (f"{F}Hello!<|return|>", [answer("Hello!")]),
     (f"{A}Hm 👋.{N}{F}你好 é<|return|>", [Reasoning("Hm 👋."), answer("你好 é")]),
     (f"{A}one{N}{A}two{N}{F}x<|return|>", [Reasoning("one\n\ntwo"), answer("x")]),
-    (f"{A}a{N}{call('functions.f', '{1}')}<|call|>", [Reasoning("a"), CallStart("f"), CallArguments("{1}")]),
-    *(
-        (f"{call(f'functions.{name}', '{1}')}<|call|>", [CallStart(name), CallArguments("{1}")])
-        for name in sorted(DOTTED)
-    ),
-    (f"{call('fs.read_file', '{1}')}<|call|>", [CallStart("fs.read_file"), CallArguments("{1}")]),
+    (f"{A}a{N}{call('functions.f', ONE)}<|call|>", [Reasoning("a"), CallStart("f"), CallArguments(ONE)]),
+    *((f"{call(f'functions.{name}', ONE)}<|call|>", [CallStart(name), CallArguments(ONE)]) for name in sorted(DOTTED)),
+    (f"{call('fs.read_file', ONE)}<|call|>", [CallStart("fs.read_file"), CallArguments(ONE)]),
     (call("functions.c.d", '{"input":"x"}') + "<|call|>", [CustomStart("c.d"), CustomInput("x")]),
     (f"{P}Look:{N}{call('functions.f')}<|call|>", [preamble("Look:"), CallStart("f"), CallArguments("{}")]),
     (f"{P}First.{N}{F}Second.<|return|>", [preamble("First."), answer("Second.")]),
     (
         f"{call('functions.f')}{N} to=functions.g<|channel|>commentary json<|message|>[]<|call|>",
-        [CallStart("f"), CallArguments("{}"), CallStart("g"), CallArguments("[]")],
+        [CallStart("f"), CallArguments("{}"), CallStart("g"), CallArguments("[]"), CallCut()],
     ),
     (call("functions.c", '{"input":"ls\\n"}') + "<|call|>", [CustomStart("c"), CustomInput("ls\n")]),
     ("<|channel|>commentary to=f json<|message|>{}<|call|>", [CallStart("f"), CallArguments("{}")]),

@@ -13,7 +13,7 @@ from openai_harmony import Message, RenderConversationConfig, Role
 from app.protocol.events.deltas import ToolSearch
 from tests.support.requests import message
 from workers.engine import harmony_vocabulary as harmony
-from workers.engine.base import EngineError, InvalidSampling
+from workers.engine.base import EngineError, InvalidSampling, PromptTooLong
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import client_tools_of
@@ -23,6 +23,7 @@ from workers.formats.harmony.history import earlier_messages, response_messages,
 from workers.formats.harmony.messages import messages_of, without_old_reasoning
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
+from workers.formats.harmony.turn import _rendered
 from workers.formats.turn import PastTurn
 
 Json = dict[str, Any]
@@ -398,3 +399,19 @@ def test_a_search_of_the_model_is_one_delta() -> None:
     )
     parser = HarmonyParser(AnswerRules(tools=CallableTools(search=True)))
     assert [*parser.feed(tokens).deltas, *parser.flush().deltas] == [ToolSearch({"query": "x"})]
+
+
+@pytest.mark.parametrize("preface", [{}, {"instructions": "word " * 60_000}])
+def test_a_large_prompt_that_is_too_long_is_refused_before_all_of_it_has_become_tokens(
+    monkeypatch: pytest.MonkeyPatch, preface: Json
+) -> None:
+    made: list[int] = []
+    encode = harmony.encode
+    monkeypatch.setattr(harmony, "encode", lambda text: made.append(len(text)) or encode(text))
+    text = "word " * 60_000
+    long = Conversation(Preface(DAY, **preface), [message(text), message("Fine.", "assistant"), message(text)])
+    with pytest.raises(PromptTooLong, match="more than 4096 tokens"):
+        _rendered(long, (), 4096)
+    assert sum(made) < len(text)
+    short = Conversation(Preface(DAY), [message("Hi")])
+    assert _rendered(short, (), 4096) == _rendered(short, (), None)

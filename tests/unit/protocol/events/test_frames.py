@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import httpx
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.protocol.events import frames
@@ -22,6 +23,14 @@ def test_a_frame_holds_any_text_and_only_an_empty_line_ends_it(texts: list[str])
     assert [event["delta"] for event in frames.decode(chunk.frames)] == texts
     assert b"".join(frames.split(chunk.frames)) == chunk.frames
     assert len(frames.split(chunk.frames)) == len(texts)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+@example("".join(map(chr, range(0x3000))))
+def test_a_client_that_splits_text_into_lines_finds_three_in_a_frame(text: str) -> None:
+    encoded = frames.encode({"type": "t", "sequence_number": 0, "delta": text})
+    assert len(list(httpx.Response(200, content=encoded).iter_lines())) == 3
+    assert frames.decode(encoded)[0]["delta"] == text
 
 
 @given(text_lists, st.integers(0, 50), st.data())

@@ -15,10 +15,12 @@ from pydantic import TypeAdapter
 
 from app.protocol.events import deltas as all_deltas
 from app.protocol.events import frames
+from app.protocol.events.chunk import repeated
 from app.protocol.events.deltas import (
     Annotation,
     Approval,
     CallArguments,
+    CallCut,
     CallStart,
     CodeStart,
     CodeText,
@@ -47,6 +49,8 @@ from app.protocol.events.fold import fold
 from app.protocol.events.machine import DamagedLog, IllegalInput, ResponseStream
 from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.hosted_kinds import WEB_SEARCH
+from app.protocol.response import brief_object
+from app.protocol.types import Json
 from tests.support import grammar
 from tests.support.deltas import deltas, end, endings, new_stream, play, summaries
 
@@ -60,6 +64,7 @@ INPUTS: dict[Key, Any] = {
     Reasoning: lambda stream: stream._process(Reasoning, Reasoning("a")),
     Input.SUMMARIZED: lambda stream: stream._process(Input.SUMMARIZED, Reasoning("a")),
     CallStart: lambda stream: stream.feed(CallStart("f")),
+    CallCut: lambda stream: stream.feed(CallCut()),
     CallArguments: lambda stream: stream.feed(CallArguments("{}")),
     Refusal: lambda stream: stream.feed(Refusal("a")),
     Annotation: lambda stream: stream.feed(Annotation({"type": "file_path"})),
@@ -142,8 +147,7 @@ def test_every_legal_sequence_keeps_the_grammar(sequence: list[Delta], ending: s
 @given(deltas(), endings, summaries)
 def test_every_event_is_an_event_of_the_openai_package(sequence: list[Delta], ending: str, summary: str | None) -> None:
     for event in play(sequence, ending, summary=summary)[1]:
-        if event["type"] != "response.cancelled":  # only Longhaul has it
-            SDK_EVENT.validate_python(event)
+        SDK_EVENT.validate_python(event)
 
 
 @given(deltas(), st.sampled_from(["stop", "length"]), summaries)
@@ -152,8 +156,12 @@ def test_the_openai_packages_reader_rebuilds_the_same_output(
 ) -> None:
     stream, events = play(sequence, ending, summary=summary)
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+    brief = brief_object(*(stream.response[name] for name in ("model", "id", "created_at")))
     for event in events:
         state.handle_event(SDK_EVENT.validate_python(copy.deepcopy(event)))
+        repeat = repeated("resp_1", brief, event["sequence_number"])  # The stream may be silent behind each event.
+        assert repeat is not None
+        state.handle_event(SDK_EVENT.validate_python(frames.decode(repeat.frames)[0]))
     if ending == "stop":
         rebuilt = [item.to_dict() for item in state._completed_response.output]
         assert [drop_parsed(item) for item in rebuilt] == stream.response["output"]
@@ -172,9 +180,10 @@ def test_folding_the_events_gives_the_response(sequence: list[Delta], ending: st
     stream, events = play(sequence, ending, summary=summary)
     wire = frames.decode(frames.encode_all(events))
     snapshot = fold(wire)
-    assert snapshot.response == stream.response
+    shown = {"error": {"code": "invalid_prompt", "message": "The response was cancelled."}}
+    assert snapshot.response == stream.response | (shown if ending == "cancel" else {})
     assert snapshot.next_sequence == len(events)
-    assert events[-1]["response"] == stream.response
+    assert events[-1]["response"] == snapshot.response
 
 
 class NotToCopy(str):
@@ -288,6 +297,48 @@ def test_a_length_cut_marks_the_open_item_and_the_response_incomplete() -> None:
     assert stream.response["incomplete_details"] == {"reason": "max_output_tokens"}
     assert stream.response["output"][0]["status"] == "incomplete"
     assert stream.response["completed_at"] is None
+
+
+@pytest.mark.parametrize("call", [[CallStart("f"), CallArguments('{"a')], [CustomStart("c"), CustomInput("ls")]])
+@pytest.mark.parametrize("ending", ["stop", "length"])
+def test_a_call_that_is_not_whole_is_incomplete_and_so_is_the_response(call: list[Delta], ending: str) -> None:
+    stream, events = play([*call, CallCut(), CallStart("g"), CallArguments("{}")], ending)
+    assert fold(events).response == stream.response
+    assert stream.response["output"][0]["status"] == "incomplete"
+    reason = "malformed_call" if ending == "stop" else "max_output_tokens"
+    assert (stream.response["status"], stream.response["incomplete_details"]) == ("incomplete", {"reason": reason})
+    for cut in range(3, len(events)):
+        restored = ResponseStream.restore(events[:cut])
+        assert restored.next_sequence == cut
+
+
+FORM = {"format": {"type": "json_schema", "name": "p", "schema": {}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "incomplete"),
+    [
+        ({"text": FORM}, [Reasoning("Hm")], True),
+        ({"tool_choice": "required"}, [Reasoning("Hm")], True),
+        ({"tool_choice": {"type": "function", "name": "f"}}, [Reasoning("Hm")], True),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, [Reasoning("Hm")], True),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, [Reasoning("Hm")], False),
+        ({}, [Reasoning("Hm")], False),
+        ({"text": FORM}, [Reasoning("Hm"), Text("{}")], False),
+        ({"tool_choice": "required"}, [Reasoning("Hm"), CallStart("f"), CallArguments("{}")], False),
+    ],
+)
+def test_thoughts_alone_are_incomplete_where_a_form_was_asked(asked: Json, said: list[Delta], incomplete: bool) -> None:
+    made = new_stream()
+    stream = ResponseStream({**made.response, **asked})
+    for step in (stream.accept, stream.begin):
+        step()
+    for delta in said:
+        stream.feed(delta)
+    stream.finish(Finish(FinishReason.STOP), 5)
+    details = {"reason": "unfinished_reasoning"} if incomplete else None
+    assert stream.response["incomplete_details"] == details
+    assert stream.response["output"][0]["status"] == ("incomplete" if incomplete else "completed")
 
 
 def test_only_a_completed_response_has_completed_at() -> None:

@@ -14,11 +14,8 @@ from app.protocol.requests.bodies.compaction import Compact
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.input_tokens import CountTokens
-from app.protocol.requests.fields import MAX_INCLUDED, MAX_ITEMS, MAX_NOTES, MAX_PARTS, MAX_TOOLS
 from app.protocol.requests.strict_json import MAX_VALUES
 from tests.support.requests import parse_request
-
-Json = dict[str, Any]
 
 BODIES = (Compact, CountTokens, CreateConversation, CreateItems, CreateResponse, UpdateConversation)
 
@@ -49,32 +46,6 @@ def error(**fields: Any) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         parse_request(orjson.dumps({"model": "m", "input": "x", **fields}))
     return caught.value.error
-
-
-SAID: Json = {"role": "user", "content": "a"}
-PART: Json = {"type": "input_text", "text": "a"}
-TOOLS = [{"type": "function", "name": f"f{number}"} for number in range(MAX_TOOLS + 1)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "path", "limit"),
-    [
-        ({"input": [SAID] * (MAX_ITEMS + 1)}, "input", MAX_ITEMS),
-        ({"input": [SAID, {**SAID, "content": [PART] * (MAX_PARTS + 1)}]}, "input[1].content", MAX_PARTS),
-        (
-            {"input": [{"role": "assistant", "content": [{**PART, "annotations": [{}] * (MAX_NOTES + 1)}]}]},
-            "input[0].content[0].annotations",
-            MAX_NOTES,
-        ),
-        ({"tools": TOOLS}, "tools", MAX_TOOLS),
-        ({"include": ["reasoning.encrypted_content"] * (MAX_INCLUDED + 1)}, "include", MAX_INCLUDED),
-        ({"model": "m" * 257}, "model", 256),
-    ],
-)
-def test_a_refusal_says_the_field_and_the_bound(fields: Json, path: str, limit: int) -> None:
-    found = error(**fields)
-    assert found.param == path
-    assert f"at most {limit}" in found.message
 
 
 def test_numbers_and_short_strings_count_among_the_values_of_a_body() -> None:

@@ -19,6 +19,7 @@ from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.events.deltas import Delta
 from app.responses.create.approvals import check_approvals, has_approvals
 from tests.support.deltas import play
+from tests.support.refusals import APPROVAL, CODE_CALL, MCP_CALL, MCP_LIST, WEB_CALL
 from tests.support.requests import parse_request
 from tests.unit.protocol.events.test_hosted_actions import RICH
 
@@ -39,38 +40,6 @@ def error(*sent: Json) -> ErrorObject:
     return caught.value.error
 
 
-CODE: Json = {
-    "type": "code_interpreter_call",
-    "id": "ci_1",
-    "code": "1 + 1",
-    "container_id": "cntr_1",
-    "outputs": [{"type": "logs", "logs": "2"}, {"type": "image", "url": "data:image/png;base64,"}],
-    "status": "completed",
-}
-SEARCH: Json = {
-    "type": "web_search_call",
-    "id": "ws_1",
-    "status": "failed",
-    "action": {"type": "search", "query": "x", "queries": ["x"], "sources": [{"type": "url", "url": "http://x"}]},
-}
-CALL: Json = {
-    "type": "mcp_call",
-    "id": "mcp_1",
-    "server_label": "docs",
-    "name": "read",
-    "arguments": "{}",
-    "output": "text",
-    "error": None,
-    "approval_request_id": "mcpr_1",
-    "status": "completed",
-}
-LIST: Json = {
-    "type": "mcp_list_tools",
-    "id": "mcpl_1",
-    "server_label": "docs",
-    "tools": [{"name": "read", "input_schema": {}, "description": None, "annotations": {"readOnlyHint": True}}],
-    "error": None,
-}
 REQUEST: Json = {
     "type": "mcp_approval_request",
     "id": "mcpr_1",
@@ -78,26 +47,22 @@ REQUEST: Json = {
     "name": "write",
     "arguments": "{}",
 }
-RESPONSE: Json = {
-    "type": "mcp_approval_response",
-    "id": "mcpa_1",
-    "approval_request_id": "mcpr_1",
-    "approve": True,
-    "reason": None,
-}
 TOOL: Json = {"type": "mcp", "server_label": "docs"}
 
 
 @pytest.mark.parametrize(
     ("item", "model"),
     [
-        (CODE, ResponseCodeInterpreterToolCall),
-        (SEARCH, ResponseFunctionWebSearch),
-        ({**SEARCH, "action": {"type": "open_page", "url": "http://x"}}, ResponseFunctionWebSearch),
-        ({**SEARCH, "action": {"type": "find_in_page", "url": "http://x", "pattern": "y"}}, ResponseFunctionWebSearch),
-        (CALL, McpCall),
-        ({**CALL, "error": {"type": "mcp_tool_execution_error", "content": []}, "status": "failed"}, McpCall),
-        (LIST, McpListTools),
+        (CODE_CALL, ResponseCodeInterpreterToolCall),
+        (WEB_CALL, ResponseFunctionWebSearch),
+        ({**WEB_CALL, "action": {"type": "open_page", "url": "http://x"}}, ResponseFunctionWebSearch),
+        (
+            {**WEB_CALL, "action": {"type": "find_in_page", "url": "http://x", "pattern": "y"}},
+            ResponseFunctionWebSearch,
+        ),
+        (MCP_CALL, McpCall),
+        ({**MCP_CALL, "error": {"type": "mcp_tool_execution_error", "content": []}, "status": "failed"}, McpCall),
+        (MCP_LIST, McpListTools),
         (REQUEST, McpApprovalRequest),
     ],
 )
@@ -109,11 +74,11 @@ def test_items_come_back_as_the_sdk_dumps_them(item: Json, model: Any, dump: Any
 
 
 def test_an_approval_response_is_stored() -> None:
-    assert items(RESPONSE) == [RESPONSE]
+    assert items(APPROVAL) == [APPROVAL]
     (kept,) = items(
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "no"}
     )
-    assert kept == {**RESPONSE, "id": "mcpa_ab_in0", "approve": False, "reason": "no"}
+    assert kept == {**APPROVAL, "id": "mcpa_ab_in0", "approve": False, "reason": "no"}
 
 
 @pytest.mark.parametrize("ending", ["stop", "length", "cancel"])
@@ -126,32 +91,6 @@ def test_an_output_can_be_sent_back_as_it_is(sequence: list[Delta], ending: str)
     assert [item.get("status") for item in kept] == [item.get("status") for item in output]
 
 
-@pytest.mark.parametrize(
-    ("item", "path", "code"),
-    [
-        ({"type": "code_interpreter_call"}, "input[0].code", "missing_required_parameter"),
-        ({**CODE, "status": "searching"}, "input[0].status", "invalid_value"),
-        ({**CODE, "outputs": [{"type": "file"}]}, "input[0].outputs[0].type", "invalid_value"),
-        ({**CODE, "call": {}}, "input[0].call", "unknown_parameter"),
-        ({**SEARCH, "action": {"type": "swim"}}, "input[0].action.type", "invalid_value"),
-        ({**SEARCH, "action": {"type": "find_in_page"}}, "input[0].action.pattern", "missing_required_parameter"),
-        ({**CALL, "arguments": {}}, "input[0].arguments", "invalid_type"),
-        ({**CALL, "error": 5}, "input[0].error", "invalid_type"),
-        ({**LIST, "tools": [{"name": "x"}]}, "input[0].tools[0].input_schema", "missing_required_parameter"),
-        ({**LIST, "status": "completed"}, "input[0].status", "unknown_parameter"),
-        ({**RESPONSE, "approve": "yes"}, "input[0].approve", "invalid_type"),
-        (
-            {"type": "mcp_approval_response", "approve": True},
-            "input[0].approval_request_id",
-            "missing_required_parameter",
-        ),
-    ],
-)
-def test_the_field_at_fault_is_named(item: Json, path: str, code: str) -> None:
-    found = error(item)
-    assert (found.param, found.code) == (path, code)
-
-
 def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         check_approvals(context, sent, tools)
@@ -159,14 +98,14 @@ def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ErrorOb
 
 
 def test_only_approval_responses_need_the_context() -> None:
-    assert has_approvals([REQUEST, RESPONSE])
-    assert not has_approvals([REQUEST, CALL])
+    assert has_approvals([REQUEST, APPROVAL])
+    assert not has_approvals([REQUEST, MCP_CALL])
 
 
 def test_an_approval_answers_a_request_of_the_context_or_of_the_input() -> None:
-    check_approvals([REQUEST], [RESPONSE], [TOOL])
-    check_approvals([], [REQUEST, RESPONSE], [TOOL])
-    for context, sent in (([], [RESPONSE]), ([], [RESPONSE, REQUEST]), ([{**REQUEST, "id": "x"}], [RESPONSE])):
+    check_approvals([REQUEST], [APPROVAL], [TOOL])
+    check_approvals([], [REQUEST, APPROVAL], [TOOL])
+    for context, sent in (([], [APPROVAL]), ([], [APPROVAL, REQUEST]), ([{**REQUEST, "id": "x"}], [APPROVAL])):
         found = refused(context, sent, [TOOL])
         assert (found.param, found.code) == ("input[0].approval_request_id", "invalid_value")
         assert "'mcpr_1'" in found.message
@@ -175,9 +114,9 @@ def test_an_approval_answers_a_request_of_the_context_or_of_the_input() -> None:
 @pytest.mark.parametrize(
     ("context", "sent", "index"),
     [
-        ([REQUEST, RESPONSE], [RESPONSE], 0),
-        ([REQUEST, {**CALL, "approval_request_id": "mcpr_1"}], [RESPONSE], 0),
-        ([REQUEST], [RESPONSE, RESPONSE], 1),
+        ([REQUEST, APPROVAL], [APPROVAL], 0),
+        ([REQUEST, {**MCP_CALL, "approval_request_id": "mcpr_1"}], [APPROVAL], 0),
+        ([REQUEST], [APPROVAL, APPROVAL], 1),
     ],
 )
 def test_an_approval_request_is_answered_once(context: list[Json], sent: list[Json], index: int) -> None:
@@ -186,10 +125,10 @@ def test_an_approval_request_is_answered_once(context: list[Json], sent: list[Js
 
 
 def test_an_approved_call_needs_its_tool() -> None:
-    assert refused([REQUEST], [RESPONSE], []).param == "input[0].approval_request_id"
-    assert refused([REQUEST], [RESPONSE], [{**TOOL, "server_label": "x"}]).param == "input[0].approval_request_id"
-    check_approvals([REQUEST], [{**RESPONSE, "approve": False}], [])
+    assert refused([REQUEST], [APPROVAL], []).param == "input[0].approval_request_id"
+    assert refused([REQUEST], [APPROVAL], [{**TOOL, "server_label": "x"}]).param == "input[0].approval_request_id"
+    check_approvals([REQUEST], [{**APPROVAL, "approve": False}], [])
 
 
 def test_an_approved_call_that_ran_needs_no_tool() -> None:
-    check_approvals([], [REQUEST, RESPONSE, CALL], [])
+    check_approvals([], [REQUEST, APPROVAL, MCP_CALL], [])

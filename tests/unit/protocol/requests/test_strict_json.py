@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.requests.strict_json import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
 from app.sizes import LARGE_BYTES
+from tests.support.refusals import CALL, OUTPUT
 from tests.support.requests import parse_request
 
 
@@ -56,41 +57,12 @@ def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     assert "\n" not in found.message
 
 
-CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
-OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
-IMAGE = {"type": "input_image", "image_url": "https://x.test/\0"}
-
-
 def test_the_error_about_an_empty_body_says_so() -> None:
     assert error(b"").message == "The body is empty; a JSON object is expected."
 
 
 def test_the_last_of_equal_keys_counts() -> None:
     assert parse_request(b'{"model": "a", "input": "x", "model": "b"}').model == "b"
-
-
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        ({"model": "m\0", "input": "x"}, "model"),
-        ({"model": "m", "input": "x", "in\0put": "x"}, "['in\\x00put']"),
-        ({"model": "m", "input": "x", "previous_response_id": "resp_\0"}, "previous_response_id"),
-        ({"model": "m", "input": "x", "conversation": {"id": "conv_\0"}}, "conversation.id"),
-        ({"model": "m", "input": "x", "prompt_cache_key": "\0"}, "prompt_cache_key"),
-        ({"model": "m", "input": [{"id": "msg_\0", "role": "user", "content": "x"}]}, "input[0].id"),
-        ({"model": "m", "input": [{"type": "item_reference", "id": "msg_\0"}]}, "input[0].id"),
-        ({"model": "m", "input": [CALL | {"call_id": "\0"}]}, "input[0].call_id"),
-        ({"model": "m", "input": [CALL, OUTPUT | {"call_id": "\0"}]}, "input[1].call_id"),
-        ({"model": "m", "input": [{"role": "user", "content": [IMAGE]}]}, "input[0].content[0].image_url"),
-        ({"model": "m", "input": "x", "metadata": {"a": "\0"}}, "metadata.a"),
-        ({"model": "m", "input": "x", "metadata": {"a\0": "b"}}, "metadata['a\\x00']"),
-    ],
-)
-def test_the_nul_character_is_refused_in_names_and_settings(body: Any, path: str) -> None:
-    found = error(orjson.dumps(body))
-    assert found.param == path
-    assert found.message == f"Invalid '{path}': the character U+0000 is not allowed."
-    assert "\0" not in found.message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Prompts that the engine reads in several steps, under every sampler with a state: same tokens, and no engine dies.
+
+vLLM samples a token after each of these steps, too, and discards it. Its second model runner needs a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.engine.cases import Case, demo_model
+from tests.engine.test_resume import PERSON, rest, structured, tokens_of
+from workers.engine import make_engine
+from workers.engine.base import Sampling
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
+
+STEP = 64
+"""Tokens that the engine reads in one step."""
+QUESTION = "word " * (3 * STEP) + "Count from 1 to 60."
+
+
+def seeded(**extra: Any) -> Sampling:
+    return Sampling(temperature=1.5, max_tokens=24, extra={"seed": 7, "ignore_eos": True, **extra})
+
+
+def biased(case: Case) -> dict[str, float]:
+    return {str(token): 3.0 for token in case.encode("one two three")}
+
+
+SAMPLERS = {
+    "greedy": lambda case: Sampling(temperature=0.0, max_tokens=24),
+    "seed": lambda case: seeded(),
+    "seed, top_p": lambda case: replace(seeded(), top_p=0.9),
+    "seed, top_k": lambda case: seeded(top_k=20, min_p=0.01),
+    "presence penalty": lambda case: replace(seeded(), presence_penalty=1.5),
+    "frequency penalty": lambda case: replace(seeded(), frequency_penalty=1.5),
+    "repetition penalty": lambda case: seeded(repetition_penalty=1.3),
+    "min_tokens": lambda case: Sampling(temperature=1.5, max_tokens=24, extra={"seed": 7, "min_tokens": 20}),
+    "logit_bias": lambda case: seeded(logit_bias=biased(case)),
+    "bad_words": lambda case: seeded(bad_words=["1", "one"]),
+    "allowed_token_ids": lambda case: seeded(allowed_token_ids=sorted(set(case.encode("one two three four")))),
+    "stop_token_ids": lambda case: seeded(stop_token_ids=case.encode("9")),
+    "logprobs": lambda case: replace(seeded(), logprobs=3),
+}
+
+
+@asynccontextmanager
+async def stepping_engine(case: Case, **args: Any) -> AsyncIterator[Case]:
+    """An engine that reads STEP tokens a step."""
+    model = demo_model()
+    small = {"max_num_batched_tokens": STEP, "max_num_seqs": 8, "kv_cache_memory_bytes": 2**26, **args}
+    engine = await asyncio.to_thread(make_engine, replace(model, engine_args={**model.engine_args, **small}))
+    await engine.start()
+    yield replace(case, engine=engine)
+    await engine.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def stepping(vllm_case: Case) -> AsyncIterator[Case]:
+    async with stepping_engine(vllm_case) as case:
+        yield case
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+async def test_a_prompt_read_in_several_steps_gets_the_tokens_of_one_step(
+    vllm_case: Case, stepping: Case, name: str
+) -> None:
+    sampling, prompt = SAMPLERS[name](vllm_case), await vllm_case.prompt(QUESTION)
+    assert len(prompt) > 3 * STEP
+    whole = await vllm_case.tokens(prompt, sampling)
+    assert await stepping.tokens(prompt, sampling) == whole
+    assert await asyncio.gather(*(stepping.tokens([n, *prompt[1:]], sampling) for n in (5, 6))) == [
+        await vllm_case.tokens([n, *prompt[1:]], sampling) for n in (5, 6)
+    ]
+    for cut in (1, len(whole) // 2):  # after a take-over
+        assert whole[:cut] + tokens_of(await rest(stepping, prompt, sampling, whole[:cut])) == whole
+
+
+async def test_a_grammar_holds_after_a_prompt_read_in_several_steps(vllm_case: Case, stepping: Case) -> None:
+    sampling = await structured(stepping, PERSON, temperature=1.0, max_tokens=200, extra={"seed": 3})
+    prompt = await vllm_case.prompt("word " * (3 * STEP) + "Extract the person: Ada Lovelace, born in 1815.")
+    whole = await vllm_case.tokens(prompt, sampling)
+    assert set(json.loads(vllm_case.text(whole))) == {"name", "year"}
+    assert await asyncio.gather(*(stepping.tokens(prompt, sampling) for _ in range(2))) == [whole, whole]
+    cut = len(whole) // 2
+    assert whole[:cut] + tokens_of(await rest(stepping, prompt, sampling, whole[:cut])) == whole
+
+
+@pytest.mark.long
+async def test_a_model_in_a_process_of_its_own_lives_through_a_seeded_long_prompt(vllm_case: Case) -> None:
+    prompt = await vllm_case.prompt(QUESTION)
+    async with stepping_engine(vllm_case, distributed_executor_backend="mp") as stepping:
+        assert await stepping.tokens(prompt, seeded()) == await vllm_case.tokens(prompt, seeded())

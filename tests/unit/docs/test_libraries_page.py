@@ -1,0 +1,106 @@
+"""docs/internals/decisions/libraries.md has every name of other libraries that their makers do not promise."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.supervisors import Multiprocess
+
+from tests.unit.docs.test_paths import ROOT
+
+PAGE = (ROOT / "docs" / "internals" / "decisions" / "libraries.md").read_text(encoding="utf-8")
+NAMED = {word for quoted in re.findall(r"`([^`]+)`", PAGE) for word in re.findall(r"\w+", quoted)}
+OVERRIDING = (
+    "app.api.connection.http:BoundedHttp",
+    "app.api.connection.websocket:BoundedWebSocket",
+    "app.api.connection.processes:Processes",
+    "workers.celery_host.program:WorkerProgram",
+    "workers.celery_host.connection:ReconnectingConsumer",
+    "workers.celery_host.connection:FastReconnectConnection",
+    "workers.celery_host.fetch:BatchChannel",
+    "workers.celery_host.fetch:PlacesQoS",
+    "workers.celery_host.pool:TaskPool",
+)
+USED = {
+    "http.py": (HttpToolsProtocol, RequestResponseCycle),
+    "websocket.py": (WebSocketsSansIOProtocol,),
+    "writing.py": (HttpToolsProtocol, WebSocketsSansIOProtocol),
+    "processes.py": (Multiprocess,),
+}
+OWN = {"app", "workers", "config"}
+OURS = {"connections"}
+"""A name of the bounds, too."""
+DOCUMENTED = {"_exit", "_asdict"}
+"""Of os and of named tuples."""
+
+
+@pytest.mark.parametrize("path", OVERRIDING)
+def test_the_page_has_what_our_classes_override(path: str) -> None:
+    module, _, name = path.partition(":")
+    ours, *bases = getattr(import_module(module), name).__mro__
+    strangers = [base for base in bases if base.__module__.partition(".")[0] not in {*OWN, "asyncio", "builtins"}]
+    overridden = {name for name in vars(ours) for base in strangers if name in vars(base) and not name.startswith("__")}
+    assert overridden
+    assert overridden - NAMED == set()
+
+
+@pytest.mark.parametrize("file", USED)
+def test_the_page_has_what_is_used_of_uvicorn(file: str) -> None:
+    tree = ast.parse((ROOT / "app" / "api" / "connection" / file).read_text(encoding="utf-8"))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    theirs = {name for base in USED[file] for name in members(base)}
+    assert (used & theirs) - OURS - NAMED == set()
+
+
+def test_the_page_has_what_is_imported_of_vllms_insides() -> None:
+    public = {"vllm", "vllm.config", "vllm.exceptions", "vllm.inputs", "vllm.lora.request", "vllm.sampling_params"}
+    found = set()
+    for path in (ROOT / "workers" / "engine" / "vllm").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").startswith("vllm")
+                and node.module not in public
+            ):
+                found |= {each.name for each in node.names}
+    assert len(found) > 10
+    assert found - NAMED == set()
+
+
+def test_the_page_has_every_private_name_that_is_not_ours() -> None:
+    ours, used = set(), set()
+    for node in nodes():
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                ours.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                ours.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                ours.add(name)
+            case ast.Attribute(attr=name) if re.match("_[^_]", name):
+                used.add(name)
+    assert used - ours - DOCUMENTED - NAMED == set()
+    assert used - ours - DOCUMENTED
+
+
+def nodes() -> Iterator[ast.AST]:
+    for top in OWN:
+        for path in (ROOT / top).rglob("*.py"):
+            yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def members(base: type) -> set[str]:
+    """What a class and those below it have, in their own code."""
+    found = set()
+    for each in base.__mro__:
+        if each.__module__.startswith("uvicorn"):
+            found |= {name for name in vars(each) if not name.startswith("__")}
+            found |= set(re.findall(r"self\.(\w+)(?:: [^=\n]+)? = ", inspect.getsource(each)))
+    return found
