@@ -121,6 +121,8 @@ class Sending:
     """The node of the worker that takes it; None: any takes a count, and nobody yet what waits."""
     foreground_place: bool = False
     """Whether it has one of the places that are kept for foreground responses."""
+    is_first: bool = False
+    """Whether it waits, and nobody waited before it: then nobody else may dispatch it soon."""
 
 
 def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending]:

@@ -27,7 +27,7 @@ log = logging.getLogger("longhaul.api")
 class ResponseCreator:
     """Inserts a response, and sends its message if it does not wait, in tasks that outlive the request.
 
-    A foreground response that waits has its queue dispatched.
+    If a foreground response waits, or one that nobody else waits before, its queue is dispatched.
 
     `abandon` is called with the id of a response that no client can know of.
     """
@@ -92,7 +92,7 @@ class ResponseCreator:
 
     def _start_sending(self, row: NewResponse, sending: Sending) -> None:
         if not sending.at_once:
-            if row.priority in FOREGROUND:  # what runs may yield to it
+            if sending.is_first or row.priority in FOREGROUND:  # what runs may yield to the foreground
                 self._dispatcher.nudge(row.queue)
             return
         message = replace(Message.of(row), sent_to=sending.sent_to, foreground_place=sending.foreground_place)

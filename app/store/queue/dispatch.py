@@ -213,7 +213,7 @@ async def dispatch(
     flows are made if the result is not None.
     """
     async with db.autocommit() as connection:
-        state = (await states(connection, [queue], ahead, idle_as_well=False))[queue]
+        state = (await states(connection, [queue], ahead, if_nobody_waits=False))[queue]
     if not (room := state.room()):
         return None
     async with db.begin() as connection:

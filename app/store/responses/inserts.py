@@ -22,6 +22,7 @@ from app.scheduling.decisions import Sending
 from app.sizes import is_large
 from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
 from app.store.database import Database
+from app.store.responses.lines import Lines
 from app.store.responses.lookup import get_by_key
 from app.store.responses.new_rows import MAX_BATCH, NewResponse, insert
 from app.store.rows import ResponseFlags
@@ -54,6 +55,7 @@ class Inserter:
     def __init__(self, db: Database, send: Callable[[NewResponse, Sending], None] = lambda *_: None) -> None:
         self._db = db
         self._send = send
+        self._lines = Lines()
         self._shared = batches(self._insert, MAX_BATCH)
         self._own: ByProject[NewResponse, _Result] = ByProject(self._insert_of_project, MAX_BATCH, LOCKED_AT_ONCE)
 
@@ -88,12 +90,12 @@ class Inserter:
         """Inserts the responses that fit into the limits of their projects, but not those of locked projects."""
         if not (limited := {new.project for new in batch if new.is_limited}):
             async with self._db.autocommit() as connection:
-                sends = await insert(connection, batch)
+                sends = await insert(connection, batch, self._lines)
             return [_inserted(new, sends) for new in batch]
         async with self._db.begin() as connection:
             held = await limits.hold(connection, limited, skip_locked=True)
             free = [new for new in batch if new.project in held.projects or not new.is_limited]
-            results = await _reserve(connection, held, free)
+            results = await _reserve(connection, held, free, self._lines)
         return [results.get(new.id, _NotInserted.LOCKED) for new in batch]
 
     async def _insert_of_project(self, batch: Sequence[NewResponse]) -> list[_Result]:
@@ -101,15 +103,17 @@ class Inserter:
         limited = {new.project for new in batch if new.is_limited}
         async with self._db.begin(large=any(is_large(new.size) for new in batch), waits=bool(limited)) as connection:
             held = await limits.hold(connection, limited)
-            return list((await _reserve(connection, held, batch)).values())
+            return list((await _reserve(connection, held, batch, self._lines)).values())
 
 
-async def _reserve(connection: AsyncConnection, held: Held, batch: Sequence[NewResponse]) -> dict[str, _Result]:
+async def _reserve(
+    connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], lines: Lines
+) -> dict[str, _Result]:
     """Inserts the responses that fit, and stores what they take; returns the results by their ids, in order."""
     left = _by_project(held.states)
     allowances = {new.id: _admit(left, new) if new.is_limited else None for new in batch}
     fitting = [new for new in batch if not isinstance(allowances[new.id], Shortage)]
-    sends = await insert(connection, fitting) if fitting else {}
+    sends = await insert(connection, fitting, lines) if fitting else {}
     await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited and new.id in sends]))
     return {
         new.id: allowance if isinstance(allowance := allowances[new.id], Shortage) else _inserted(new, sends, allowance)

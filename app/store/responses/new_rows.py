@@ -21,12 +21,14 @@ from app.protocol.answerable import approvals, call_ids, given_ids
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import Reservation
 from app.protocol.types import Json
+from app.queue.message import FOREGROUND
 from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
 from app.store.layout import LAYOUT
 from app.store.queue.facts import states
+from app.store.responses.lines import Lines
 from app.store.rows import CHUNK_COLUMNS, Idempotency
 
 MAX_BATCH = 256
@@ -219,8 +221,7 @@ _SENDING: Columns[Sending] = Columns(
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
-_INSERT = text(
-    f"""
+_INSERT = f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_ROW, _OPENING, _SENDING)})
             WITH ORDINALITY AS b({names(_ROW, _OPENING, _SENDING)}, number)
@@ -230,36 +231,56 @@ _INSERT = text(
             b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END
         FROM batch b ORDER BY b.project, b.idempotency_key, b.number
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-        RETURNING id
+        RETURNING id, queue
     ), opened AS (
         INSERT INTO chunks ({_OPENING.names})
         SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
-    SELECT id FROM created
     """
+_INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
+# All of a statement sees the table as it was before: those of the batch are not among those that wait.
+_INSERT_BEHIND = text(
+    f"""{_INSERT} SELECT id, (SELECT true FROM waiting_responses r WHERE r.queue = created.queue
+        ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) IS NOT NULL AS is_behind FROM created"""
 )
 
 
-async def insert(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
     """Returns of each response that was inserted, by its id, whether and where its message is to be sent.
 
     Batches that are inserted at the same moment do not see each other: together they may send more at once than there
     are slots.
     """
-    sendings = await _decided(connection, batch)
-    parameters = {
-        **_ROW.named_parameters(batch),
-        **_OPENING.named_parameters([new.opening for new in batch]),
-        **_SENDING.named_parameters([sendings[new.id] for new in batch]),
-    }
-    inserted = await connection.execute(_INSERT, parameters)
+    if lines.can_be_joined([(new.queue, new.priority) for new in batch]):
+        return await _join(connection, batch, lines)
+    sendings = await _decided(connection, batch, lines)
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [sendings[new.id] for new in batch]))
     return {row.id: sendings[row.id] for row in inserted}
 
 
-async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
+    """Inserts what waits behind others, in one round trip where a decision takes two
+    (docs/internals/decisions/policy.md)."""
+    rows = (await connection.execute(_INSERT_BEHIND, _parameters(batch, [Sending(False)] * len(batch)))).all()
+    queues = {new.id: new.queue for new in batch}
+    lines.note({queues[row.id] for row in rows if not row.is_behind}, waits=False)
+    lines.note({queues[row.id] for row in rows if row.is_behind}, waits=True)
+    return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
+
+
+def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
+    openings = _OPENING.named_parameters([new.opening for new in batch])
+    return {**_ROW.named_parameters(batch), **openings, **_SENDING.named_parameters(sendings)}
+
+
+async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
     """What becomes of each response's message."""
     made: dict[str, Sending] = {}
-    for queue, state in (await states(connection, {new.queue for new in batch})).items():
+    # Behind others that wait, only foreground responses may be sent at once.
+    has_foreground = any(new.priority in FOREGROUND for new in batch)
+    found = await states(connection, {new.queue for new in batch}, if_some_wait=has_foreground)
+    for queue, state in found.items():
+        lines.note([queue], waits=state.waits)
         own = [new for new in batch if new.queue == queue]
         arrivals = [Arrival(Candidate(new.id, (new.ran_on,), new.affinity), new.priority) for new in own]
         made |= at_once(arrivals, state)

@@ -188,6 +188,25 @@ class Sender:
         return [new.id for new in made if new.id in self.sent]
 
 
+async def test_an_insert_into_a_line_that_has_gone_says_so_and_the_next_one_is_sent_at_once(db: Database) -> None:
+    await with_slots(db, 1)
+    sendings: dict[str, Sending] = {}
+    inserter = Inserter(db, lambda new, sending: sendings.update({new.id: sending}))
+
+    async def insert() -> Sending:
+        new = new_response(queue=QUEUE)
+        await inserter.create(new)
+        return sendings[new.id]
+
+    assert (await insert()).at_once
+    assert [await insert() for _ in range(3)] == [Sending(False)] * 3, "the first by a look, the others behind it"
+    await end(db, [*sendings])
+    assert await insert() == Sending(False, is_first=True), "it has to be dispatched"
+    await end(db, [*sendings])
+    assert (await insert()).at_once
+    await inserter.close()
+
+
 async def test_a_response_is_sent_at_once_while_nobody_waits_and_the_workers_have_room(db: Database) -> None:
     await with_slots(db, 3)
     sender = Sender(db)
@@ -199,7 +218,7 @@ async def test_a_response_is_sent_at_once_while_nobody_waits_and_the_workers_hav
     assert await sender.insert(new_response()) == [], "others wait"
     await end(db, sender.sent)
     await end(db, await sent(db))
-    assert len(await sender.insert(new_response())) == 1
+    assert len(await Sender(db).insert(new_response())) == 1, "a process that has seen nobody wait looks first"
 
 
 async def test_requests_that_share_an_insert_keep_their_order(db: Database) -> None:

@@ -182,9 +182,9 @@ class TestRaces:
         batches: list[list[int]] = []
         reserve = inserts._reserve
 
-        async def watched(connection: Any, held: Any, batch: Sequence[NewResponse]) -> Any:
+        async def watched(connection: Any, held: Any, batch: Sequence[NewResponse], lines: Any) -> Any:
             batches.append([new.size for new in batch])
-            return await reserve(connection, held, batch)
+            return await reserve(connection, held, batch, lines)
 
         async with db.begin() as connection:
             await limits.hold(connection, ["slow"])
