@@ -122,7 +122,8 @@ async def _dispatches(db: Database) -> Row:
 
 async def _full_scans(db: Database) -> str:
     most = {"most": MAX_SENT, "foreground_most": MAX_SENT, "foreground": True}
-    values = {"queue": QUEUE, "virtual_time": 0.0, "layout": LAYOUT, "queues": [QUEUE], "idle_as_well": True, **most}
+    all_loads = {"if_some_wait": True, "if_nobody_waits": True}
+    values = {"queue": QUEUE, "virtual_time": 0.0, "layout": LAYOUT, "queues": [QUEUE], **all_loads, **most}
     async with db.begin() as connection:
         await connection.execute(dispatch._LOCK, {"queue": QUEUE})  # and what it sets for the transaction
         plans: list[str] = []
