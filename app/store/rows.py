@@ -13,7 +13,7 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.response import brief_object, response_object
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.columns import Column, to_json
+from app.store.columns import Column, Columns, to_json
 from app.store.database import from_json
 from app.store.packing import pack_events, pack_tokens
 
@@ -219,7 +219,7 @@ def parsed_row(row: Row[Any]) -> ResponseRow:
 LOG_PAGE_BYTES = 256 * 1024
 """The events of one page of a log, unless a single chunk or event has more."""
 
-CHUNK_COLUMNS = (
+CHUNKS: Columns[Chunk] = Columns(
     Column("response_id", "text"),
     Column("attempt", "int"),
     Column("first", "int"),
@@ -232,4 +232,4 @@ CHUNK_COLUMNS = (
     Column("input_tokens", "int"),
     Column("cached_tokens", "int"),
 )
-"""The columns of a batch of `Chunk`s."""
+"""What the table has of `Chunk`s."""

@@ -82,6 +82,7 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
             raise
         finally:
             self._in_poll = None
+            self._flush_brpop_reauth()  # as kombu does: between two commands a new token may be sent
 
     def _restore(self, message: Any, leftmost: bool = False) -> None:
         # A stopping worker got it after it had cancelled its consumer. Nobody takes from that worker's own list again.

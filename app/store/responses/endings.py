@@ -32,12 +32,12 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.sizes import grouped, is_large
-from app.store.columns import Columns, named_arrays
+from app.store.columns import named_arrays
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, IS_SPENT, MAX_CLAIMS
 from app.store.packing import unpack_events
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
-from app.store.rows import CHUNK_COLUMNS, Ending, EndResult, ResponseRow, parsed_row
+from app.store.rows import CHUNKS, Ending, EndResult, ResponseRow, parsed_row
 from app.store.tables import LOG_BYTES, LOG_STATE, chunks, responses
 
 log = logging.getLogger("longhaul.store")
@@ -98,7 +98,6 @@ _SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_sub
     _BY_IDS
 )
 _HELD = "another transaction holds the response"
-CHUNKS: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 INSERT_CHUNKS = text(
     f"""
     INSERT INTO chunks ({CHUNKS.names})

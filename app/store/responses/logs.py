@@ -27,7 +27,7 @@ from app.sizes import is_large, json_size
 from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
 from app.store.database import Database, StoreBusy
 from app.store.packing import unpack_events, unpack_tokens
-from app.store.rows import CHUNK_COLUMNS, LOG_PAGE_BYTES, Ending
+from app.store.rows import CHUNKS, LOG_PAGE_BYTES, Ending
 from app.store.tables import CHUNK_BYTES, LOG_STATE
 
 
@@ -58,7 +58,6 @@ class ItemTaken(Exception):
     """A conversation has an item already with the id of one that a response adds to it. Nothing was committed."""
 
 
-_CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 _WORKER: Columns[Entry] = Columns(Column("worker", "text"))
 
 # A repeated append (the connection broke during the first one) finds its own chunk and counts it as appended. Any
@@ -70,7 +69,7 @@ _WORKER: Columns[Entry] = Columns(Column("worker", "text"))
 # look each chunk up.
 _APPENDED = f"""
     WITH batch AS (
-        SELECT * FROM unnest({numbered_arrays(_CHUNK, _WORKER)}) AS b({names(_CHUNK, _WORKER)})
+        SELECT * FROM unnest({numbered_arrays(CHUNKS, _WORKER)}) AS b({names(CHUNKS, _WORKER)})
     ), locked AS MATERIALIZED (
         SELECT r.id, r.status, r.attempt, r.worker FROM responses r JOIN batch b ON b.response_id = r.id
         ORDER BY r.id FOR SHARE OF r
@@ -85,8 +84,8 @@ _APPENDED = f"""
             SELECT * FROM chunks k WHERE k.response_id = b.response_id AND k.first = b.first LIMIT 1
         ) c
     ), inserted AS (
-        INSERT INTO chunks ({_CHUNK.names})
-        SELECT {_CHUNK.select("b")} FROM batch b JOIN held h ON h.id = b.response_id
+        INSERT INTO chunks ({CHUNKS.names})
+        SELECT {CHUNKS.select("b")} FROM batch b JOIN held h ON h.id = b.response_id
         WHERE b.response_id NOT IN (SELECT response_id FROM known)
         RETURNING response_id, first, {CHUNK_BYTES.format("")} AS bytes
     ), appended AS (
@@ -122,7 +121,7 @@ _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         FROM appended a CROSS JOIN LATERAL (
             SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) AS bytes FROM chunks c
             WHERE c.response_id = a.response_id AND c.first < a.first
-        ) b JOIN unnest({numbered_arrays(*_LAST, first=len(_CHUNK) + len(_WORKER) + 1)})
+        ) b JOIN unnest({numbered_arrays(*_LAST, first=len(CHUNKS) + len(_WORKER) + 1)})
             AS e({names(*_LAST)}) ON e.response_id = a.response_id
         WHERE r.id = e.response_id
     )
@@ -209,7 +208,7 @@ def _item_parameters(entries: Sequence[Entry]) -> list[list[Any]]:
 
 def _statement(entries: Sequence[Entry]) -> tuple[str, list[list[Any]]]:
     """The statement that appends the entries, and its parameters."""
-    parameters = [*_CHUNK.parameters([entry.chunk for entry in entries]), *_WORKER.parameters(entries)]
+    parameters = [*CHUNKS.parameters([entry.chunk for entry in entries]), *_WORKER.parameters(entries)]
     ended = [(entry, entry.chunk, entry.ending) for entry in entries if entry.ending is not None]
     if not ended:
         return _APPEND, parameters

@@ -29,7 +29,7 @@ from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_ar
 from app.store.layout import LAYOUT
 from app.store.queue.facts import states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNK_COLUMNS, Idempotency
+from app.store.rows import CHUNKS, Idempotency
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -210,7 +210,6 @@ _ROW: Columns[NewResponse] = Columns(
     Column("cost", "int"),
     Column("affinity", "bigint"),
 )
-_OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 
 _SENDING: Columns[Sending] = Columns(
     Column("at_once", "bool"), Column("sent_to", "text"), Column("foreground_place", "bool")
@@ -223,8 +222,8 @@ _SENDING: Columns[Sending] = Columns(
 # as it inserts.
 _INSERT = f"""
     WITH batch AS (
-        SELECT * FROM unnest({named_arrays(_ROW, _OPENING, _SENDING)})
-            WITH ORDINALITY AS b({names(_ROW, _OPENING, _SENDING)}, number)
+        SELECT * FROM unnest({named_arrays(_ROW, CHUNKS, _SENDING)})
+            WITH ORDINALITY AS b({names(_ROW, CHUNKS, _SENDING)}, number)
     ), created AS (
         INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
@@ -233,8 +232,8 @@ _INSERT = f"""
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING id, queue
     ), opened AS (
-        INSERT INTO chunks ({_OPENING.names})
-        SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
+        INSERT INTO chunks ({CHUNKS.names})
+        SELECT {CHUNKS.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
     """
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
@@ -269,7 +268,7 @@ async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines
 
 
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
-    openings = _OPENING.named_parameters([new.opening for new in batch])
+    openings = CHUNKS.named_parameters([new.opening for new in batch])
     return {**_ROW.named_parameters(batch), **openings, **_SENDING.named_parameters(sendings)}
 
 

@@ -33,6 +33,7 @@ def parameters(function: Any) -> list[str]:
     [
         ("_brpop_start", ["self", "timeout"]),
         ("_brpop_read", ["self", "options"]),
+        ("_flush_brpop_reauth", ["self"]),
         ("_restore", ["self", "message", "leftmost"]),
     ],
 )
