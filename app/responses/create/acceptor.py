@@ -106,10 +106,8 @@ class RequestAcceptor:
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
         counts = request.task == COUNT
-        reserving = Reserving(0, None) if terms.is_limited else None
-        if terms.reserves_tokens and not counts:  # Counting tokens takes none.
-            reserving = self._reserve_tokens(document, request, continued)
         priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
+        reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         await off_loop(partial(check_capabilities, document, capabilities_of(model)), size, count)
         check_servers(request.fields.tools or (), catalog.tools)
@@ -117,7 +115,7 @@ class RequestAcceptor:
         stored = {**document, "secrets": await self._sealed_secrets(project, request)}
         created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
 
-        def new_row() -> AcceptedRequest:
+        def accepted() -> AcceptedRequest:
             opening, response = _opening(stored, response_id, created_at)
             row = NewResponse(
                 id=response_id,
@@ -140,7 +138,7 @@ class RequestAcceptor:
             row.stored  # noqa: B018 - encodes it, once
             return AcceptedRequest(row, response)
 
-        return await off_loop(new_row, size, count)
+        return await off_loop(accepted, size, count)
 
     async def _document(
         self,
@@ -167,6 +165,14 @@ class RequestAcceptor:
             "extra": await self._salted(project, sent["extra"]),
         }
         return document, size, count
+
+    def _reserving(
+        self, document: Json, request: ResponseRequest, continued: Continuation, terms: Terms
+    ) -> Reserving | None:
+        """Returns what the response reserves of its project's limits; None: it has none. Counting takes no tokens."""
+        if terms.reserves_tokens and request.task != COUNT:
+            return self._reserve_tokens(document, request, continued)
+        return Reserving(0, None) if terms.is_limited else None
 
     def _reserve_tokens(self, document: Json, request: ResponseRequest, continued: Continuation) -> Reserving:
         """Returns what the response reserves of its project's limits, and writes into the document where its answer,
