@@ -53,8 +53,8 @@ Seconds = Annotated[int, BeforeValidator(_epoch)]
 class List(Shape, Generic[Entry]):
     object: Literal["list"] = "list"
     data: list[Entry]
-    first_id: str | None
-    last_id: str | None
+    first_id: str
+    last_id: str
     has_more: bool
 
     @classmethod
@@ -65,7 +65,7 @@ class List(Shape, Generic[Entry]):
         if found is None:
             raise unknown_cursor(page)
         rows, has_more = found
-        first, last = (rows[0].id, rows[-1].id) if rows else (None, None)
+        first, last = (rows[0].id, rows[-1].id) if rows else ("", "")
         return cls(data=[entry_of(row) for row in rows], first_id=first, last_id=last, has_more=has_more)
 
 

@@ -33,6 +33,8 @@ _ECHOED = (
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "prompt_cache_options",
+    "image",
     "user",
     "previous_response_id",
     "conversation",
@@ -102,6 +104,26 @@ def usage_object(usage: Usage) -> Json:
     }
 
 
+_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "previous_response_not_found": "invalid_prompt",
+        "queue_timeout": "server_error",
+        "run_timeout": "server_error",
+    }
+)
+"""Our codes of a failed response that openai's ResponseError does not know, each with the one that it knows.
+
+`context_length_exceeded` is none of its codes either, but OpenAI's API sends it, and Codex makes room when it reads it.
+"""
+
+
 def error_object(code: str, message: str) -> Json:
-    """Returns the `error` of a failed response."""
+    """Returns the `error` of a failed response: with a code that openai's ResponseError knows, and ours as `reason`."""
+    if code in _CODES:
+        return {"code": _CODES[code], "message": message, "reason": code}
     return {"code": code, "message": message}
+
+
+def code_of(error: Mapping[str, Any]) -> str:
+    """Returns the code for which `error_object` made this `error`."""
+    return str(error.get("reason") or error["code"])

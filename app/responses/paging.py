@@ -47,7 +47,10 @@ def page_of(entries: Sequence[Json], page: Page) -> Encoded:
 
 
 def encoded_list(entries: Sequence[tuple[str, bytes]], *, has_more: bool) -> Encoded:
-    """Returns a list object with all `entries`: the id of each, and its JSON."""
-    ends = {"first_id": entries[0][0] if entries else None, "last_id": entries[-1][0] if entries else None}
+    """Returns a list object with all `entries`: the id of each, and its JSON.
+
+    An empty list has empty ids: openai's lists have strings there, and take an empty one for the end.
+    """
+    ends = {"first_id": entries[0][0] if entries else "", "last_id": entries[-1][0] if entries else ""}
     data = [orjson.Fragment(encoded) for _, encoded in entries]
     return orjson.dumps({"object": "list", "data": data, **ends, "has_more": has_more})

@@ -136,7 +136,7 @@ async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pu
 @pytest.mark.parametrize(
     ("limit", "code"), [({"queue_seconds": 0.001}, "queue_timeout"), ({"run_seconds": 0.001}, "run_timeout")]
 )
-async def test_an_overdue_response_fails_with_the_code_of_its_timeout(
+async def test_an_overdue_response_fails_and_its_timeout_is_the_reason(
     db: Database, pubsub: PubSub, limit: dict[str, float], code: str
 ) -> None:
     new = replace(new_response(), **limit)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ async def test_an_overdue_response_fails_with_the_code_of_its_timeout(
     await maintenance(db, pubsub, queue).expire()
     final = await whole(db, new.id, Status.FAILED)
     assert final.error is not None
-    assert final.error["code"] == code
+    assert (final.error["code"], final.error["reason"]) == ("server_error", code)
     assert queue.revoked == ([new.id] if code == "run_timeout" else []), "its worker need not wait for the fence"
 
 

@@ -44,6 +44,8 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "safety_identifier": None,
         "prompt_cache_key": None,
         "prompt_cache_retention": None,
+        "prompt_cache_options": None,
+        "image": None,
         "user": None,
         "previous_response_id": None,
         "extra": {},

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.protocol.response import error_object
+from app.protocol.response import code_of, error_object
 from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.responses import claims, endings, lookup
@@ -69,7 +69,7 @@ class ErrorHandler:
             return Outcome.CANCELLED  # deleted
         status, error = found
         if error is not None:
-            raise ResponseFailed(error["code"], error["message"])
+            raise ResponseFailed(code_of(error), error["message"])
         return Outcome(status.value) if status.final else Outcome.FENCED
 
     async def cancel_all(self, response_ids: Sequence[str]) -> list[str]:

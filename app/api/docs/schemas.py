@@ -138,7 +138,7 @@ ItemList = shape(
     "A page of items.",
     object=Literal["list"],
     data=list[Item],
-    **dict.fromkeys(("first_id", "last_id"), str | None),
+    **dict.fromkeys(("first_id", "last_id"), Annotated[str, Field(description="Empty if the list is.")]),
     has_more=bool,
 )
 
@@ -187,7 +187,13 @@ Response = shape(
     created_at=int,
     completed_at=int | None,
     status=Status,
-    error=shape("ResponseError", code=str, message=str) | None,
+    error=shape(
+        "ResponseError",
+        code=str,
+        message=str,
+        reason=may_lack(str, "A code of ours, where `code` is the nearest one of OpenAI's."),
+    )
+    | None,
     incomplete_details=shape(
         "IncompleteDetails", reason=Literal["max_output_tokens", "malformed_call", "unfinished_reasoning"]
     )
@@ -205,6 +211,11 @@ Response = shape(
     truncation=Literal["auto", "disabled"],
     top_logprobs=int,
     reasoning=Reasoning | None,
+    prompt_cache_options=shape(
+        "AppliedPromptCacheOptions", mode=Literal["implicit", "explicit"], ttl=Literal["30m", "12h"]
+    )
+    | None,
+    image=shape("AppliedImageOptions", context_compression=Literal["enabled", "disabled"]) | None,
     conversation=shape("ResponseConversation", id=str) | None,
     omitted_tools=may_lack(list[str], "Types of tools of the request that this server leaves out, if there were any."),
     **dict.fromkeys(

@@ -111,10 +111,15 @@ def steer_refused(fields: Mapping[str, Any]) -> str:
 
 
 def error_event(error: ApiError, stream_id: str | None) -> str:
-    """Returns the frame of a request that is refused; with the headers of the HTTP answer, if they say how to wait."""
+    """Returns the frame of a request that is refused.
+
+    It has the headers of the HTTP answer, if they say how to wait: openai's clients read those of `error`, and Codex
+    those beside it.
+    """
     headers = error_headers(error)
     more = {"headers": headers} if headers else {}
-    return _text({"type": "error", "status": status_of(error), **error.error.body(), **more}, stream_id)
+    said = {**error.error.body()["error"], **more}
+    return _text({"type": "error", "status": status_of(error), "error": said, **more}, stream_id)
 
 
 def server_events(encoded: bytes, stream_id: str | None) -> Iterator[str]:

@@ -25,7 +25,7 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.events.writer import Writer
 from app.protocol.item_types import TOOL_SEARCH_CALL
-from app.protocol.response import error_object, usage_object
+from app.protocol.response import code_of, error_object, usage_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 
@@ -64,7 +64,7 @@ def finish(writer: Writer, argument: tuple[Finish, int]) -> None:
 
 def fail(writer: Writer, error: Json) -> None:
     writer.response |= {"status": Status.FAILED.value, "error": error}
-    writer.emit("error", code=error["code"], message=error["message"], param=None)
+    writer.emit("error", code=code_of(error), message=error["message"], param=None)
     writer.emit_response("failed")
 
 

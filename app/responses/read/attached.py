@@ -15,6 +15,7 @@ from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotF
 from app.protocol.events.chunk import LAST_OPENING_EVENT
 from app.protocol.limits import Allowance
 from app.protocol.requests.bodies.create_response import CreateResponse
+from app.protocol.response import code_of
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.responses.paging import Encoded
@@ -99,7 +100,7 @@ class AttachedResponse:
         def encoded(row: ResponseRow) -> Encoded:
             _raise_bad_prompt(row.error)
             if row.status is Status.FAILED and row.error is not None:
-                code = row.error["code"]
+                code = code_of(row.error)
                 raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
             return orjson.dumps(shape(row.as_object()))
 
@@ -111,8 +112,8 @@ class AttachedResponse:
 
 def _raise_bad_prompt(error: Json | None) -> None:
     """Raises InvalidRequest if the response failed because of what its caller sent."""
-    if error is not None and error["code"] in BAD_PROMPT_CODES:
-        code, message = error["code"], error["message"]
+    if error is not None and (code := code_of(error)) in BAD_PROMPT_CODES:
+        message = error["message"]
         raise InvalidRequest(message, field_of(message) or BAD_PROMPT_CODES[code], code)
 
 

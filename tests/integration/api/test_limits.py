@@ -212,6 +212,7 @@ class TestRefusals:
             assert refused["error"]["code"] == "rate_limit_exceeded"
             assert set(refused["headers"]) == {*HEADERS, "x-should-retry"}
             assert refused["headers"]["x-ratelimit-limit-tokens"] == "4000"
+            assert refused["error"]["headers"] == refused["headers"]
             async with player.at_work("Hi"):
                 await socket.send(json.dumps({**event, "max_output_tokens": 10}))
                 while (got := json.loads(await socket.recv()))["type"] != "response.completed":

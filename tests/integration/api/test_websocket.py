@@ -297,6 +297,7 @@ class TestStreams:
         answer = await answer_to(raw, creation(input="x" * 12_000, stream_id="other"))
         assert (answer["status"], answer["error"]["code"]) == (503, "websocket_queue_full")
         assert (answer["stream_id"], answer["headers"]) == ("other", {"retry-after": "1"})
+        assert answer["error"]["headers"] == answer["headers"], "openai's clients read one, Codex the other"
         monkeypatch.setattr(streams, "MAX_PENDING", 1)
         assert (await answer_to(raw, creation()))["error"]["code"] == "websocket_queue_full"
 

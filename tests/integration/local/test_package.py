@@ -107,7 +107,7 @@ def test_the_package_brings_what_the_api_and_maintenance_need(command: Path, mig
             return httpx.get(url, timeout=PATIENCE_SECONDS).json()["status"] == "failed"
 
         with running(command, "maintenance", env=env, until=was_looked_after):
-            assert httpx.get(url, timeout=PATIENCE_SECONDS).json()["error"]["code"] == "queue_timeout"
+            assert httpx.get(url, timeout=PATIENCE_SECONDS).json()["error"]["reason"] == "queue_timeout"
 
 
 def test_the_package_brings_what_flower_needs(command: Path, environment: dict[str, str]) -> None:

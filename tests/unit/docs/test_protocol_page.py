@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
+from openai.types.responses import ResponseError
+from openai.types.responses.response import IncompleteDetails
+
+from app.api.docs import schemas
 from app.api.errors import _STATUS
 from app.main import create_app
+from app.protocol.errors import FAILURES
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
+from app.protocol.response import error_object
 from config.models import ModelCatalog
 from config.settings import load_settings
 from tests.unit.protocol.requests.test_fields import openai_fields
+from workers.generation.errors import _ERROR_CODES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -56,6 +64,19 @@ def test_every_route_has_its_row() -> None:
     }
     rows = [*table("Endpoints"), *table("Endpoints", ADMIN_PAGE)]
     assert {row[0].strip("`") for row in rows} == {route.replace(":path", "") for route in routes}
+
+
+def test_the_exceptions_from_the_packages_types_are_those_that_there_are() -> None:
+    """Here the values are compared; tests/integration/api/test_sdk_shapes.py validates whole answers."""
+    listed = {row[0].split()[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in table("Types of answers")}
+    reason_of = get_args(schemas.Response.model_fields["incomplete_details"].annotation)[0].model_fields["reason"]
+    reasons = get_args(IncompleteDetails.model_fields["reason"].annotation)
+    known = {name for reason in reasons for name in get_args(reason)}
+    codes = {error_object(code, "")["code"] for code in (*_ERROR_CODES.values(), *FAILURES, "server_error")}
+    assert listed == {
+        "error.code": codes - set(get_args(ResponseError.model_fields["code"].annotation)),
+        "incomplete_details.reason": set(get_args(reason_of.annotation)) - known,
+    }
 
 
 def test_every_status_of_an_error_has_its_row() -> None:

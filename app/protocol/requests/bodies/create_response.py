@@ -85,6 +85,10 @@ class PromptCacheOptions(RequestModel):
     prewarm: Annotated[bool | None, SupportedValues((False,))] = None
     ttl: Annotated[str | None, SupportedValues()] = None
 
+    def stored(self) -> Json:
+        """As openai's Response has them: with both fields, OpenAI's defaults among them."""
+        return {"mode": self.mode or "implicit", "ttl": self.ttl or "30m"}
+
 
 MIN_COMPACT_THRESHOLD = 1000
 
@@ -98,6 +102,10 @@ class ContextManagement(RequestModel):
 
 class ImageOptions(RequestModel):
     context_compression: Annotated[str | None, SupportedValues(("auto", "disabled"))] = None
+
+    def stored(self) -> Json:
+        """What `auto` came to: no image is ever compressed here."""
+        return {"context_compression": "disabled"}
 
 
 class Prompt(RequestModel):

@@ -42,6 +42,9 @@ AS_SENT = (
     "user",
 )
 
+PARTS = ("reasoning", "prompt_cache_options", "image")
+"""Fields that are objects, or null."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
@@ -116,7 +119,7 @@ class ResponseRequest:
             "parallel_tool_calls": fields.parallel_tool_calls is not False,
             "truncation": fields.truncation or "disabled",
             "text": (fields.text or TextConfig()).stored(),
-            "reasoning": None if fields.reasoning is None else fields.reasoning.stored(),
+            **{name: None if (sent := getattr(fields, name)) is None else sent.stored() for name in PARTS},
             "top_logprobs": fields.top_logprobs or 0,
             "include": self._include(),
             "service_tier": self.tier,

@@ -16,6 +16,7 @@ from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.requests.fields import MAX_OPAQUE_BYTES
+from app.protocol.response import response_object
 from tests.support.requests import parse_request
 
 PLAIN = {"model": "m", "input": "Hello!"}
@@ -78,6 +79,14 @@ DEFAULTS = [
 @pytest.mark.parametrize(("field", "value"), DEFAULTS)
 def test_a_value_that_asks_for_the_default_is_accepted(field: str, value: Any) -> None:
     parse(**{field: value})
+
+
+@pytest.mark.parametrize("compression", ["auto", "disabled"])
+def test_what_was_applied_of_cache_and_images_is_shown(compression: str) -> None:
+    document = stored(prompt_cache_options={"mode": "implicit"}, image={"context_compression": compression})
+    shown = response_object(document, response_id="resp_1", created_at=1)
+    assert shown["prompt_cache_options"] == {"mode": "implicit", "ttl": "30m"}
+    assert shown["image"] == {"context_compression": "disabled"}
 
 
 def test_a_request_that_continues_something_needs_no_input() -> None:
@@ -153,6 +162,8 @@ class TestStored:
             "safety_identifier": None,
             "prompt_cache_key": None,
             "prompt_cache_retention": None,
+            "prompt_cache_options": None,
+            "image": None,
             "user": None,
             "previous_response_id": None,
             "extra": {},

@@ -1,0 +1,183 @@
+"""Every answer validates as the openai package's type of it, strictly, but for what docs/protocol.md lists."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai.types import Model
+from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItem, ConversationItemList
+from openai.types.responses import InputTokenCountResponse, Response, ResponsesServerEvent, ResponseStreamEvent
+from openai.types.responses.response_item_list import ResponseItemList
+from openai.types.shared import ErrorObject
+from websockets.asyncio.client import connect
+
+from app.protocol.errors import ErrorType
+from config.models import ModelCatalog
+from tests.support.api import MODEL, Api, Reader, served, serving, settings_for
+from tests.support.player import Player, one
+from tests.support.refusals import CALL, CUSTOM, FUNCTION, IMAGE, NAMESPACE, OUTPUT, SEARCH
+from tests.support.sdk import check, mismatches
+
+EVERYTHING: dict[str, Any] = {
+    "instructions": "Be brief.",
+    "tools": [FUNCTION, CUSTOM, NAMESPACE, SEARCH],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+    "metadata": {"a": "b"},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}},
+    "truncation": "auto",
+    "top_logprobs": 1,
+    "max_output_tokens": 50,
+    "max_tool_calls": 1,
+    "service_tier": "flex",
+    "user": "u",
+    "safety_identifier": "s",
+    "prompt_cache_key": "k",
+    "prompt_cache_retention": "24h",
+    "prompt_cache_options": {"mode": "implicit"},
+    "image": {"context_compression": "auto"},
+}
+
+
+@pytest.fixture
+async def api(services: Any, db: Any, tmp_path: Path) -> AsyncIterator[Api]:
+    catalog = ModelCatalog((replace(served(), tool_parser="hermes"),))
+    async with serving(settings_for(services, tmp_path), catalog) as running:
+        yield running
+
+
+async def events_of(reader: Reader) -> list[dict[str, Any]]:
+    seen = []
+    while (event := await reader.event()) is not None:
+        seen.append(event)
+    return seen
+
+
+@pytest.mark.parametrize("fields", [{}, EVERYTHING])
+async def test_a_response_in_each_state(api: Api, player: Player, fields: dict[str, Any]) -> None:
+    response_id = await api.background(**fields)
+    check(Response, (await api.get(response_id)).content)
+    play = await (await player.begin(response_id)).said("Hi")
+    check(Response, (await api.get(response_id)).content)
+    await play.finished()
+    check(Response, (await api.get(response_id)).content)
+    other = await api.background(**fields)
+    check(Response, (await api.client.post(f"/v1/responses/{other}/cancel")).content)
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("server_error", {"code": "server_error"}),
+        ("invalid_prompt", {"code": "invalid_prompt"}),
+        ("queue_timeout", {"code": "server_error", "reason": "queue_timeout"}),
+        ("run_timeout", {"code": "server_error", "reason": "run_timeout"}),
+        ("previous_response_not_found", {"code": "invalid_prompt", "reason": "previous_response_not_found"}),
+    ],
+)
+async def test_a_failed_response_has_a_code_that_the_package_knows(
+    api: Api, player: Player, code: str, shown: dict[str, str]
+) -> None:
+    response_id = await api.background(stream=True)
+    await (await player.begin(response_id)).failed(code, "no")
+    answer = await api.get(response_id)
+    check(Response, answer.content)
+    assert answer.json()["error"] == {**shown, "message": "no"}
+    async with api.resuming(response_id) as reader:
+        events = await events_of(reader)
+    for event in events:
+        check(ResponseStreamEvent, event)
+    assert [event["code"] for event in events if event["type"] == "error"] == [code]
+
+
+async def test_a_prompt_that_is_too_long_has_the_code_that_codex_knows(api: Api, player: Player) -> None:
+    response_id = await api.background()
+    await (await player.begin(response_id)).failed("context_length_exceeded", "no")
+    found = mismatches(Response, (await api.get(response_id)).content)
+    assert found == {"error.code": "context_length_exceeded"}
+
+
+async def test_a_stream(api: Api, player: Player) -> None:
+    async with player.at_work("Hel", "lo"), api.streaming(**EVERYTHING) as reader:
+        events = await events_of(reader)
+    assert events[-1]["type"] == "response.completed"
+    for event in events:
+        check(ResponseStreamEvent, event)
+
+
+async def test_what_comes_over_a_websocket(api: Api, player: Player) -> None:
+    sent = {"type": "response.create", "model": MODEL, "input": "Hi", "stream_id": "a"}
+    kinds = []
+    async with player.at_work("Hi"), connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses") as socket:
+        for fields in (sent, {**sent, "temperature": 9}):
+            await socket.send(json.dumps(fields))
+            while not kinds or kinds[-1] not in ("response.completed", "error"):
+                event = json.loads(await socket.recv())
+                check(ResponsesServerEvent, event)
+                kinds.append(event["type"])
+            last = kinds.pop()
+    assert last == "error"
+    assert "response.output_text.delta" in kinds
+
+
+async def test_lists_of_items_and_empty_ones(api: Api, player: Player) -> None:
+    said = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}, CALL, OUTPUT]
+    response_id = await api.background(input=said, tools=[FUNCTION])
+    url = f"/v1/responses/{response_id}/input_items"
+    listed = await api.client.get(url, params={"order": "asc"})
+    check(ResponseItemList, listed.content)
+    behind = await api.client.get(url, params={"order": "asc", "after": listed.json()["last_id"]})
+    check(ResponseItemList, behind.content)
+    assert behind.json() == {"object": "list", "data": [], "first_id": "", "last_id": "", "has_more": False}
+
+
+async def test_conversations(api: Api) -> None:
+    made = await api.client.post("/v1/conversations", json={"metadata": {"a": "b"}})
+    check(Conversation, made.content)
+    url = f"/v1/conversations/{made.json()['id']}"
+    check(ConversationItemList, (await api.client.get(f"{url}/items")).content)
+    added = await api.client.post(f"{url}/items", json={"items": [{"role": "user", "content": "Hi"}, CALL, OUTPUT]})
+    check(ConversationItemList, added.content)
+    for item in added.json()["data"]:
+        check(ConversationItem, (await api.client.get(f"{url}/items/{item['id']}")).content)
+    check(Conversation, (await api.client.delete(f"{url}/items/{item['id']}")).content)
+    check(ConversationDeletedResource, (await api.client.delete(url)).content)
+
+
+async def test_models_and_counts(api: Api, player: Player) -> None:
+    listed = (await api.client.get("/v1/models")).json()
+    assert listed["object"] == "list"
+    for model in listed["data"]:
+        check(Model, model)
+    check(Model, (await api.client.get(f"/v1/models/{MODEL}")).content)
+    asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"model": MODEL, "input": "x"}))
+    await one(player._db, "queued")
+    async with player.at_work():
+        check(InputTokenCountResponse, (await asking).content)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body"),
+    [
+        ("POST", "/v1/responses", {"model": MODEL, "input": [IMAGE]}),
+        ("POST", "/v1/responses", {"model": "nobody", "input": "x"}),
+        ("GET", "/v1/responses/resp_1", None),
+        ("PUT", "/v1/responses", None),
+        ("GET", "/v2", None),
+    ],
+)
+async def test_an_error(api: Api, method: str, url: str, body: Any) -> None:
+    answer = await api.client.request(method, url, json=body)
+    assert list(answer.json()) == ["error"]
+    check(ErrorObject, answer.json()["error"])
+
+
+async def test_the_document_has_every_type_of_error(api: Api) -> None:
+    schemas = (await api.client.get("/openapi.json")).json()["components"]["schemas"]
+    assert schemas["Error"]["properties"]["type"] == {"$ref": "#/components/schemas/ErrorType"}
+    assert schemas["ErrorType"]["enum"] == [kind.value for kind in ErrorType]
