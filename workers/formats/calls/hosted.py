@@ -52,6 +52,8 @@ class HostedTool:
     field: str
     """Its position in the request (`tools[0]`), for messages."""
     needs_approval: bool = False
+    about: str | None = None
+    """What the request says of its server; the first tool of the server has it, for models that know no servers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ def _start(tool: HostedTool) -> McpStart:
 
 def _tools(entry: Json, field: str, listings: Listings, style: NameStyle) -> Iterable[HostedTool]:
     label = entry["server_label"]
+    about = entry.get("server_description") if style is NameStyle.CHAT else None
     for tool in listings.get(label, ()):
         if is_offered(entry, tool):
             name = f"{label}{style.value}{tool['name']}"
@@ -86,7 +87,9 @@ def _tools(entry: Json, field: str, listings: Listings, style: NameStyle) -> Ite
                 parameters=tool["input_schema"] or {"type": "object", "properties": {}},
                 field=field,
                 needs_approval=needs_approval(entry, tool),
+                about=about,
             )
+            about = None
 
 
 def _is_chosen(choice: Mapping[str, Any], tool: HostedTool) -> bool:

@@ -141,12 +141,18 @@ def _tools(request: Mapping[str, Any], hosted: HostedTools, client: ClientTools)
 
 
 def _hosted_tool(tool: HostedTool) -> Tool:
-    return Tool(tool.name, tool.description, tool.parameters, False, tool.field)
+    description = _joined(_about(tool.server_label, tool.about), tool.description)
+    return Tool(tool.name, description, tool.parameters, False, tool.field)
+
+
+def _about(tools_of: str | None, text: str | None) -> str | None:
+    """What the description of a namespace's, or of a server's, first tool begins with."""
+    return f"About the tools of {tools_of}: {text}" if text else None
 
 
 def _tool(tool: ClientTool, name: str) -> Tool:
     spec, field = tool.spec, tool.field
-    about = None if not tool.about else f"About the tools of {tool.name.namespace}: {tool.about}"
+    about = _about(tool.name.namespace, tool.about)
     if spec["type"] == TOOL_SEARCH:
         description = spec.get("description") or "Finds more tools."
         return Tool(name, description, spec.get("parameters") or {"type": "object"}, False, field)

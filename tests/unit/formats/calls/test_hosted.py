@@ -70,6 +70,17 @@ def test_two_tools_of_one_server_that_would_have_one_name_are_refused() -> None:
         hosted(NameStyle.CHAT, mcp_tool("my-box"), listed=listed)
 
 
+def test_a_chat_model_reads_the_description_of_a_server_with_its_first_tool() -> None:
+    listed = [{**LISTED[0], "name": name} for name in ("a", "b")]
+    request = stored_request(tools=[{**mcp_tool("my-box"), "server_description": "My box."}])
+    for style, first in (
+        (NameStyle.CHAT, "About the tools of my-box: My box.\n\nGets it."),
+        (NameStyle.HARMONY, "Gets it."),
+    ):
+        made = tools_of(request, hosted_tools_of(request, {"my-box": listed}, style))
+        assert [tool.description for tool in made.all] == [first, "Gets it."]
+
+
 def chosen(choice: Any, *, later: bool = False, parallel: bool = True) -> tuple[ToolChoice, list[str], bool]:
     request = stored_request(
         tools=[*TOOLS, {**FUNCTION, "name": "f"}], tool_choice=choice, parallel_tool_calls=parallel
