@@ -74,6 +74,8 @@ class ServedModel:
     """Seconds that a response may be in progress; None: the limit of the settings."""
     format: Format = "chat"
     """The prompt format: the chat template, gpt-oss's harmony (which brings its own parsers), or AUTO."""
+    efforts: Mapping[str, str | None] | None = None
+    """What becomes of each `reasoning.effort`, as its workers say (Engine.efforts); None: not known."""
     guessed: frozenset[str] = frozenset()
     """The names of the parsers above that followed from its files."""
 

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 from app.aio import end_tasks
@@ -129,7 +130,7 @@ async def _claiming(
         dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
         lease = Lease(
             db,
-            model,
+            replace(model, efforts=engine.efforts),
             settings.lease_seconds,
             runs,
             engine.context_length,

@@ -347,6 +347,8 @@ workers = Table(
     Column("tool_parser", Text),
     Column("reasoning_parser", Text),
     Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
+    # What becomes of each `reasoning.effort` (NULL: not known).
+    Column("efforts", JSON(none_as_null=True)),
     CheckConstraint("context_length > 0 AND slots >= 0", name="engine_has_room"),
     CheckConstraint("format IN ('chat', 'harmony')", name="format_known"),
 )

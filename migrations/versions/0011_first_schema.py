@@ -348,6 +348,7 @@ CREATE TABLE workers (
     tool_parser TEXT,
     reasoning_parser TEXT,
     default_sampling JSON DEFAULT '{}' NOT NULL,
+    efforts JSON,
     CONSTRAINT workers_pkey PRIMARY KEY (id),
     CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.engine.cases import demo_model
+from workers.engine.template_efforts import EFFORTS
 from workers.engine.template_rules import ANY_ORDER, TemplateRules
 from workers.formats.chat.shape import shaped
 
@@ -21,6 +22,8 @@ STRICT = """
 {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
 {%- endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
 """
+
+DEMO_EFFORTS = {effort: "none" if effort in ("none", "minimal") else "medium" for effort in EFFORTS}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,7 @@ def test_the_rules_of_a_template_are_found_when_it_is_loaded(
     try:
         rendering = Rendering(SimpleNamespace(renderer=renderer, model_config=config.model_config), {})
         assert rendering.rules == rules
+        assert rendering.efforts == (dict.fromkeys(EFFORTS) if template else DEMO_EFFORTS)
         sent = [{"role": role, "content": role} for role in ("system", "assistant", "system")]
         rendering._renderer.render(shaped(sent, rules), {"add_generation_prompt": True})
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from config.models import ServedModel
 from config.settings import Settings
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from tests.support.waiting import until
@@ -26,6 +27,7 @@ class Part:
         self._fails = fails
         self.context_length = self.slots = 1
         self.on_cpu, self.cache_tokens = False, None
+        self.efforts = None
         self.node = name
         self.check_error: Exception | None = None
 
@@ -71,7 +73,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         made = {"Database": "db", "PubSub": "pubsub", "TaskQueue": "queue", "make_engine": "engine"}
         for factory, name in {**made, "Journal": "journal", "Lease": "lease"}.items():
             monkeypatch.setattr(module, factory, lambda *_, name=name, **__: parts[name])
-        model = SimpleNamespace(name="played", queue="model.played")
+        model = ServedModel("played", "", "model.played", "vllm")
         monkeypatch.setattr(module, "resolved", lambda model: (model, ""))
         file = SimpleNamespace(catalog=SimpleNamespace(choose=lambda _: model, tools=()), changes=no_changes)
         for name, value in {"ModelsFile": file, "require_folders": None, "freeze_gc": None}.items():

@@ -153,6 +153,11 @@ class Engine(Protocol):
     def template_rules(self) -> TemplateRules:
         """Which orders of messages `render` takes."""
 
+    @property
+    def efforts(self) -> Mapping[str, str | None] | None:
+        """What becomes of each `reasoning.effort` in `render`: the effort that it is, or None if it changes nothing.
+        One that is refused is not there. None: not known."""
+
     async def start(self) -> None:
         """Loads the model. Raises ConfigError or EngineDead, with a message for the operator."""
 

@@ -62,6 +62,7 @@ def new_identity(model: ServedModel, context_length: int, slots: int, node: str)
         tool_parser=model.tool_parser,
         reasoning_parser=model.reasoning_parser,
         default_sampling=model.default_sampling or {},
+        efforts=model.efforts,
     )
 
 

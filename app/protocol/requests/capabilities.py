@@ -9,6 +9,7 @@ from typing import Any
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import LOGPROBS
 from app.protocol.item_types import TOOL_SOURCES
+from app.protocol.types import Json
 
 MAX_IMAGES = 100
 """The most images in the input of one request; those of earlier responses do not count."""
@@ -33,6 +34,9 @@ class Capabilities:
     """Whether its chat template takes it."""
     fetches_images: bool = False
     """Whether its workers may fetch images from URLs (vLLM's `allowed_media_domains`)."""
+    efforts: Mapping[str, str | None] | None = None
+    """Of a model that does not speak harmony: the values of `reasoning.effort` that its chat template takes, each with
+    the one that it is to the template, or None if it changes nothing. None: not known here."""
     harmony: bool | None = False
     """Whether it speaks gpt-oss's format: its prompt is made of messages, and it gives no log probabilities. None: not
     known here, so its worker refuses what it cannot do."""
@@ -56,10 +60,28 @@ def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[
     reasoning = request["reasoning"] or {}
     if not model.reasoning and reasoning.get("effort") not in (None, "none"):
         yield "reasoning.effort", NO_REASONING
+    elif not _takes_effort(reasoning.get("effort"), model):
+        yield "reasoning.effort", f"takes {', '.join(model.efforts or ()) or 'no effort'}"
     if not model.verbosity and request["text"].get("verbosity") not in (None, "medium"):
         yield "text.verbosity", "has no verbosity"
     if model.harmony is not None:
         yield from _missing_in_harmony(request) if model.harmony else _harmony_only(request)
+
+
+def _takes_effort(effort: str | None, model: Capabilities) -> bool:
+    return effort is None or model.efforts is None or bool(model.harmony) or effort in model.efforts
+
+
+def applied_reasoning(reasoning: Json | None, model: Capabilities) -> Json | None:
+    """Returns `reasoning` of a stored request, which was checked, with the effort that its model heeds.
+
+    An effort that is another one to the model becomes that one. One that changes nothing becomes null: clients send
+    efforts by default, so it is no error, and the response shows what was applied.
+    """
+    if reasoning is None or model.efforts is None or model.harmony or not model.reasoning:
+        return reasoning
+    effort = reasoning["effort"]
+    return {**reasoning, "effort": None if effort is None else model.efforts[effort]}
 
 
 def _refused_images(images: Sequence[tuple[str, str]], model: Capabilities) -> Iterable[tuple[str, str]]:

@@ -19,7 +19,7 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
-from app.protocol.requests.capabilities import check_capabilities
+from app.protocol.requests.capabilities import applied_reasoning, check_capabilities
 from app.protocol.response import response_object
 from app.protocol.tasks import COMPACT, COUNT
 from app.protocol.types import Json
@@ -109,7 +109,9 @@ class RequestAcceptor:
         priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
-        await off_loop(partial(check_capabilities, document, capabilities_of(model)), size, count)
+        can = capabilities_of(model)
+        await off_loop(partial(check_capabilities, document, can), size, count)
+        document["reasoning"] = applied_reasoning(document["reasoning"], can)
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(project, request)}

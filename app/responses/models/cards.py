@@ -34,10 +34,16 @@ class ModelCard:
 
     @property
     def efforts(self) -> tuple[str, ...]:
-        """The values of `reasoning.effort`; none if the model does not reason."""
-        if not capabilities_of(self.model).reasoning:
+        """The values of `reasoning.effort` that differ; none if the model does not reason, or heeds none of them.
+
+        All, while no worker has said which of them the model heeds.
+        """
+        can = capabilities_of(self.model)
+        if not can.reasoning:
             return ()
-        return HARMONY_EFFORTS if self.model.harmony else get_args(Effort)
+        if self.model.harmony:
+            return HARMONY_EFFORTS
+        return tuple(effort for effort in get_args(Effort) if can.efforts is None or effort in can.efforts.values())
 
     def as_object(self, created: int) -> Json:
         """Returns the model object. `created` is the time at which this server started: models have none."""

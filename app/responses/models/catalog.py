@@ -83,6 +83,7 @@ def capabilities_of(model: ServedModel) -> Capabilities:
         reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
         fetches_images=bool(model.engine_args.get("allowed_media_domains")),
+        efforts=model.efforts,
         harmony=None if model.format == AUTO else model.harmony,
     )
 

@@ -6,8 +6,11 @@ The fields that only older versions need are `supports_reasoning_summaries` and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.protocol.types import Json
 from app.responses.models.cards import ModelCard
+from app.responses.models.catalog import capabilities_of
 
 EFFORTS = {
     "none": "Answers without reasoning",
@@ -73,15 +76,15 @@ def codex_model(card: ModelCard, position: int) -> Json:
     """Returns the model as Codex's catalogue has it; a lower `position` stands higher in Codex's menu."""
     model = card.model
     efforts = [effort for effort in EFFORTS if effort in card.efforts]
-    calls = bool(card.tool_types)
+    reasons, calls = capabilities_of(model).reasoning, bool(card.tool_types)
     return {
         "slug": model.name,
         "display_name": model.name,
         "description": None,
-        "default_reasoning_level": "medium" if efforts else None,
+        "default_reasoning_level": _default(efforts),
         "supported_reasoning_levels": [{"effort": effort, "description": EFFORTS[effort]} for effort in efforts],
-        "supports_reasoning_summaries": bool(efforts),
-        "default_reasoning_summary": "auto" if efforts else "none",
+        "supports_reasoning_summaries": reasons,
+        "default_reasoning_summary": "auto" if reasons else "none",
         "shell_type": "default" if calls else "disabled",
         "apply_patch_tool_type": "freeform" if calls else None,
         "supports_parallel_tool_calls": calls,
@@ -96,3 +99,9 @@ def codex_model(card: ModelCard, position: int) -> Json:
         "input_modalities": card.input_modalities,
         **context_limits(model.context_length),
     }
+
+
+def _default(efforts: Sequence[str]) -> str | None:
+    """The effort that Codex sends if its user chose none: medium, or the least that reasons."""
+    reasoning = [effort for effort in efforts if effort != "none"]
+    return "medium" if "medium" in reasoning else next(iter(reasoning), None)

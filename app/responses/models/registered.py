@@ -1,4 +1,4 @@
-"""What the workers know of their models and the models file leaves open: format, parsers, sampling, context length."""
+"""What the workers know of their models and the models file leaves open: format, parsers, efforts, context length."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class RegisteredModels:
         self._looked_at = float("-inf")
 
     async def resolved(self, model: ServedModel) -> ServedModel:
-        """The model with its format and parsers, as far as they are known."""
-        return model if model.is_resolved else await self.complete(model)
+        """The model with its format, its parsers and its efforts, as far as they are known."""
+        return await self.complete(model) if _is_open(model) else model
 
     async def complete(self, model: ServedModel) -> ServedModel:
         """The model with its context length, too."""
-        if model.is_resolved and model.context_length is not None:
+        if not _is_open(model) and model.context_length is not None:
             return model
         await self._look()
         found = self._found.get(model.base or model.name)
@@ -44,7 +44,7 @@ class RegisteredModels:
             cast(Format, found.format), found.tool_parser, found.reasoning_parser, "", found.default_sampling
         )
         length = found.context_length if model.context_length is None else model.context_length
-        return replace(model.resolved(reading), context_length=length)
+        return replace(model.resolved(reading), context_length=length, efforts=found.efforts)
 
     async def _look(self) -> None:
         """While Postgres is away, what is known stays."""
@@ -57,3 +57,8 @@ class RegisteredModels:
             except (TimeoutError, StoreUnavailable):
                 pass
             self._looked_at = asyncio.get_running_loop().time()
+
+
+def _is_open(model: ServedModel) -> bool:
+    """Whether something is left that only its workers know, and a request may ask for. Harmony's efforts are known."""
+    return not model.is_resolved or (model.reasoning_parser is not None and not model.harmony)

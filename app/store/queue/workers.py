@@ -45,6 +45,7 @@ class WorkerIdentity:
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     default_sampling: Mapping[str, float] = field(default_factory=dict)
+    efforts: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class RegisteredModel:
     tool_parser: str | None
     reasoning_parser: str | None
     default_sampling: Mapping[str, float]
+    efforts: Mapping[str, str | None] | None
+    """What becomes of each `reasoning.effort`; None: not known."""
 
 
 class LeaseLost(Exception):
@@ -289,13 +292,14 @@ async def registered_models(db: Database) -> dict[str, RegisteredModel]:
             workers.c.model,
             func.min(workers.c.context_length).over(partition_by=workers.c.model).label("context_length"),
             *(workers.c.format, workers.c.tool_parser, workers.c.reasoning_parser, workers.c.default_sampling),
+            workers.c.efforts,
         )
         .where(workers.c.lease_until > func.now())
         .order_by(workers.c.started_at)
     )
     return {  # later rows replace earlier ones
         row.model: RegisteredModel(
-            row.context_length, row.format, row.tool_parser, row.reasoning_parser, row.default_sampling
+            row.context_length, row.format, row.tool_parser, row.reasoning_parser, row.default_sampling, row.efforts
         )
         for row in await db.execute(registered)
     }

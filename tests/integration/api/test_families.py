@@ -107,3 +107,36 @@ async def test_what_a_models_makers_recommend_fills_what_a_request_leaves_open(a
 async def test_before_a_worker_has_read_its_files_sampling_is_that_of_openai(api: Api) -> None:
     created = (await api.post(model="open", background=True)).json()
     assert (created["temperature"], created["top_p"]) == (1.0, 1.0)
+
+
+SWITCH = {"none": "none", "minimal": "none", "low": "medium", "medium": "medium", "high": "medium"}
+
+
+@pytest.mark.parametrize(
+    ("efforts", "sent", "applied"),
+    [
+        (SWITCH, "high", "medium"),
+        (SWITCH, "minimal", "none"),
+        (dict.fromkeys(SWITCH), "high", None),
+        (None, "high", "high"),
+    ],
+)
+async def test_a_response_shows_the_effort_that_its_model_heeds(
+    api: Api, db: Database, efforts: dict[str, str | None] | None, sent: str, applied: str | None
+) -> None:
+    await register(db, reasoning_parser="qwen3", efforts=efforts)
+    asked = {"effort": sent, "summary": "auto"}
+    answer = await api.post(model="open", background=True, reasoning=asked)
+    assert answer.json()["reasoning"] == {"effort": applied, "summary": "auto"}
+    row = await lookup.find(db, answer.json()["id"])
+    assert row is not None and row.request["reasoning"]["effort"] == applied, "its worker reads the same"
+
+
+async def test_an_effort_that_the_template_refuses_is_refused_with_those_that_it_takes(api: Api, db: Database) -> None:
+    await register(db, reasoning_parser="hy_v3", efforts={"low": "low", "high": "high"})
+    assert await refused(api, reasoning={"effort": "medium"}) == (
+        400,
+        "reasoning.effort",
+        "Invalid 'reasoning.effort': the model 'open' takes low, high.",
+    )
+    assert (await api.post(model="open", background=True, reasoning={"summary": "auto"})).status_code == 200

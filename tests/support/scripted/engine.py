@@ -150,6 +150,10 @@ class ScriptedEngine:
         return STRICT_ORDER if self._args.strict_template else ANY_ORDER
 
     @property
+    def efforts(self) -> None:
+        return None
+
+    @property
     def cache_tokens(self) -> int | None:
         return self._args.cache_tokens
 

@@ -35,6 +35,27 @@ def test_a_capable_model_says_so() -> None:
     assert "custom" in body["tool_types"]
 
 
+SWITCH = {"none": "none", "minimal": "none", "low": "medium", "medium": "medium", "high": "medium", "max": "medium"}
+
+
+@pytest.mark.parametrize(
+    ("efforts", "listed", "default"),
+    [
+        (SWITCH, ["none", "medium"], "medium"),
+        ({"low": "low", "high": "high"}, ["low", "high"], "low"),
+        (dict.fromkeys(SWITCH), [], None),
+    ],
+)
+def test_a_model_lists_the_efforts_that_it_heeds(
+    efforts: dict[str, str | None], listed: list[str], default: str | None
+) -> None:
+    card = card_of(replace(REASONING, efforts=efforts), [])
+    body, codex = card.as_object(7), codex_model(card, 0)
+    assert (body["reasoning_efforts"], "reasoning" in body["supported_parameters"]) == (listed, True)
+    assert [level["effort"] for level in codex["supported_reasoning_levels"]] == listed
+    assert (codex["default_reasoning_level"], codex["supports_reasoning_summaries"]) == (default, True)
+
+
 def test_a_hosted_tool_is_listed_if_a_server_runs_it() -> None:
     assert {"code_interpreter", "mcp", "web_search"}.isdisjoint(card_of(GPT_OSS, []).tool_types)
     types = card_of(GPT_OSS, [PYTHON]).tool_types

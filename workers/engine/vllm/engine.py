@@ -85,6 +85,10 @@ class VllmEngine:
         return self._alive().rendering.rules
 
     @property
+    def efforts(self) -> Mapping[str, str | None] | None:
+        return self._alive().rendering.efforts
+
+    @property
     def running(self) -> int:
         if self._loaded is None or self._loaded.llm.errored:
             return 0

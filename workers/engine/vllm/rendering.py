@@ -17,6 +17,7 @@ from app.heavy import behind
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
+from workers.engine.template_efforts import applied_efforts
 from workers.engine.template_rules import rules_of
 from workers.engine.vllm import compat
 from workers.engine.vllm.errors import error_message
@@ -48,6 +49,8 @@ class Rendering:
         self._template_args = template_args
         self.rules = rules_of(self._shown)
         """Which orders of messages the template takes."""
+        self.efforts = applied_efforts(self._tokens)
+        """What becomes of each effort."""
         self._is_known_broken = False
         self._large = Bound("large prompts", 1, shares=False)
         self._threads = Bound("prompts", compat.RENDER_THREADS, shares=False)
@@ -77,10 +80,16 @@ class Rendering:
         return prompt
 
     def _shown(self, messages: Sequence[Message]) -> str:
-        args = {"add_generation_prompt": True, **self._template_args}
-        made = self._renderer.render(list(map(_own, messages)), args)
-        text: str = self._tokenizer.decode(made["prompt_token_ids"])
+        text: str = self._tokenizer.decode(self._tokens(messages, {}, ()))
         return text
+
+    def _tokens(
+        self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json]
+    ) -> tuple[int, ...]:
+        args = {"add_generation_prompt": True, **self._template_args, **template_args}
+        if tools:
+            args["tools"] = list(tools)
+        return tuple(self._renderer.render(list(map(_own, messages)), args)["prompt_token_ids"])
 
     def is_callers_fault(self, error: Exception, messages: Sequence[Message], *, has_tools: bool) -> bool:
         """Whether these messages are why `error` was raised, and would be again.

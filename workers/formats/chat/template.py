@@ -16,9 +16,8 @@ from typing import Any
 
 from app.protocol.requests.bodies.vllm_params import RESERVED
 from workers.engine.base import InvalidSampling
+from workers.engine.template_efforts import effort_args
 from workers.formats.reasoning import ALL_TURNS_ARGS, shows_all_turns
-
-_EFFORTS_WITHOUT_REASONING = frozenset({"none", "minimal"})
 
 
 def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,8 +25,7 @@ def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) ->
     args = dict(defaults)
     effort = (request.get("reasoning") or {}).get("effort")
     if effort is not None:
-        reasons = effort not in _EFFORTS_WITHOUT_REASONING
-        args |= {"reasoning_effort": effort, "enable_thinking": reasons, "thinking": reasons}
+        args |= effort_args(effort)
     if shows_all_turns(request):
         args |= ALL_TURNS_ARGS
     verbosity = request["text"].get("verbosity")

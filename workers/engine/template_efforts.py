@@ -1,0 +1,72 @@
+"""What each `reasoning.effort` changes in a model's prompt, found by rendering small conversations.
+
+Templates are programs: some know efforts, some a switch that turns reasoning on and off, and some nothing of the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, get_args
+
+from app.protocol.requests.bodies.text_config import Effort
+from app.protocol.types import Json
+
+EFFORTS: tuple[str, ...] = get_args(Effort)
+_WITHOUT_REASONING = frozenset({"none", "minimal"})
+_PREFERRED = ("medium", "none", "high", "low", "xhigh", "minimal", "max")
+"""Of several efforts that are one to a template, the first of these names it."""
+
+_ASKED = {"role": "user", "content": "Hello!"}
+_ANSWERED = {"role": "assistant", "content": "Hi!", "reasoning_content": "A greeting.", "reasoning": "A greeting."}
+_PARAMETERS = {"type": "object", "properties": {}}
+_TOOL: Json = {"type": "function", "function": {"name": "f", "description": "", "parameters": _PARAMETERS}}
+_CONVERSATIONS: Sequence[tuple[Sequence[Mapping[str, Any]], Sequence[Json]]] = (
+    ([_ASKED], ()),
+    ([{"role": "system", "content": "Be brief."}, _ASKED], (_TOOL,)),
+    ([_ASKED, _ANSWERED, _ASKED], ()),
+)
+
+Shown = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any], Sequence[Json]], Hashable]
+"""Renders messages, with arguments and tools, to a prompt; raises what the template raises."""
+
+
+def effort_args(effort: str) -> dict[str, Any]:
+    """The template's arguments for this effort, under the names that templates have."""
+    reasons = effort not in _WITHOUT_REASONING
+    return {"reasoning_effort": effort, "enable_thinking": reasons, "thinking": reasons}
+
+
+def applied_efforts(shown: Shown) -> dict[str, str | None] | None:
+    """Returns what becomes of each effort with the template behind `shown`.
+
+    Efforts that make the same prompts have one name, that of one of them. None: it changes nothing. An effort that the
+    template refuses is not there. Without a plain prompt nothing is known: None.
+    """
+    plain = _prompts(shown, {})
+    if not any(plain):
+        return None
+    made = {effort: _prompts(shown, effort_args(effort)) for effort in EFFORTS}
+    taken = {effort: prompts for effort, prompts in made.items() if not _refuses(prompts, plain)}
+    if set(taken.values()) <= {plain}:
+        return dict.fromkeys(taken)
+    return {
+        effort: next(name for name in _PREFERRED if taken.get(name) == prompts) for effort, prompts in taken.items()
+    }
+
+
+def _prompts(shown: Shown, args: Mapping[str, Any]) -> tuple[Hashable | None, ...]:
+    return tuple(_prompt(shown, messages, args, tools) for messages, tools in _CONVERSATIONS)
+
+
+def _prompt(
+    shown: Shown, messages: Sequence[Mapping[str, Any]], args: Mapping[str, Any], tools: Sequence[Json]
+) -> Hashable | None:
+    try:
+        return shown(messages, args, tools)
+    except Exception:  # a template is a program
+        return None
+
+
+def _refuses(prompts: Sequence[Hashable | None], plain: Sequence[Hashable | None]) -> bool:
+    """Whether one of the conversations cannot be shown that could without an effort."""
+    return any(prompt is None and known is not None for prompt, known in zip(prompts, plain, strict=True))
