@@ -1,0 +1,152 @@
+"""No field of the openai package's request types is taken and ignored, unless docs/protocol.md lists it as a hint.
+
+A request that another room reads has its row in `REQUESTS`, and its table of hints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, get_args
+
+import orjson
+import pytest
+from openai.types.responses import ResponseCreateParams
+from typing_extensions import TypedDict
+
+from app.protocol.errors import InvalidRequest
+from tests.support.refusals import CODE, CUSTOM, FUNCTION, IMAGE, MCP, SAID, SCHEMA, SEARCH, WEB
+from tests.support.requests import parse_request
+from tests.support.sdk_fields import Json, Refused, Walk, within
+from tests.unit.docs.test_protocol_page import table
+
+
+def of_response(body: Json) -> Hashable:
+    """What is stored of a request for a response, and what of it is heeded before."""
+    try:
+        request = parse_request(orjson.dumps({"model": "m", "input": "x", **body}))
+    except InvalidRequest as error:
+        raise Refused(error.error.code, error.error.param) from None
+    heeded = [request.secrets(), request.obfuscation, request.fields.completion_window]
+    return orjson.dumps([request.stored("resp_1", {}), heeded], option=orjson.OPT_SORT_KEYS)
+
+
+AROUND: Sequence[Json] = (
+    {},
+    {"input": [SAID]},
+    {"stream": True},
+    {"background": True},
+    {"tools": [SEARCH]},
+    *({"tools": [{**tool, "name": name} for name in "xy"]} for tool in (FUNCTION, CUSTOM)),
+    {"tools": [CODE, WEB, *({**MCP, "server_label": name} for name in "xy")]},
+)
+SAMPLES: Mapping[str, Sequence[Any]] = {
+    "image_url": (IMAGE["image_url"], "https://x.example/"),
+    "schema": ({"type": "object"}, SCHEMA),
+    "parameters": ({"type": "object"}, SCHEMA),
+    "compact_threshold": (1000, 2000),
+    "context_management[].type": ("compaction",),
+    "tool_choice[allowed_tools].tools": [[{"type": "function", "name": name}] for name in "xy"],
+}
+_IMAGE_NEEDS = {"image_url": IMAGE["image_url"], "detail": "auto"}
+_CALL_NEEDS = {"call_id": "x"}
+NEEDS: Mapping[str, Json] = {
+    "ResponseInputImageParam": _IMAGE_NEEDS,
+    "ResponseInputImageContentParam": _IMAGE_NEEDS,
+    "FunctionCallOutput": _CALL_NEEDS,
+    "ToolSearchCall": _CALL_NEEDS,
+    "ResponseToolSearchOutputItemParamParam": _CALL_NEEDS,
+    "ToolSearchToolParam": {"execution": "client"},
+    "CodeInterpreter": {"container": {"type": "auto"}},
+    "ContextManagement": {"type": "compaction"},
+    "ToolChoiceAllowedParam": {"tools": SAMPLES["tool_choice[allowed_tools].tools"][0]},
+    "UserLocation": {"type": "approximate"},
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A type of the package's, what the server makes of one, and the heading of its hints in docs/protocol.md."""
+
+    kind: Any
+    heed: Callable[[Json], Hashable]
+    heading: str
+    around: Sequence[Json] = AROUND
+    samples: Mapping[str, Sequence[Any]] = field(default_factory=lambda: SAMPLES)
+    needs: Mapping[str, Json] = field(default_factory=lambda: NEEDS)
+
+
+REQUESTS = {"responses": Request(get_args(ResponseCreateParams)[0], of_response, "Hints")}
+
+
+@cache
+def walked(name: str) -> Walk:
+    request = REQUESTS[name]
+    walk = Walk(request.heed, request.around, request.samples, request.needs)
+    walk.walk(request.kind)
+    return walk
+
+
+@cache
+def hints(name: str) -> set[str]:
+    return {path for row in table(REQUESTS[name].heading) for path in re.findall(r"`([^`]+)`", row[0])}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_field_that_is_ignored_is_a_hint(name: str) -> None:
+    assert walked(name).silent - hints(name) == set()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_every_hint_is_a_field_that_there_is(name: str) -> None:
+    assert {hint.partition(":")[0] for hint in hints(name)} <= walked(name).seen
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_each_field_is_taken_or_refused_as_such(name: str) -> None:
+    """Otherwise a sample is wrong, and nobody knows what becomes of the field: add to SAMPLES or NEEDS."""
+    assert walked(name).unknown == {}
+
+
+def test_the_walk_reaches_what_is_deep_inside() -> None:
+    assert {
+        "reasoning.effort",
+        "tool_choice[allowed_tools].mode",
+        "tools[namespace].tools[custom].format[grammar].definition",
+        "input[message].content[input_image].detail",
+        "input[tool_search_output].tools[namespace].tools[function].defer_loading",
+        "input[function_call_output].output[input_text].text",
+    } <= walked("responses").seen
+
+
+# -- the walk itself -------------------------------------------------------------------------------------------
+
+
+class Inner(TypedDict, total=False):
+    heard: str
+    ignored: str
+
+
+class Outer(TypedDict, total=False):
+    heard: bool
+    ignored: int
+    refused: str
+    inner: list[Inner]
+    odd: str
+
+
+def test_a_walk_tells_what_is_ignored_from_what_is_heard_or_refused() -> None:
+    def heed(body: Json) -> Hashable:
+        if "refused" in body:
+            raise Refused("unsupported_parameter", "refused")
+        if "odd" in body:
+            raise Refused("invalid_value", "odd")
+        return orjson.dumps([body.get("heard"), [each.get("heard") for each in body.get("inner", [])]])
+
+    walk = Walk(heed, [{}], {}, {})
+    walk.walk(Outer)
+    assert walk.silent == {"ignored", "inner[].ignored"}
+    assert walk.unknown == {"odd": "invalid_value at odd"}
+    assert within({"a": [1], "b": 2}, {"a": [3]}) == {"a": [1, 3], "b": 2}
