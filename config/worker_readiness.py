@@ -3,6 +3,9 @@
 The file holds the moment until which the worker's lease lasts, or what the worker waits for before it has one. So a
 worker that hangs, is frozen or was killed stops being ready when other workers may take its responses, and no probe has
 to ask Postgres.
+
+The moment is one of the clock that counts from the machine's start, so the start's id stands beside it: after a power
+loss, a file that was left would count as long as the machine had run before.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 log = logging.getLogger("longhaul.worker")
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 PART_DIED = os.EX_TEMPFAIL
 """Exit code of a worker that was ready until its engine or its background work died: another start helps."""
@@ -33,7 +38,7 @@ class WorkerReadiness:
         """The worker is ready for so many seconds from now."""
         with self._lock:
             if not self._hidden:
-                self._write(f"{time.monotonic() + seconds}\n")
+                self._write(f"{time.monotonic() + seconds} {_boot_id()}\n")
                 if not self._shown:
                     _notify("READY=1")
                 self._shown = True
@@ -72,19 +77,35 @@ class WorkerReadiness:
 
 def is_ready(file: Path) -> bool:
     """Whether the worker that writes `file` is ready now."""
-    try:
-        return time.monotonic() < float(file.read_text())
-    except (OSError, ValueError):
-        return False
+    found = _lease_in(_text_of(file))
+    return found is not None and found[1] == _boot_id() and time.monotonic() < found[0]
 
 
 def waits_for(file: Path) -> str:
     """What the worker that writes `file` waits for; "" if it does not say so."""
+    said = _text_of(file)
+    return "" if _lease_in(said) is not None else said
+
+
+def _text_of(file: Path) -> str:
     try:
-        said = file.read_text().strip()
+        return file.read_text().strip()
     except (OSError, ValueError):
         return ""
-    return "" if said.replace(".", "").isdecimal() else said
+
+
+def _lease_in(text: str) -> tuple[float, str] | None:
+    """The end of the lease, and the start of the machine to which it belongs; None: the text says something else."""
+    moment, _, boot = text.partition(" ")
+    try:
+        return float(moment), boot
+    except ValueError:
+        return None
+
+
+def _boot_id() -> str:
+    """What tells this start of the machine from others; empty where no kernel says so."""
+    return _text_of(_BOOT_ID)
 
 
 def _notify(state: str) -> None:

@@ -231,12 +231,13 @@ class Administration:
             old = await _existing_key(change, key_id)
             if old.state != "works":
                 raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")
-            lifetime = None if old.expires_at is None else (old.expires_at - old.created_at).total_seconds()
             await api_keys.end_after(change.connection, key_id, overlap_seconds)
             await check_key_count(change, project)
             requested = {"changes_requested": {"expires_in_seconds": overlap_seconds}}
             await change.note(AuditType.KEY_UPDATED, key_id, old.project, requested)
-            return await insert_key(change, old.project, old.name, old.scopes, lifetime, old.service_account)
+            return await insert_key(
+                change, old.project, old.name, old.scopes, old.lifetime_seconds, old.service_account
+            )
 
     async def set_limits(self, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
         """Sets what the project may use of a model, or of all models together; None removes a limit.

@@ -445,6 +445,8 @@ api_keys = Table(
     Column("scopes", ARRAY(Text), nullable=False),
     _time("created_at", nullable=False),
     _time("expires_at"),
+    # Seconds from its beginning, as it was made (NULL: it was to last): a rotation ends it sooner, and makes one alike.
+    Column("lifetime_seconds", Double),
     _time("last_used_at"),
     _time("revoked_at"),
     CheckConstraint("octet_length(hash) = 32", name="hash_is_sha256"),

@@ -68,6 +68,7 @@ CREATE TABLE api_keys (
     scopes TEXT[] NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
     expires_at TIMESTAMPTZ,
+    lifetime_seconds DOUBLE PRECISION,
     last_used_at TIMESTAMPTZ,
     revoked_at TIMESTAMPTZ,
     CONSTRAINT api_keys_pkey PRIMARY KEY (id),

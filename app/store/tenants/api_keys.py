@@ -53,6 +53,8 @@ class KeyRow:
     """Whether its project is."""
     service_account: str | None = None
     """The one that the key belongs to."""
+    lifetime_seconds: float | None = None
+    """As it was made; None: it was to last. After a rotation it expires sooner."""
 
     @property
     def state(self) -> Literal["works", "revoked", "archived", "expired"]:
@@ -153,6 +155,7 @@ async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:
             scopes=sorted(new.scopes),
             created_at=func.now(),
             expires_at=None if lifetime is None else func.now() + timedelta(seconds=lifetime),
+            lifetime_seconds=lifetime,
         )
     )
     row = await get(connection, new.id)
@@ -179,6 +182,7 @@ async def change(
     values: dict[str, Any] = {} if scopes is None else {"scopes": sorted(scopes)}
     if lifetime_seconds is not None:
         values["expires_at"] = func.now() + timedelta(seconds=lifetime_seconds)
+        values["lifetime_seconds"] = func.extract("epoch", func.now() - api_keys.c.created_at) + lifetime_seconds
     await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
 
 

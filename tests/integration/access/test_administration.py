@@ -190,6 +190,17 @@ async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administratio
     assert new.secret != old.secret
 
 
+@pytest.mark.parametrize("lifetime", [None, 1000.0])
+async def test_a_key_that_is_rotated_twice_makes_keys_that_last_as_it_was_to(
+    admin: Administration, lifetime: float | None
+) -> None:
+    old = await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
+    for _ in range(2):
+        made = (await admin.rotate_key(old.row.id, 50)).row
+        lasts = None if made.expires_at is None else (made.expires_at - made.created_at).total_seconds()
+        assert lasts == lifetime
+
+
 async def test_rotation_never_lengthens_a_key_s_life(admin: Administration) -> None:
     old = await admin.create_key("default", "mine", PROJECT_SCOPES, 10)
     await admin.rotate_key(old.row.id, 1000)

@@ -43,6 +43,19 @@ def test_a_worker_that_waits_says_for_what_until_it_has_a_lease(tmp_path: Path) 
         check_worker(Settings(ready_file=file))
 
 
+def test_a_file_that_a_power_loss_left_says_nothing_after_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the file counts from the machine's start: it may be far behind what the file says."""
+    file, boot = tmp_path / "ready", tmp_path / "boot_id"
+    monkeypatch.setattr("config.worker_readiness._BOOT_ID", boot)
+    boot.write_text("first")
+    WorkerReadiness(file).show(60.0)
+    assert is_ready(file)
+    boot.write_text("second")
+    assert (is_ready(file), waits_for(file)) == (False, "")
+
+
 def test_a_damaged_file_is_not_ready(tmp_path: Path) -> None:
     (tmp_path / "ready").write_text("soon")
     assert not is_ready(tmp_path / "ready")
