@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import CompactedResponse
 
 from app.api.docs import schemas
 from app.protocol.events import frames
@@ -25,6 +26,7 @@ from tests.support import grammar
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.logs import whole
 from tests.support.player import ids, one, row_of
+from tests.support.sdk import check
 from tests.support.worker import Worker, worker
 from workers.engine.base import PromptTooLong
 from workers.generation.outcome import Outcome, ResponseFailed
@@ -156,6 +158,7 @@ class TestCompact:
             answer = await served_by(w, db, asking)
             assert answer.status_code == 200, answer.text
             schemas.Compaction.model_validate(answer.json())
+            check(CompactedResponse, answer.content)
 
     async def test_the_fields_that_codex_sends_are_taken(self, api: Api, db: Database, w: Worker) -> None:
         body = {
