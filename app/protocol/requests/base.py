@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
@@ -52,11 +52,15 @@ def check_object_type(known: Collection[str], unsupported: Collection[str] = ())
 
 
 def check_type(value: Any, known: Collection[str], unsupported: Collection[str] = ()) -> None:
-    """Raises an error about the key `type` of an object, unless `value` is one of `known`."""
+    """Raises an error about the key `type` of an object, unless `value` is one of `known`.
+
+    `unsupported` may have, for each type, what to do instead.
+    """
     if not isinstance(value, str):
         raise refused("Invalid type for '{path}': expected a string.", "invalid_type", "type")
     if value in unsupported:
-        raise refused(f"'{{path}}': '{value}' is not supported yet.", "unsupported_parameter", "type")
+        advice = f"; {unsupported[value]}" if isinstance(unsupported, Mapping) else ""
+        raise refused(f"'{{path}}': '{value}' is not supported yet{advice}.", "unsupported_parameter", "type")
     if value not in known:
         raise unsupported_value(value, sorted(known), "type")
 

@@ -1,0 +1,117 @@
+"""The chunks that the events of a response become: a table of functions by the event's type.
+
+created ---> nothing: it says whose chunks these are
+in_progress -> the role -> deltas of content, refusal, reasoning and calls -> completed: finish_reason, usage
+                                                                          -> failed: an error in place of an end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from app.chat.completion import BETWEEN_ITEMS, CALLS, call, error_of, finish_reason, head, logprobs, usage
+from app.chat.names import Names
+from app.protocol.events import frames
+from app.protocol.events.frames import Event
+from app.protocol.types import Json
+
+_TYPE = b"event: "
+
+
+class ChunkWriter:
+    """The chunks of one stream. Events come in their order, and each of them once."""
+
+    def __init__(self, names: Names, *, include_usage: bool) -> None:
+        self._names = names
+        self._include_usage = include_usage
+        self._head: Json = {}
+        self._calls: dict[int, int] = {}
+        """The index among the calls of each item that is one, by its place in the output."""
+        self._said: dict[str, int] = {}
+        """The item that the last delta of each kind of text came from."""
+
+    def frames(self, encoded: bytes) -> list[bytes]:
+        """Returns the frames of the chunks that these events, as frames, become."""
+        made = (chunk for frame in frames.split(encoded) for chunk in self._chunks(frame))
+        return [frames.encode_data(chunk) for chunk in made]
+
+    def _chunks(self, frame: bytes) -> Iterable[Json]:
+        kind, _, data = frame.removeprefix(_TYPE).partition(b"\ndata: ")
+        # Most events repeat what deltas said before: they are not parsed.
+        write = _WRITERS.get(kind)
+        return () if write is None else write(self, orjson.loads(data))
+
+    def chunks(self, event: Event) -> Iterable[Json]:
+        """Returns the chunks that one event becomes."""
+        write = _WRITERS.get(event["type"].encode())
+        return () if write is None else write(self, event)
+
+    def _begin(self, event: Event) -> Iterable[Json]:
+        self._head = head(event["response"], "chat.completion.chunk")
+        return ()
+
+    def _role(self, _: Event) -> Iterable[Json]:
+        return (self._chunk({"role": "assistant", "content": ""}),)
+
+    def _text(self, event: Event) -> Iterable[Json]:
+        return (self._chunk({"content": self._piece("content", event)}, logprobs(event["logprobs"])),)
+
+    def _refusal(self, event: Event) -> Iterable[Json]:
+        return (self._chunk({"refusal": self._piece("refusal", event)}),)
+
+    def _reasoning(self, event: Event) -> Iterable[Json]:
+        return (self._chunk({"reasoning_content": self._piece("reasoning_content", event)}),)
+
+    def _piece(self, field: str, event: Event) -> str:
+        last, index = self._said.get(field), event["output_index"]
+        self._said[field] = index
+        text: str = event["delta"]
+        return text if last in (None, index) else BETWEEN_ITEMS + text
+
+    def _item(self, event: Event) -> Iterable[Json]:
+        item = event["item"]
+        if item["type"] not in CALLS:
+            return ()
+        number = self._calls[event["output_index"]] = len(self._calls)
+        return (self._chunk({"tool_calls": [{"index": number, **call(item)}]}),)
+
+    def _arguments(self, event: Event) -> Iterable[Json]:
+        return self._more(event, {"function": {"arguments": event["delta"]}})
+
+    def _input(self, event: Event) -> Iterable[Json]:
+        return self._more(event, {"custom": {"input": event["delta"]}})
+
+    def _more(self, event: Event, piece: Json) -> Iterable[Json]:
+        return (self._chunk({"tool_calls": [{"index": self._calls[event["output_index"]], **piece}]}),)
+
+    def _end(self, event: Event) -> Iterable[Json]:
+        response = event["response"]
+        yield self._chunk({}, reason=finish_reason(response))
+        if self._include_usage:
+            yield {**self._head, "choices": [], "usage": usage(response["usage"])}
+
+    def _fail(self, event: Event) -> Iterable[Json]:
+        return (self._names.error(error_of(event["response"])).body(),)
+
+    def _chunk(self, delta: Json, tokens: Json | None = None, reason: str | None = None) -> Json:
+        choice = {"index": 0, "delta": delta, "logprobs": tokens, "finish_reason": reason}
+        return {**self._head, "choices": [choice], **({"usage": None} if self._include_usage else {})}
+
+
+_WRITERS: Mapping[bytes, Callable[[ChunkWriter, Any], Iterable[Json]]] = {
+    b"response.created": ChunkWriter._begin,
+    b"response.in_progress": ChunkWriter._role,
+    b"response.output_item.added": ChunkWriter._item,
+    b"response.output_text.delta": ChunkWriter._text,
+    b"response.refusal.delta": ChunkWriter._refusal,
+    b"response.reasoning_text.delta": ChunkWriter._reasoning,
+    b"response.function_call_arguments.delta": ChunkWriter._arguments,
+    b"response.custom_tool_call_input.delta": ChunkWriter._input,
+    b"response.completed": ChunkWriter._end,
+    b"response.incomplete": ChunkWriter._end,
+    b"response.failed": ChunkWriter._fail,
+}
+"""Events that are not listed have no form in chat."""
