@@ -18,15 +18,14 @@ from app.protocol.events import frames
 from app.protocol.events.frames import Event
 from app.protocol.types import Json
 
-_TYPE = b"event: "
-
 
 class ChunkWriter:
     """The chunks of one stream. Events come in their order, and each of them once."""
 
-    def __init__(self, names: Names, *, include_usage: bool) -> None:
+    def __init__(self, names: Names, *, include_usage: bool, include_reasoning: bool = True) -> None:
         self._names = names
         self._include_usage = include_usage
+        self._include_reasoning = include_reasoning
         self._head: Json = {}
         self._calls: dict[int, int] = {}
         """The index among the calls of each item that is one, by its place in the output."""
@@ -35,19 +34,12 @@ class ChunkWriter:
 
     def frames(self, encoded: bytes) -> list[bytes]:
         """Returns the frames of the chunks that these events, as frames, become."""
-        made = (chunk for frame in frames.split(encoded) for chunk in self._chunks(frame))
-        return [frames.encode_data(chunk) for chunk in made]
-
-    def _chunks(self, frame: bytes) -> Iterable[Json]:
-        kind, _, data = frame.removeprefix(_TYPE).partition(b"\ndata: ")
-        # Most events repeat what deltas said before: they are not parsed.
-        write = _WRITERS.get(kind)
-        return () if write is None else write(self, orjson.loads(data))
-
-    def chunks(self, event: Event) -> Iterable[Json]:
-        """Returns the chunks that one event becomes."""
-        write = _WRITERS.get(event["type"].encode())
-        return () if write is None else write(self, event)
+        made: list[bytes] = []
+        for frame in frames.split(encoded):
+            kind, _, data = frame.removeprefix(b"event: ").partition(b"\ndata: ")
+            if (write := _WRITERS.get(kind)) is not None:  # Other events repeat what deltas said: they are not parsed.
+                made += map(frames.encode_data, write(self, orjson.loads(data)))
+        return made
 
     def _begin(self, event: Event) -> Iterable[Json]:
         self._head = head(event["response"], "chat.completion.chunk")
@@ -63,6 +55,8 @@ class ChunkWriter:
         return (self._chunk({"refusal": self._piece("refusal", event)}),)
 
     def _reasoning(self, event: Event) -> Iterable[Json]:
+        if not self._include_reasoning:
+            return ()
         return (self._chunk({"reasoning_content": self._piece("reasoning_content", event)}),)
 
     def _piece(self, field: str, event: Event) -> str:
@@ -79,13 +73,14 @@ class ChunkWriter:
         return (self._chunk({"tool_calls": [{"index": number, **call(item)}]}),)
 
     def _arguments(self, event: Event) -> Iterable[Json]:
-        return self._more(event, {"function": {"arguments": event["delta"]}})
+        return self._more(event, "function", "arguments")
 
     def _input(self, event: Event) -> Iterable[Json]:
-        return self._more(event, {"custom": {"input": event["delta"]}})
+        return self._more(event, "custom", "input")
 
-    def _more(self, event: Event, piece: Json) -> Iterable[Json]:
-        return (self._chunk({"tool_calls": [{"index": self._calls[event["output_index"]], **piece}]}),)
+    def _more(self, event: Event, kind: str, field: str) -> Iterable[Json]:
+        piece = {"index": self._calls[event["output_index"]], kind: {field: event["delta"]}}
+        return (self._chunk({"tool_calls": [piece]}),)
 
     def _end(self, event: Event) -> Iterable[Json]:
         response = event["response"]

@@ -18,13 +18,13 @@ BETWEEN_ITEMS = "\n"
 _REASONS = {MAX_TOKENS: "length", "content_filter": "content_filter"}
 
 
-def completion(response: Mapping[str, Any]) -> Json:
+def completion(response: Mapping[str, Any], *, include_reasoning: bool = True) -> Json:
     """Returns the completion of a response that is completed or incomplete."""
     output = response["output"]
     tokens = [token for part in _parts(output, MESSAGE) for token in part.get("logprobs", ())]
     choice = {
         "index": 0,
-        "message": _message(output),
+        "message": _message(output, include_reasoning),
         "logprobs": logprobs(tokens),
         "finish_reason": finish_reason(response),
     }
@@ -75,27 +75,20 @@ def error_of(response: Mapping[str, Any]) -> ErrorObject:
     return failure(response["error"]).error
 
 
-def _function(item: Json) -> Json:
-    return {"type": "function", "function": {"name": item["name"], "arguments": item["arguments"]}}
-
-
-def _custom(item: Json) -> Json:
-    return {"type": "custom", "custom": {"name": item["name"], "input": item["input"]}}
-
-
-CALLS = {"function_call": _function, "custom_tool_call": _custom}
-"""What each item that is a call becomes."""
+CALLS = {"function_call": ("function", "arguments"), "custom_tool_call": ("custom", "input")}
+"""What each item that is a call is in chat, and the field that the model writes."""
 
 
 def call(item: Json) -> Json:
     """Returns the call as a completion has it; a chunk's has an `index` besides."""
-    return {"id": item["call_id"], **CALLS[item["type"]](item)}
+    kind, field = CALLS[item["type"]]
+    return {"id": item["call_id"], "type": kind, kind: {"name": item["name"], field: item[field]}}
 
 
-def _message(output: list[Json]) -> Json:
+def _message(output: list[Json], include_reasoning: bool) -> Json:
     message: Json = {"role": "assistant", "content": _text(output, MESSAGE, "text")}
     message["refusal"] = _text(output, MESSAGE, "refusal")
-    if (thoughts := _text(output, REASONING, "text")) is not None:
+    if include_reasoning and (thoughts := _text(output, REASONING, "text")) is not None:
         message["reasoning_content"] = thoughts
     if calls := [call(item) for item in output if item["type"] in CALLS]:
         message["tool_calls"] = calls

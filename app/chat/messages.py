@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import RequestModel, TextOrList, check_object_type, tag_of, unsupported_value
-from app.protocol.requests.fields import SupportedValues, Text
-from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.requests.base import RequestModel, TextOrList, check_object_type, tag_of
+from app.protocol.requests.fields import OpaqueObject, SupportedValues, Text
 from app.protocol.types import Json
 
 
-class TextPart(RequestModel):
+class Cacheable(RequestModel):
+    """What clients mark for other servers' caches. Hints: the engine's prefix cache needs no marks."""
+
+    cache_control: OpaqueObject | None = None
+    prompt_cache_breakpoint: OpaqueObject | None = None
+
+
+class TextPart(Cacheable):
     type: Literal["text"]
     text: str
-    prompt_cache_breakpoint: Json | None = None
 
 
 class ImageUrl(RequestModel):
@@ -23,12 +28,11 @@ class ImageUrl(RequestModel):
     detail: str | None = None
 
 
-class ImagePart(RequestModel):
+class ImagePart(Cacheable):
     """An image, for models that take images."""
 
     type: Literal["image_url"]
     image_url: ImageUrl
-    prompt_cache_breakpoint: Json | None = None
 
 
 class RefusalPart(RequestModel):
@@ -55,9 +59,11 @@ _UserPart = Annotated[
 UserContent = TextOrList[str, Annotated[list[_UserPart], Field(fail_fast=True)]]
 
 
-class _Message(RequestModel):
+class _Message(Cacheable):
     name: Text | None = None
-    """Who speaks. The model is not shown it."""
+    """Who speaks. A hint: no model is shown it."""
+    type: Literal["text", "message"] | None = None
+    """What evaluation tools write on each message."""
 
 
 class SystemMessage(_Message):
@@ -111,7 +117,12 @@ class AssistantMessage(_Message):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+    provider_specific_fields: OpaqueObject | None = None
+    """Of LiteLLM: what other servers answered. It is kept nowhere."""
     annotations: Annotated[list[Json] | None, SupportedValues(([],))] = None
+    images: Annotated[list[Json] | None, SupportedValues(([],))] = None
+    thinking_blocks: Annotated[list[Json] | None, SupportedValues(([],), instead="send 'reasoning_content'")] = None
+    reasoning_details: Annotated[list[Json] | None, SupportedValues(([],), instead="send 'reasoning_content'")] = None
     audio: Annotated[Json | None, SupportedValues(instead="send its transcript as 'content'")] = None
     function_call: Annotated[Json | None, SupportedValues(instead="send 'tool_calls'")] = None
 
@@ -124,35 +135,14 @@ class ToolMessage(_Message):
     tool_call_id: str
 
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-
-
-def _check_role(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise wrong_kind("an object", value)
-    role = value.get("role")
-    if "role" not in value:
-        raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "role")
-    if not isinstance(role, str):
-        raise refused("Invalid type for '{path}': expected a string.", "invalid_type", "role")
-    if role == "function":
-        advice = "send what a tool returned as a message of the role 'tool'"
-        raise refused(f"'{{path}}': 'function' is not supported; {advice}.", "unsupported_parameter", "role")
-    if role not in _ROLES:
-        raise unsupported_value(role, _ROLES, "role")
-    return value
-
-
-def _role_tag(value: Any) -> str:
-    role = value["role"]
-    return "<system>" if role == "developer" else f"<{role}>"
-
-
+_ROLES = ("assistant", "developer", "system", "tool", "user")
+_NO_ROLES = {"function": "send what a tool returned as a message of the role 'tool'"}
 Message = Annotated[
     Annotated[SystemMessage, Tag("<system>")]
+    | Annotated[SystemMessage, Tag("<developer>")]
     | Annotated[UserMessage, Tag("<user>")]
     | Annotated[AssistantMessage, Tag("<assistant>")]
     | Annotated[ToolMessage, Tag("<tool>")],
-    Discriminator(_role_tag),
-    BeforeValidator(_check_role),
+    Discriminator(lambda value: f"<{value['role']}>"),
+    BeforeValidator(check_object_type(_ROLES, _NO_ROLES, "role")),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.protocol.errors import ErrorObject
 
@@ -20,35 +21,31 @@ MESSAGE = _rules(
     (r"(\.content\[\d+\])\.(image_url)", r"\1.\2.url"), (r"(\.content\[\d+\])\.detail", r"\1.image_url.detail")
 )
 REASONING = _rules((r".*", ""))
-FUNCTION_CALL = _rules((r"\.call_id", ".id"), (r"\.(name|arguments)", r".function.\1"))
-CUSTOM_CALL = _rules((r"\.call_id", ".id"), (r"\.(name|input)", r".custom.\1"))
+OF_CALLS = {
+    kind: _rules((r"\.call_id", ".id"), (r"\.(name|arguments|input)", rf".{kind}.\1"))
+    for kind in ("function", "custom")
+}
 OUTPUT = _rules(
     (r"\.call_id", ".tool_call_id"),
     (r"\.output(\[\d+\])\.image_url", r".content\1.image_url.url"),
     (r"\.output(\[\d+\])\.detail", r".content\1.image_url.detail"),
     (r"\.output", ".content"),
 )
-FUNCTION = _rules((r"\.(?!type\b)", ".function."))
-CUSTOM = _rules((r"\.format\.(syntax|definition)", r".custom.format.grammar.\1"), (r"\.(?!type\b)", ".custom."))
+_GRAMMAR = (r"\.format\.(syntax|definition)", r".custom.format.grammar.\1")
+OF_TOOLS = {kind: _rules(_GRAMMAR, (r"\.(?!type\b)", f".{kind}.")) for kind in ("function", "custom")}
 OMITTED = _rules()
 
 _ELEMENT = re.compile(r"(input|tools|tool_choice\.tools)\[(\d+)\]")
 _QUOTED = re.compile(r"('[^']+': )?'([\w.\[\]-]+)'")
 """A quoted path, unless it follows another and a colon: then it is the value that was sent."""
-_FIELDS = {
-    "input": "messages",
-    "include": "logprobs",
-    "reasoning": "reasoning_effort",
-    "reasoning.effort": "reasoning_effort",
-    "text.verbosity": "verbosity",
-    "text.format": "response_format",
-    "text.format.name": "response_format.json_schema.name",
-    "text.format.schema": "response_format.json_schema.schema",
-    "text.format.strict": "response_format.json_schema.strict",
-    "text.format.description": "response_format.json_schema.description",
-    "tool_choice.mode": "tool_choice.allowed_tools.mode",
-    "tool_choice.tools": "tool_choice.allowed_tools.tools",
-}
+_FIELDS = _rules(
+    (r"input\b", "messages"),
+    (r"include(\[\d+\])?", "logprobs"),
+    (r"text\.verbosity\b", "verbosity"),
+    (r"text\.format\.(?!type\b)", "response_format.json_schema."),
+    (r"text\.format\b", "response_format"),
+    (r"tool_choice\.(mode|tools)\b", r"tool_choice.allowed_tools.\1"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +54,24 @@ class Names:
 
     elements: Mapping[str, Sequence[tuple[str, Rules]]]
     """For each element of `input`, `tools` and `tool_choice.tools`: its path in the chat request, and its rules."""
-    fields: Mapping[str, str]
-    """Other fields that this request names in its own way."""
+    fields: Rules
+    """For fields that this request names in its own way."""
+
+    @classmethod
+    def made(cls, elements: Mapping[str, Sequence[tuple[str, Rules, Any]]], fields: Mapping[str, str]) -> Names:
+        """`elements`: each with its path and rules; `fields`: names of this request's own."""
+        kept = {name: tuple((place, rules) for place, rules, _ in each) for name, each in elements.items()}
+        return cls(kept, (*_rules(*((rf"{re.escape(old)}\b", new) for old, new in fields.items())), *_FIELDS))
 
     def of(self, path: str) -> str:
         """Returns the path of a response request as the chat request has it."""
         found = _ELEMENT.match(path)
         if found is not None:
-            elements, index = self.elements.get(found[1], ()), int(found[2])
+            elements, index = self.elements[found[1]], int(found[2])
             if index < len(elements):
                 place, rules = elements[index]
                 return place + _renamed(path[found.end() :], rules)
-        known = {**_FIELDS, **self.fields}
-        prefix = path
-        while prefix not in known and (cut := max(prefix.rfind("."), prefix.rfind("["))) > 0:
-            prefix = prefix[:cut]
-        if prefix == "include":
-            return known[prefix]
-        return known.get(prefix, prefix) + path[len(prefix) :]
+        return _renamed(path, self.fields)
 
     def error(self, error: ErrorObject) -> ErrorObject:
         """Returns the error with the paths in its `param` and in its message as the chat request has them."""

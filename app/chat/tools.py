@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
 
+from app.chat.messages import Cacheable
 from app.protocol.requests.base import RequestModel, check_object_type, tag_of
+from app.protocol.requests.tools.any_tool import unless_omitted
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import wrong_kind
 
@@ -22,21 +23,14 @@ class FunctionDefinition(RequestModel):
     strict: bool | None = None
 
 
-class ChatFunctionTool(RequestModel):
+class ChatFunctionTool(Cacheable):
     type: Literal["function"]
     function: FunctionDefinition
 
 
-class Grammar(RequestModel):
-    syntax: str
-    definition: str
-
-
 class ChatCustomFormat(RequestModel):
-    """`grammar` is for the type `grammar`."""
-
     type: str
-    grammar: Grammar | None = None
+    grammar: dict[str, Any] | None = None
 
 
 class CustomDefinition(RequestModel):
@@ -45,56 +39,44 @@ class CustomDefinition(RequestModel):
     format: ChatCustomFormat | None = None
 
 
-class ChatCustomTool(RequestModel):
+class ChatCustomTool(Cacheable):
     """A tool that takes text."""
 
     type: Literal["custom"]
     custom: CustomDefinition
 
 
-def _tool_tag(value: Any) -> str:
-    return value.type if isinstance(value, OmittedTool) else tag_of(value)
-
-
 _TYPES = ("function", "custom")
-
-
-def _unless_omitted(check: Callable[[Any], Any]) -> BeforeValidator:
-    return BeforeValidator(lambda value: value if isinstance(value, OmittedTool) else check(value))
-
-
 Tool = Annotated[
     Annotated[ChatFunctionTool, Tag("<function>")]
     | Annotated[ChatCustomTool, Tag("<custom>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(_tool_tag),
-    _unless_omitted(check_object_type(_TYPES)),
+    Discriminator(lambda value: value.type if isinstance(value, OmittedTool) else tag_of(value)),
+    unless_omitted(check_object_type(_TYPES)),
 ]
 
 
-class ChosenName(RequestModel):
+class Named(RequestModel):
     name: str
 
 
 class ChatChosenFunction(RequestModel):
     type: Literal["function"]
-    function: ChosenName
+    function: Named
 
 
 class ChatChosenCustom(RequestModel):
     type: Literal["custom"]
-    custom: ChosenName
+    custom: Named
 
 
 _Chosen = Annotated[ChatChosenFunction, Tag("<function>")] | Annotated[ChatChosenCustom, Tag("<custom>")]
+_AnyChosen = Annotated[_Chosen, Discriminator(tag_of), BeforeValidator(check_object_type(_TYPES))]
 
 
 class Allowed(RequestModel):
     mode: str
-    tools: Annotated[
-        list[Annotated[_Chosen, Discriminator(tag_of), BeforeValidator(check_object_type(_TYPES))]],
-        Field(fail_fast=True),
-    ]
+    tools: Annotated[list[_AnyChosen], Field(fail_fast=True)]
 
 
 class ChatAllowedTools(RequestModel):
@@ -105,11 +87,9 @@ class ChatAllowedTools(RequestModel):
 
 
 def _check_choice(value: Any) -> Any:
-    if isinstance(value, dict):
-        return check_object_type((*_TYPES, "allowed_tools"))(value)
-    if not isinstance(value, str):
+    if not isinstance(value, str | dict):
         raise wrong_kind("a string or an object", value)
-    return value
+    return value if isinstance(value, str) else check_object_type((*_TYPES, "allowed_tools"))(value)
 
 
 ToolChoice = Annotated[

@@ -6,19 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.chat import names, request, tools
-from app.chat.messages import (
-    AssistantMessage,
-    ChatCustomToolCall,
-    ChatFunctionToolCall,
-    ImagePart,
-    Message,
-    RefusalPart,
-    TextPart,
-    ToolMessage,
-)
+from app.chat import names, request
+from app.chat.messages import AssistantMessage, ImagePart, Message, RefusalPart, TextPart, ToolMessage
 from app.chat.names import Names, Rules
 from app.chat.request import CreateChatCompletion
+from app.chat.tools import ChatAllowedTools
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import LOGPROBS
 from app.protocol.item_types import OUTPUT_OF
@@ -30,6 +22,7 @@ from app.protocol.types import Json
 
 Placed = tuple[str, Rules, Json]
 """An element of the response request, where it comes from, and how its fields are called there."""
+CALLS = {"function": "function_call", "custom": "custom_tool_call"}
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
 
@@ -39,6 +32,7 @@ class ChatRequest(ResponseRequest):
 
     names: Names
     include_usage: bool
+    include_reasoning: bool
 
 
 def chat_request(body: Mapping[str, Any]) -> ChatRequest:
@@ -53,18 +47,26 @@ def chat_request(body: Mapping[str, Any]) -> ChatRequest:
     if sent.tools is not None:
         made["tools"] = [tool for _, _, tool in offered]
     made["input"] = [item for _, _, item in items]
-    limit = "max_tokens" if sent.max_tokens is not None else "max_completion_tokens"
-    called = Names(
-        {"input": _places(items), "tools": _places(offered), "tool_choice.tools": _places(chosen)},
-        {"max_output_tokens": limit, "tool_choice.name": f"tool_choice.{_kind(choice)}.name"},
+    called = Names.made(
+        {"input": items, "tools": offered, "tool_choice.tools": chosen},
+        {
+            "max_output_tokens": "max_completion_tokens" if sent.max_tokens is None else "max_tokens",
+            "reasoning.effort": "reasoning.effort" if sent.reasoning_effort is None else "reasoning_effort",
+            "tool_choice.name": f"tool_choice.{choice['type'] if isinstance(choice, dict) else choice}.name",
+        },
     )
     try:
         checked = checked_request(made)
     except InvalidRequest as error:
         error.error = called.error(error.error)
         raise
-    usage = sent.stream_options is not None and bool(sent.stream_options.include_usage)
-    return ChatRequest(checked.fields, body, names=called, include_usage=usage)
+    return ChatRequest(
+        checked.fields,
+        body,
+        names=called,
+        include_usage=sent.stream_options is not None and bool(sent.stream_options.include_usage),
+        include_reasoning=sent.include_reasoning is not False,
+    )
 
 
 def _check(sent: CreateChatCompletion, body: Mapping[str, Any]) -> None:
@@ -73,6 +75,9 @@ def _check(sent: CreateChatCompletion, body: Mapping[str, Any]) -> None:
     if len(limits) == 2:
         message = f"'{limits[0]}' and '{limits[1]}' cannot be used together; send 'max_completion_tokens' alone."
         raise InvalidRequest(message, limits[1], "mutually_exclusive_parameters")
+    if sent.reasoning is not None and sent.reasoning.effort not in (None, sent.effort):
+        message = "'reasoning.effort' and 'reasoning_effort' differ; send 'reasoning_effort' alone."
+        raise InvalidRequest(message, "reasoning.effort", "mutually_exclusive_parameters")
     if sent.top_logprobs and not sent.logprobs:
         raise InvalidRequest("'top_logprobs' needs 'logprobs' to be true.", "top_logprobs", "invalid_value")
     if sent.stream_options is not None and not sent.stream:
@@ -87,8 +92,8 @@ def _flat_fields(sent: CreateChatCompletion, body: Mapping[str, Any], choice: st
             made[name] = body[name]
         elif name in _LIMITS and body[name] is not None:
             made["max_output_tokens"] = body[name]
-        elif name == "reasoning_effort" and sent.reasoning_effort is not None:
-            made["reasoning"] = {"effort": sent.reasoning_effort}
+        elif name in ("reasoning", "reasoning_effort") and sent.effort is not None:
+            made["reasoning"] = {"effort": sent.effort}
         elif name in ("response_format", "verbosity"):
             made["text"] = {"format": _format(sent), "verbosity": sent.verbosity}
         elif name == "logprobs" and sent.logprobs:
@@ -101,46 +106,34 @@ def _flat_fields(sent: CreateChatCompletion, body: Mapping[str, Any], choice: st
 
 
 def _format(sent: CreateChatCompletion) -> Json | None:
-    asked = sent.response_format
-    if isinstance(asked, request.ChatJsonSchemaFormat):
-        return {"type": asked.type, **asked.json_schema.model_dump(by_alias=True, exclude_unset=True)}
-    return None if asked is None else {"type": asked.type}
+    if (asked := sent.response_format) is None:
+        return None
+    schema = {} if asked.json_schema is None else asked.json_schema.model_dump(by_alias=True, exclude_unset=True)
+    return {"type": asked.type, **schema}
 
 
 # -- tools -----------------------------------------------------------------------------------------------------
 
 
-def _tool(place: str, tool: tools.ChatFunctionTool | tools.ChatCustomTool | OmittedTool) -> tuple[str, Rules, Any]:
+def _tool(place: str, tool: Any) -> tuple[str, Rules, Any]:
+    """Returns a tool, or a choice of one, in the flat form that responses have; `place` is its path."""
     if isinstance(tool, OmittedTool):
         return place, names.OMITTED, tool
-    if isinstance(tool, tools.ChatFunctionTool):
-        return place, names.FUNCTION, {"type": tool.type, **tool.function.model_dump(exclude_unset=True)}
-    made = tool.custom.model_dump(exclude_unset=True, exclude={"format"})
-    if (asked := tool.custom.format) is not None:
-        grammar = {} if asked.grammar is None else asked.grammar.model_dump()
-        made["format"] = {"type": asked.type, **grammar}
-    return place, names.CUSTOM, {"type": tool.type, **made}
+    made = getattr(tool, tool.type).model_dump(exclude_unset=True)
+    if (asked := made.get("format")) is not None:
+        made["format"] = {"type": asked["type"], **(asked.get("grammar") or {})}
+    return place, names.OF_TOOLS[tool.type], {"type": tool.type, **made}
 
 
 def _choice(choice: Any) -> tuple[str | Json | None, list[Placed]]:
     """Returns the choice, and the tools that it allows."""
     if choice is None or isinstance(choice, str):
         return choice, []
-    if not isinstance(choice, tools.ChatAllowedTools):
-        return _chosen("", choice)[2], []
+    if not isinstance(choice, ChatAllowedTools):
+        return _tool("", choice)[2], []
     allowed = choice.allowed_tools
-    chosen = [_chosen(f"tool_choice.allowed_tools.tools[{index}]", tool) for index, tool in enumerate(allowed.tools)]
+    chosen = [_tool(f"tool_choice.allowed_tools.tools[{index}]", tool) for index, tool in enumerate(allowed.tools)]
     return {"type": choice.type, "mode": allowed.mode, "tools": [tool for _, _, tool in chosen]}, chosen
-
-
-def _chosen(place: str, choice: tools.ChatChosenFunction | tools.ChatChosenCustom) -> Placed:
-    if isinstance(choice, tools.ChatChosenFunction):
-        return place, names.FUNCTION, {"type": choice.type, "name": choice.function.name}
-    return place, names.CUSTOM, {"type": choice.type, "name": choice.custom.name}
-
-
-def _kind(choice: str | Json | None) -> str:
-    return "function" if choice is None or isinstance(choice, str) else choice["type"]
 
 
 # -- messages --------------------------------------------------------------------------------------------------
@@ -167,8 +160,8 @@ def _items(index: int, message: Message, answers: str | None) -> Iterable[Placed
     if isinstance(message, AssistantMessage):
         yield from _answer(where, message)
     elif isinstance(message, ToolMessage):
-        call = "custom_tool_call" if answers == "custom" else "function_call"
-        item = {"type": OUTPUT_OF[call], "call_id": message.tool_call_id, "output": _content(message.content)}
+        output_type = OUTPUT_OF[CALLS[answers or "function"]]
+        item = {"type": output_type, "call_id": message.tool_call_id, "output": _content(message.content)}
         yield where, names.OUTPUT, item
     else:
         yield where, names.MESSAGE, {"role": message.role, "content": _content(message.content)}
@@ -194,14 +187,8 @@ def _answer(where: str, message: AssistantMessage) -> Iterable[Placed]:
             raise InvalidRequest(f"Missing required parameter: '{missing}'.", missing, "missing_required_parameter")
         yield where, names.MESSAGE, {"role": "assistant", "content": content}
     for number, call in enumerate(message.tool_calls or ()):
-        yield _call(f"{where}.tool_calls[{number}]", call)
-
-
-def _call(where: str, call: ChatFunctionToolCall | ChatCustomToolCall) -> Placed:
-    if isinstance(call, ChatFunctionToolCall):
-        called = {"type": "function_call", "call_id": call.id, **call.function.model_dump()}
-        return where, names.FUNCTION_CALL, called
-    return where, names.CUSTOM_CALL, {"type": "custom_tool_call", "call_id": call.id, **call.custom.model_dump()}
+        item = {"type": CALLS[call.type], "call_id": call.id, **getattr(call, call.type).model_dump()}
+        yield f"{where}.tool_calls[{number}]", names.OF_CALLS[call.type], item
 
 
 def _content(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None) -> str | list[Json] | None:
@@ -211,13 +198,8 @@ def _content(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None)
 def _part(part: TextPart | ImagePart | RefusalPart) -> Json:
     if isinstance(part, RefusalPart):
         return part.model_dump()
-    hint = {"prompt_cache_breakpoint": part.prompt_cache_breakpoint} if part.prompt_cache_breakpoint else {}
     if isinstance(part, TextPart):
-        return {"type": "input_text", "text": part.text, **hint}
+        return {"type": "input_text", "text": part.text}
     image = part.image_url
     detail = {} if image.detail is None else {"detail": image.detail}
-    return {"type": "input_image", "image_url": image.url, **detail, **hint}
-
-
-def _places(placed: Sequence[tuple[str, Rules, Any]]) -> tuple[tuple[str, Rules], ...]:
-    return tuple((place, rules) for place, rules, _ in placed)
+    return {"type": "input_image", "image_url": image.url, **detail}

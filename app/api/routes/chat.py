@@ -75,10 +75,11 @@ async def _renaming(attach: Attach, names: Names) -> AsyncIterator[AttachedRespo
 
 
 def _view(runtime: Runtime, sent: ChatRequest) -> View:
-    writer = ChunkWriter(sent.names, include_usage=sent.include_usage)
+    thinks = sent.include_reasoning
+    writer = ChunkWriter(sent.names, include_usage=sent.include_usage, include_reasoning=thinks)
     return View(
         partial(_frames, writer, pads=sent.obfuscation),
-        partial(_body, runtime.shutdown.over.is_set),
+        partial(_body, runtime.shutdown.over.is_set, include_reasoning=thinks),
         _headers,
     )
 
@@ -90,9 +91,9 @@ def _frames(writer: ChunkWriter, pulse: Pulse, *, pads: bool) -> bytes:
     return b"".join(padded(frame) if b'"delta":' in frame else frame for frame in made) if pads else b"".join(made)
 
 
-def _body(stops: Callable[[], bool], response: Json) -> Json:
+def _body(stops: Callable[[], bool], response: Json, *, include_reasoning: bool) -> Json:
     check_not_cancelled(stops, response)
-    return completion(response)
+    return completion(response, include_reasoning=include_reasoning)
 
 
 def _headers(response_id: str) -> Mapping[str, str]:
