@@ -26,6 +26,7 @@ from tests.support.waiting import until
 
 Json = dict[str, Any]
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -230,3 +231,102 @@ class TestStream:
             await (await play.said("Hi")).finished()
             found = await lines_of(reader)
         assert all(isinstance(each["obfuscation"], str) for each in found)
+
+
+class TestKept:
+    """With `store` true, the header names a response with which everything works that works with others."""
+
+    async def test_its_stream_can_be_read_again_as_a_response(self, api: Api, player: Player) -> None:
+        async with streaming(api, player, store=True) as (reader, play):
+            await (await play.said("Hi", " there")).finished()
+            chunks = await lines_of(reader)
+        said = [choice["delta"].get("content") or "" for each in chunks for choice in each["choices"]]
+        async with api.resuming(reader.response.headers["x-longhaul-response"]) as again:
+            assert (await again.until_event("response.completed"))["response"]["store"] is True
+        async with api.resuming(play.id, starting_after=5) as rest:
+            deltas = [(await rest.until_event("response.output_text.delta"))["delta"]]
+        assert (said, deltas) == (["", "Hi", " there", ""], [" there"])
+
+    async def test_it_can_be_cancelled_and_its_client_is_told(self, api: Api, player: Player) -> None:
+        async with streaming(api, player, store=True) as (reader, play):
+            await play.said("Hi")
+            response_id = reader.response.headers["x-longhaul-response"]
+            assert (await api.client.post(f"/v1/responses/{response_id}/cancel")).json()["status"] == "cancelled"
+            *_, last = await lines_of(reader)
+        assert last["error"]["code"] == "response_cancelled"
+
+    async def test_without_it_nobody_else_gets_it(self, api: Api, player: Player) -> None:
+        async with streaming(api, player) as (reader, play):
+            for answer in (
+                await api.get(play.id),
+                await api.get(play.id, stream="true"),
+                await api.client.post(f"/v1/responses/{play.id}/cancel"),
+            ):
+                assert answer.status_code == 404
+            await play.finished()
+            await lines_of(reader)
+
+
+KEY = {"Idempotency-Key": "once"}
+
+
+class TestIdempotency:
+    async def test_a_repeated_request_gets_the_same_answer_in_either_form(self, api: Api, player: Player) -> None:
+        async with player.at_work("Hi", " there"):
+            first = await post(api, KEY)
+        assert (await post(api, KEY)).json() == first.json()
+        other = await post(api, KEY, stream=True)
+        assert (other.status_code, error_of(other)["code"]) == (400, "idempotency_key_reused")
+
+    async def test_a_stream_is_repeated_from_its_first_chunk(self, api: Api, player: Player) -> None:
+        async with player.at_work("Hi", " there"):
+            first = await post(api, KEY, stream=True)
+        assert (await post(api, KEY, stream=True)).text == first.text
+
+    async def test_it_goes_on_without_its_client(self, api: Api, player: Player) -> None:
+        asking = asyncio.create_task(post(api, KEY))
+        play = await player.begin()
+        asking.cancel()
+        await play.said("Hi")
+        again = asyncio.create_task(post(api, KEY))
+        await play.finished()
+        assert (await again).json()["choices"][0]["message"]["content"] == "Hi"
+
+    async def test_a_key_of_a_response_is_no_key_of_a_completion(self, api: Api, player: Player) -> None:
+        async with player.at_work("Hi"):
+            body = {"model": MODEL, "input": HELLO, "store": False}
+            assert (await api.client.post("/v1/responses", json=body, headers=KEY)).status_code == 200
+            refused = await post(api, KEY)
+        assert (refused.status_code, error_of(refused)["code"]) == (400, "idempotency_key_reused")
+
+
+class TestRefusals:
+    """What is refused by others than the translation (tests/unit/chat) names chat's fields all the same."""
+
+    async def test_a_message_larger_than_a_body_may_be_is_a_413(self, api: Api) -> None:
+        answer = await post(api, messages=[{"role": "user", "content": "x" * 60_000_000}])
+        assert (answer.status_code, error_of(answer)["code"]) == (413, "request_too_large")
+
+    async def test_what_the_model_cannot_do_is_a_400_that_names_the_field(self, api: Api) -> None:
+        url = "data:image/png;base64," + PIXEL
+        image = {"type": "image_url", "image_url": {"url": url}}
+        for fields, param in (
+            ({"messages": [*HELLO, {"role": "user", "content": [image]}]}, "messages[1].content[0]"),
+            ({"verbosity": "high"}, "verbosity"),
+        ):
+            answer = await post(api, **fields)
+            assert (answer.status_code, error_of(answer)["param"]) == (400, param)
+            assert f"'{param}'" in error_of(answer)["message"]
+
+    async def test_an_unknown_model_is_a_404(self, client: openai.AsyncOpenAI) -> None:
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.chat.completions.create(model="none", messages=HELLO)
+        assert caught.value.code == "model_not_found"
+
+    async def test_text_may_have_nul(self, api: Api, db: Database, player: Player) -> None:
+        asking = asyncio.create_task(post(api, messages=[{"role": "user", "content": "a\0b"}]))
+        play = await player.begin()
+        assert play.row.request["input"][0]["content"][0]["text"] == "a\0b"
+        await play.finished()
+        assert (await asking).status_code == 200
+        assert (await post(api, messages=[{"role": "tool", "tool_call_id": "\0", "content": ""}])).status_code == 400
