@@ -45,13 +45,13 @@ async def send_end(send: Send, last: bytes = b"") -> None:
 
 async def send_at_once(send: Send, pulses: Iterable[Pulse], view: View = PLAIN) -> None:
     """Sends `pulses` in one write."""
-    await _send_frames(send, b"".join(map(view.frames, pulses)))
+    await _send_frames(send, b"".join([await view.shown(pulse) for pulse in pulses]))
 
 
 async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], view: View = PLAIN) -> None:
     """Sends `pulses` as they come, then `[DONE]`. A write holds whole events only."""
     async for pulse in pulses:
-        await _send_frames(send, view.frames(pulse))
+        await _send_frames(send, await view.shown(pulse))
         del pulse  # The next one may come in an hour.
     await send_end(send, DONE)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
+from app.heavy import off_loop
 from app.protocol.events import frames
 from app.protocol.events.frames import KEEPALIVE
 from app.protocol.types import Json
@@ -73,8 +75,16 @@ class View:
     """Makes the body of an answer that is no stream from the final response object. May raise ApiError."""
     headers: Callable[[str], Mapping[str, str]] = _no_headers
     """More headers of the answer, by the response's id."""
+    works: bool = False
+    """Whether `frames` does work that grows with the pulse: on a large one it does it beside the event loop."""
+
+    async def shown(self, pulse: Pulse) -> bytes:
+        """Returns `frames` of the pulse."""
+        if not self.works or pulse is None:
+            return self.frames(pulse)
+        return await off_loop(partial(self.frames, pulse), len(pulse.frames))
 
 
 PLAIN = View()
-PADDED = View(_padded)
+PADDED = View(_padded, works=True)
 """With padding in each delta, for a reader that asked for it."""

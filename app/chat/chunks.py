@@ -1,9 +1,4 @@
-"""The chunks that the events of a response become: a table of functions by the event's type.
-
-created ---> nothing: it says whose chunks these are
-in_progress -> the role -> deltas of content, refusal, reasoning and calls -> completed: finish_reason, usage
-                                                                          -> failed: an error in place of an end
-"""
+"""The chunks that the events of a response become: a table of functions by the event's type."""
 
 from __future__ import annotations
 

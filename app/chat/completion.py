@@ -40,6 +40,7 @@ def head(response: Mapping[str, Any], kind: str) -> Json:
         "model": response["model"],
         "service_tier": response["service_tier"],
         "system_fingerprint": None,
+        **({"omitted_tools": response["omitted_tools"]} if response.get("omitted_tools") else {}),
     }
 
 

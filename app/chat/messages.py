@@ -128,8 +128,6 @@ class AssistantMessage(_Message):
 
 
 class ToolMessage(_Message):
-    """What a tool returned: text, or parts."""
-
     role: Literal["tool"]
     content: UserContent
     tool_call_id: str

@@ -238,6 +238,7 @@ ChatCompletion = shape(
     created=int,
     service_tier=Literal["default", "flex", "priority"],
     system_fingerprint=None,
+    omitted_tools=may_lack(list[str], "Types of tools of the request that this server leaves out, if there were any."),
     choices=array(
         shape(
             "CompletionChoice",

@@ -81,6 +81,7 @@ def _view(runtime: Runtime, sent: ChatRequest) -> View:
         partial(_frames, writer, pads=sent.obfuscation),
         partial(_body, runtime.shutdown.over.is_set, include_reasoning=thinks),
         _headers,
+        works=True,
     )
 
 

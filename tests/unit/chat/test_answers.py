@@ -161,6 +161,16 @@ def test_reasoning_can_be_left_out() -> None:
     assert "reasoning_content" not in str(chunks_of(events, include_reasoning=False))
 
 
+def test_tools_that_the_server_leaves_out_are_named() -> None:
+    stream, events = play([Text("a")], "stop")
+    for event in events:
+        if "response" in event:
+            event["response"]["omitted_tools"] = ["web_search"]
+    assert {str(chunk["omitted_tools"]) for chunk in chunks_of(events)} == {"['web_search']"}
+    answer = completion({**stream.response, "omitted_tools": ["web_search"]})
+    assert answer["omitted_tools"] == ["web_search"]
+
+
 def test_a_refusal_is_no_content() -> None:
     stream, _ = play([Refusal("No.")], "stop")
     message = completion(stream.response)["choices"][0]["message"]
