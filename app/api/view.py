@@ -40,7 +40,7 @@ def _is_delta(frame: bytes) -> bool:
 
 
 def padded(frame: bytes) -> bytes:
-    """Returns the frame of a delta, or of a chunk with one, with a field `obfuscation`."""
+    """Returns the frame of a delta, or of a chat chunk with one, with a field `obfuscation`."""
     # What comes before the text, such as ids and numbers, is no secret.
     secret = len(frame) - frame.index(_TEXT) + len(_FIELD % b"") - len(_END)
     room = -secret % BLOCK_BYTES

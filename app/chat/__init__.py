@@ -1,1 +1,1 @@
-"""Chat completions: a request becomes one for a response, and its response and events a completion and its chunks."""
+"""Chat completions: a request becomes one for a response; its response and events become an answer and chat chunks."""

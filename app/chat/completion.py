@@ -32,7 +32,7 @@ def completion(response: Mapping[str, Any], *, include_reasoning: bool = True) -
 
 
 def head(response: Mapping[str, Any], kind: str) -> Json:
-    """Returns what a completion and its chunks begin with."""
+    """Returns what a completion and its chat chunks begin with."""
     return {
         "id": f"chatcmpl-{response['id'].partition('_')[2]}",
         "object": kind,
@@ -81,7 +81,7 @@ CALLS = {"function_call": ("function", "arguments"), "custom_tool_call": ("custo
 
 
 def call(item: Json) -> Json:
-    """Returns the call as a completion has it; a chunk's has an `index` besides."""
+    """Returns the call as a completion has it; a chat chunk's has an `index` besides."""
     kind, field = CALLS[item["type"]]
     return {"id": item["call_id"], "type": kind, kind: {"name": item["name"], field: item[field]}}
 

@@ -86,7 +86,7 @@ class ChatFunctionToolCall(RequestModel):
     type: Literal["function"]
     function: CalledFunction
     index: int | None = None
-    """Of a chunk: clients that put a call together from chunks send it back."""
+    """Of a chat chunk: clients that put a call together from several send it back."""
 
 
 class CalledCustom(RequestModel):

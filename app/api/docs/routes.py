@@ -30,12 +30,12 @@ _CHUNKS_EXAMPLE = (
 )
 _CHUNK: Json = {
     **_EVENT,
-    "description": "One Server-Sent Event, without a type. Its data is a chunk; the last is [DONE].",
+    "description": "One Server-Sent Event, without a type. Its data is a chat chunk; the last is [DONE].",
 }
 
 COMPLETION_OR_CHUNKS: Json = {
     "model": schemas.ChatCompletion,
-    "description": "The completion; with `stream` its chunks as Server-Sent Events.",
+    "description": "The completion; with `stream` its chat chunks as Server-Sent Events.",
     "content": {"text/event-stream": {"schema": _CHUNK, "example": _CHUNKS_EXAMPLE}},
     "headers": {
         "x-longhaul-response": {

@@ -17,10 +17,10 @@ from app.api.docs.routes import error_answers
 from app.api.foreground import Attach, ForegroundReply
 from app.api.routes.route import Body, Route
 from app.api.view import View, padded
-from app.chat.chunks import ChunkWriter
 from app.chat.completion import completion
 from app.chat.names import Names
 from app.chat.request import CreateChatCompletion
+from app.chat.stream import ChatStream
 from app.chat.translation import ChatRequest, chat_request
 from app.protocol.errors import ApiError
 from app.protocol.events.frames import KEEPALIVE
@@ -42,7 +42,7 @@ RESPONSE_HEADER = "x-longhaul-response"
     openapi_extra={"parameters": routes.CREATE_PARAMETERS},
 )
 async def create_chat_completion(request: Annotated[Request, Body(CreateChatCompletion)]) -> Response:
-    """A foreground response, shown as a completion or, with `stream`, as chunks.
+    """A foreground response, shown as a completion or, with `stream`, as chat chunks.
 
     A client that disconnects cancels it, unless it sent an `Idempotency-Key`. With `store` true, the response is kept:
     the header `x-longhaul-response` has its id.
@@ -76,7 +76,7 @@ async def _renaming(attach: Attach, names: Names) -> AsyncIterator[AttachedRespo
 
 def _view(runtime: Runtime, sent: ChatRequest) -> View:
     thinks = sent.include_reasoning
-    writer = ChunkWriter(sent.names, include_usage=sent.include_usage, include_reasoning=thinks)
+    writer = ChatStream(sent.names, include_usage=sent.include_usage, include_reasoning=thinks)
     return View(
         partial(_frames, writer, pads=sent.obfuscation),
         partial(_body, runtime.shutdown.over.is_set, include_reasoning=thinks),
@@ -85,7 +85,7 @@ def _view(runtime: Runtime, sent: ChatRequest) -> View:
     )
 
 
-def _frames(writer: ChunkWriter, pulse: Pulse, *, pads: bool) -> bytes:
+def _frames(writer: ChatStream, pulse: Pulse, *, pads: bool) -> bytes:
     if pulse is None or pulse.first > pulse.last:  # A repeated status has no form in chat.
         return KEEPALIVE
     made = writer.frames(pulse.frames)

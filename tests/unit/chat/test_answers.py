@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from app.api.docs import schemas
-from app.chat.chunks import ChunkWriter
 from app.chat.completion import completion
 from app.chat.names import Names
+from app.chat.stream import ChatStream
 from app.protocol.events import frames
 from app.protocol.events.deltas import (
     CallArguments,
@@ -40,9 +40,9 @@ LOGPROB: Json = {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": [
 
 def chunks_of(events: list[Json], **options: bool) -> list[Json]:
     """The data of the lines that a client gets; the events come one by one."""
-    writer = ChunkWriter(NAMES, **{"include_usage": True, **options})
+    writer = ChatStream(NAMES, **{"include_usage": True, **options})
     lines = [line for event in events for line in writer.frames(frames.encode(event))]
-    assert lines == ChunkWriter(NAMES, **{"include_usage": True, **options}).frames(frames.encode_all(events))
+    assert lines == ChatStream(NAMES, **{"include_usage": True, **options}).frames(frames.encode_all(events))
     return [orjson.loads(line.removeprefix(b"data: ").removesuffix(b"\n\n")) for line in lines]
 
 

@@ -1,4 +1,4 @@
-"""The chunks that the events of a response become: a table of functions by the event's type."""
+"""The chat chunks that the events of a response become: a table of functions by the event's type."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from app.protocol.events.frames import Event
 from app.protocol.types import Json
 
 
-class ChunkWriter:
-    """The chunks of one stream. Events come in their order, and each of them once."""
+class ChatStream:
+    """The chat chunks of one stream. Events come in their order, and each of them once."""
 
     def __init__(self, names: Names, *, include_usage: bool, include_reasoning: bool = True) -> None:
         self._names = names
@@ -28,7 +28,7 @@ class ChunkWriter:
         """The item that the last delta of each kind of text came from."""
 
     def frames(self, encoded: bytes) -> list[bytes]:
-        """Returns the frames of the chunks that these events, as frames, become."""
+        """Returns the frames of the chat chunks that these events, as frames, become."""
         made: list[bytes] = []
         for frame in frames.split(encoded):
             kind, _, data = frame.removeprefix(b"event: ").partition(b"\ndata: ")
@@ -91,17 +91,17 @@ class ChunkWriter:
         return {**self._head, "choices": [choice], **({"usage": None} if self._include_usage else {})}
 
 
-_WRITERS: Mapping[bytes, Callable[[ChunkWriter, Any], Iterable[Json]]] = {
-    b"response.created": ChunkWriter._begin,
-    b"response.in_progress": ChunkWriter._role,
-    b"response.output_item.added": ChunkWriter._item,
-    b"response.output_text.delta": ChunkWriter._text,
-    b"response.refusal.delta": ChunkWriter._refusal,
-    b"response.reasoning_text.delta": ChunkWriter._reasoning,
-    b"response.function_call_arguments.delta": ChunkWriter._arguments,
-    b"response.custom_tool_call_input.delta": ChunkWriter._input,
-    b"response.completed": ChunkWriter._end,
-    b"response.incomplete": ChunkWriter._end,
-    b"response.failed": ChunkWriter._fail,
+_WRITERS: Mapping[bytes, Callable[[ChatStream, Any], Iterable[Json]]] = {
+    b"response.created": ChatStream._begin,
+    b"response.in_progress": ChatStream._role,
+    b"response.output_item.added": ChatStream._item,
+    b"response.output_text.delta": ChatStream._text,
+    b"response.refusal.delta": ChatStream._refusal,
+    b"response.reasoning_text.delta": ChatStream._reasoning,
+    b"response.function_call_arguments.delta": ChatStream._arguments,
+    b"response.custom_tool_call_input.delta": ChatStream._input,
+    b"response.completed": ChatStream._end,
+    b"response.incomplete": ChatStream._end,
+    b"response.failed": ChatStream._fail,
 }
 """Events that are not listed have no form in chat."""
