@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,6 @@ DEMO_CASES: dict[str, Json] = {
     "reasoning": {"messages": [user("What is 17 times 23?")], **THINKING},
     "reasoned call": {"messages": [user("What is the weather in Paris?")], "tools": [WEATHER], **THINKING},
     "cut reasoning": {"messages": [user("What is 17 times 23?")], "max_tokens": 8, **THINKING},
-    "required": {"messages": [user("What is the weather in Paris?")], "tools": [WEATHER], "tool_choice": "required"},
-    "named": {
-        "messages": [user("What is the weather in Paris?")],
-        "tools": [WEATHER],
-        "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
-    },
     "object": {
         "messages": [user("Give me a JSON object that describes Paris.")],
         "response_format": {"type": "json_object"},
@@ -99,6 +93,12 @@ GPT_OSS_CASES: dict[str, Json] = {
     "effort": {"messages": [user("Hello!")], "reasoning_effort": "low"},
 }
 
+
+DIFFERENT = {
+    "demo": {("no tools", "usage")},
+    "gpt-oss": {("no tools", "usage"), ("stop", "content"), ("preamble, streamed", "content")},
+}
+"""What differs, by case and field: the page says why."""
 
 Answers = dict[tuple[str, bool], Json]
 """What a server answered, by case and by whether it was streamed."""
@@ -166,24 +166,28 @@ def _add_call(calls: list[Json], piece: Json) -> None:
 
 
 def normalised(answer: Json) -> Json:
-    """What must be equal. Ids and times are each server's own; vLLM calls `reasoning_content` `reasoning`."""
+    """What must be equal. Ids and times are each server's own; the rest that is made alike here is on the page."""
     (choice,) = answer["choices"]
     message, usage = choice["message"], answer["usage"]
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
     tokens = (choice.get("logprobs") or {}).get("content") or []
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
     return {
-        "content": message.get("content") or None,
-        "reasoning": message.get("reasoning_content") or message.get("reasoning"),
-        "calls": [
-            (call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
-        ],
+        "content": (message.get("content") or "").strip() or None,
+        "reasoning": reasoning and reasoning.strip(),
+        "calls": [(call["name"], json.loads(call["arguments"])) for call in calls],
         "finish_reason": choice["finish_reason"],
-        "logprobs": [(token["token"], token["logprob"], _top(token)) for token in tokens],
+        "logprobs": [(token["token"], token["logprob"], _top(token)) for token in tokens if token["token"] not in ENDS],
         "usage": [usage[name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")],
     }
 
 
-def _top(token: Json) -> list[tuple[str, float]]:
-    return sorted((each["token"], each["logprob"]) for each in token["top_logprobs"])
+ENDS = ("<|im_end|>",)
+
+
+def _top(token: Json) -> list[tuple[float, str]]:
+    """A token that is a part of a character is a mark of a replaced one, or nothing."""
+    return sorted((each["logprob"], each["token"].strip("\ufffd")) for each in token["top_logprobs"])
 
 
 @contextmanager
@@ -213,9 +217,17 @@ engine_args = {args}
 """
 
 
+@dataclass(frozen=True)
+class Both:
+    """What both servers answered."""
+
+    model: str
+    longhaul: Answers
+    vllm: Answers
+
+
 @pytest.fixture(scope="module", params=["demo", "gpt-oss"])
-def both(request: pytest.FixtureRequest) -> Iterator[tuple[Answers, Answers]]:
-    """Longhaul's answers and vLLM's."""
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     is_demo = request.param == "demo"
     model = demo_model() if is_demo else gpt_oss_model()
     parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"} if is_demo else {"tool_call_parser": "openai"}
@@ -229,21 +241,17 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[Answers, Answers]]:
         installation = Longhaul(folder / "home", models)
         installation.ready_seconds = READY_SECONDS
         with running(installation) as longhaul:
-            yield ask_all(longhaul.url, request.param, cases), theirs
+            yield Both(request.param, ask_all(longhaul.url, request.param, cases), theirs)
 
 
-def test_every_answer_is_vllms(both: tuple[Answers, Answers]) -> None:
-    ours, theirs = both
-    different = {
-        f"{name}, {'streamed' if stream else 'not streamed'}": difference(ours[name, stream], theirs[name, stream])
-        for name, stream in ours
-    }
-    assert {case: found for case, found in different.items() if found} == {}
-
-
-def difference(ours: Json, theirs: Json) -> Json:
-    """The fields that differ, ours first."""
-    return {name: (ours[name], theirs[name]) for name in ours if not alike(ours[name], theirs[name])}
+def test_every_answer_is_vllms(both: Both) -> None:
+    found: dict[tuple[str, str], Any] = {}
+    for (name, stream), ours in both.longhaul.items():
+        theirs = both.vllm[name, stream]
+        for field in (field for field in ours if not alike(ours[field], theirs[field])):
+            case = name if (name, field) in DIFFERENT[both.model] else f"{name}, {'' if stream else 'not '}streamed"
+            found[case, field] = (ours[field], theirs[field])
+    assert found.keys() == DIFFERENT[both.model], found
 
 
 def alike(ours: Any, theirs: Any) -> bool:
