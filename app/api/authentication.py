@@ -17,12 +17,12 @@ from app.access.caller import ANYBODY, PROJECT_SCOPES, STRANGER, Caller
 from app.access.caller import Scope as KeyScope
 from app.access.directory import Directory
 from app.access.known_key import KnownKey
-from app.api.errors import api_error_of, bound_error, refuse, status_of
+from app.api.errors import api_error_of, bound_error, refuse, status_of, unknown_url
 from app.api.holdings import holdings_of
 from app.api.middleware import may_connect
 from app.bounds import BoundReached
 from app.heavy import PROJECT
-from app.protocol.errors import Forbidden, Unauthorized
+from app.protocol.errors import Forbidden, NotFound, Unauthorized
 from app.store.database import StoreUnavailable
 
 CALLER = "caller"
@@ -39,6 +39,7 @@ PATHS_FOR_STRANGERS = frozenset({"/health/ready"})
 
 SCOPES = {
     "batches": KeyScope.BATCHES,
+    "chat": KeyScope.RESPONSES,
     "conversations": KeyScope.RESPONSES,
     "files": KeyScope.FILES,
     "models": None,
@@ -46,7 +47,10 @@ SCOPES = {
     "responses": KeyScope.RESPONSES,
     "uploads": KeyScope.FILES,
 }
-"""The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have."""
+"""The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have.
+
+What is not listed is not there, whatever routes the app has: no key opens it.
+"""
 
 _READS = frozenset({"GET", "HEAD"})
 _HARMLESS = _READS | {"OPTIONS"}
@@ -86,7 +90,7 @@ class AuthenticationMiddleware:
             return
         try:
             key = await _key_of(scope)
-        except (Unauthorized, Forbidden, StoreUnavailable) as raised:
+        except (Unauthorized, Forbidden, NotFound, StoreUnavailable) as raised:
             error = api_error_of(raised)
             assert error is not None
             if isinstance(raised, Unauthorized | Forbidden):
@@ -124,7 +128,7 @@ class AuthenticationMiddleware:
 async def _key_of(scope: Scope) -> KnownKey | None:
     """Returns the request's key; None: it has none, and needs none.
 
-    Raises Unauthorized, Forbidden and StoreUnavailable.
+    Raises Unauthorized, Forbidden, NotFound and StoreUnavailable.
     """
     secret, project = _credentials(scope)
     if secret is None:
@@ -183,9 +187,12 @@ def _count_refusal(scope: Scope, status: int) -> None:
 
 
 def _check_scopes(scope: Scope, caller: Caller) -> None:
-    """Raises Forbidden if the caller's key does not allow what the request does."""
+    """Raises Forbidden if the caller's key does not allow what the request does, and NotFound if no key would."""
     path: str = scope["path"]
-    needed = SCOPES.get(path.split("/", 3)[2]) if path.startswith("/v1/") else None
+    resource = path.split("/", 3)[2] if path.startswith("/v1/") else None
+    if resource is not None and resource not in SCOPES:
+        raise unknown_url(scope.get("method", "GET"), path)
+    needed = None if resource is None else SCOPES[resource]
     if needed is None or needed in caller.scopes:
         return
     may_read = needed in PROJECT_SCOPES and scope["type"] == "http" and scope["method"] in _READS

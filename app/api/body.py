@@ -16,7 +16,7 @@ from app.api.holdings import holdings_of
 from app.bounds import Holding
 from app.heavy import off_loop
 from app.protocol.errors import InvalidRequest, TooLarge, UnsupportedMedia
-from app.protocol.requests.bodies.request import ResponseRequest, checked_request
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import Model, validate
@@ -25,6 +25,7 @@ from app.sizes import parsed_size
 from config.settings import Settings
 
 T = TypeVar("T")
+AnyRequest = TypeVar("AnyRequest", bound=ResponseRequest)
 
 ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 """More than RFC 9659 allows is refused: a few bytes can ask for gigabytes."""
@@ -52,8 +53,8 @@ _ENCODINGS = {"gzip": _inflated, "deflate": _inflated, "zstd": _unpacked}
 
 
 async def read_request(
-    request: Request, settings: Settings, as_request: Callable[[Mapping[str, Any]], ResponseRequest] = checked_request
-) -> ResponseRequest:
+    request: Request, settings: Settings, as_request: Callable[[Mapping[str, Any]], AnyRequest]
+) -> AnyRequest:
     """Returns the request in the body; `as_request` makes it from the JSON object of another endpoint.
 
     Raises InvalidRequest, TooLarge and UnsupportedMedia.
@@ -61,7 +62,7 @@ async def read_request(
     _check_media_type(request)
     body = await read_body(request, settings.max_body_bytes)
 
-    def decoded() -> ResponseRequest:
+    def decoded() -> AnyRequest:
         return replace(as_request(omit_tools(decode_object(body), settings.omit_tools)), size=len(body))
 
     return await _decoded(request, decoded, body)

@@ -147,16 +147,22 @@ async def _on_api_error(_: Request, raised: Exception) -> Response:
     return refuse(error)
 
 
+def unknown_url(method: str, path: str) -> NotFound:
+    """Returns the error for a path that no route has."""
+    url = shortened(f"{method} {path}", MAX_URL_CHARS)
+    return NotFound(f"Invalid URL ({url}). '/docs' lists the routes.", code="unknown_url")
+
+
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Answers errors of Starlette's router: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
-    url = shortened(f"{request.method} {request.url.path}", MAX_URL_CHARS)
     if error.status_code == _STATUS[MethodNotAllowed]:
+        url = shortened(f"{request.method} {request.url.path}", MAX_URL_CHARS)
         allowed = ", ".join(sorted(_allowed(request)))
         message = f"Method not allowed ({url}); the 'allow' header lists the methods."
         return refuse(MethodNotAllowed(message), {"allow": allowed})
     if error.status_code == _STATUS[NotFound]:
-        return refuse(NotFound(f"Invalid URL ({url}). '/docs' lists the routes.", code="unknown_url"))
+        return refuse(unknown_url(request.method, request.url.path))
     return reply(InvalidRequest(str(error.detail)).error.body(), error.status_code, error.headers)
 
 

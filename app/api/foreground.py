@@ -24,26 +24,19 @@ from app.api.errors import encoded_reply, refuse
 from app.api.holdings import holdings_of
 from app.api.rate_limits import headers_of
 from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
+from app.api.view import PLAIN, View
 from app.protocol.errors import Unavailable
-from app.protocol.types import Json
 from app.responses.read.attached import AttachedResponse
 
 Attach = Callable[[], AbstractAsyncContextManager[AttachedResponse]]
 """`ResponseService.attach` with its arguments."""
-
-Shape = Callable[[Json], Json]
-"""Makes the body of the answer from the final response object. May raise ApiError."""
-
-
-def unchanged(response: Json) -> Json:
-    return response
 
 
 class ForegroundReply(Response):
     """Runs one foreground request. Errors before the first byte go to the app's error handlers.
 
     The response ends with its client unless it is `detachable`, as one with an Idempotency-Key is. When the server
-    stops, the request goes on until the grace is `over`. `shape` is for a reply that is no `stream`.
+    stops, the request goes on until the grace is `over`.
     """
 
     def __init__(
@@ -52,17 +45,15 @@ class ForegroundReply(Response):
         over: asyncio.Event,
         *,
         stream: bool,
-        obfuscation: bool = False,
         detachable: bool = False,
-        shape: Shape = unchanged,
+        view: View = PLAIN,
     ) -> None:
         super().__init__()
         self._attach: Attach | None = attach
         self._over = over
         self._stream = stream
-        self._obfuscation = obfuscation
         self._detachable = detachable
-        self._shape = shape
+        self._view = view
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,20 +77,23 @@ class ForegroundReply(Response):
 
     async def _send_object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._attached() as response:
-            body = await response.result(self._shape, self._holdings.wait_for_answer)
-        await encoded_reply(body, headers=headers_of(response.allowance))(scope, receive, send)
+            body = await response.result(self._view.body, self._holdings.wait_for_answer)
+        await encoded_reply(body, headers=self._more_headers(response))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
         async with self._attached() as response:
             await self._send_beginning(send, response)
-            await send_pulses(send, response, obfuscation=self._obfuscation)
+            await send_pulses(send, response, self._view)
 
     async def _send_beginning(self, send: Send, response: AttachedResponse) -> None:
         """The events that the request is repeated in; nothing of them stays in memory."""
         beginning = await response.beginning()
         self._started = True
-        await send_start(send, headers_of(response.allowance))
-        await send_at_once(send, beginning, obfuscation=self._obfuscation)
+        await send_start(send, self._more_headers(response))
+        await send_at_once(send, beginning, self._view)
+
+    def _more_headers(self, response: AttachedResponse) -> dict[str, str]:
+        return {**headers_of(response.allowance), **self._view.headers(response.id)}
 
     @contextlib.asynccontextmanager
     async def _attached(self) -> AsyncIterator[AttachedResponse]:

@@ -133,6 +133,7 @@ EXPOSED = (
     "openai-processing-ms",
     "retry-after",
     "retry-after-ms",
+    "x-longhaul-response",
     "x-request-id",
     *rate_limits.HEADERS,
 )

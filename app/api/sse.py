@@ -1,4 +1,4 @@
-"""Server-Sent Events. The frames come ready from the log: nothing is parsed or built here, and padding is asked for.
+"""Server-Sent Events. The frames come ready from the log, and a `View` says what of them a stream shows.
 
 sse-starlette was considered. It encodes Python objects one by one, and has its own ping and shutdown. Our frames are
 bytes, several go out in one write, and our rules for keep-alives and shutdown differ.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from types import MappingProxyType
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
-from app.api.obfuscation import obfuscated
 from app.api.rate_limits import headers_of
+from app.api.view import NO_HEADERS, PLAIN, View
 from app.bounds import Bound
-from app.protocol.events.frames import DONE, KEEPALIVE
+from app.protocol.events.frames import DONE
 from app.responses.read.reader import Events, Pulse
 
 HEADERS = {
@@ -26,7 +25,6 @@ HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",
 }
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 async def disconnected(receive: Receive) -> None:
@@ -45,24 +43,22 @@ async def send_end(send: Send, last: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-async def send_at_once(send: Send, pulses: Iterable[Pulse], *, obfuscation: bool = False) -> None:
+async def send_at_once(send: Send, pulses: Iterable[Pulse], view: View = PLAIN) -> None:
     """Sends `pulses` in one write."""
-    if sent := b"".join(_as_bytes(pulse, obfuscation) for pulse in pulses):
-        await send({"type": "http.response.body", "body": sent, "more_body": True})
+    await _send_frames(send, b"".join([await view.shown(pulse) for pulse in pulses]))
 
 
-async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], *, obfuscation: bool = False) -> None:
+async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], view: View = PLAIN) -> None:
     """Sends `pulses` as they come, then `[DONE]`. A write holds whole events only."""
     async for pulse in pulses:
-        await send({"type": "http.response.body", "body": _as_bytes(pulse, obfuscation), "more_body": True})
+        await _send_frames(send, await view.shown(pulse))
         del pulse  # The next one may come in an hour.
     await send_end(send, DONE)
 
 
-def _as_bytes(pulse: Pulse, obfuscation: bool) -> bytes:
-    if pulse is None:
-        return KEEPALIVE
-    return obfuscated(pulse.frames) if obfuscation else pulse.frames
+async def _send_frames(send: Send, frames: bytes) -> None:
+    if frames:
+        await send({"type": "http.response.body", "body": frames, "more_body": True})
 
 
 OpenEvents = Callable[[], Awaitable[Events]]
@@ -82,15 +78,14 @@ class EventStream(Response):
         readers: Bound,
         project: str,
         shutdown: asyncio.Event,
-        *,
-        obfuscation: bool = False,
+        view: View = PLAIN,
     ) -> None:
         super().__init__()
         self._open_events: OpenEvents | None = open_events
         self._readers = readers
         self._project = project
         self._shutdown = shutdown
-        self._obfuscation = obfuscation
+        self._view = view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._readers.take(self._project):
@@ -107,4 +102,4 @@ class EventStream(Response):
 
     async def _send(self, send: Send, events: Events) -> None:
         async with aclosing(events.pulses) as pulses:
-            await send_pulses(send, pulses, obfuscation=self._obfuscation)
+            await send_pulses(send, pulses, self._view)

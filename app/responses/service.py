@@ -162,7 +162,9 @@ class ResponseService:
                 row, shown = accepted.row, _brief(accepted.response)
                 del accepted
                 if not self._pubsub.connected:
-                    raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
+                    raise Unavailable(
+                        "Redis cannot be reached at the moment; try again, or create the response in the background."
+                    )
                 async with self._pubsub.subscribe(row.id) as subscription:
                     inserted = await self._creator.insert(row)
                     held.close()

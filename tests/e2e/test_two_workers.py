@@ -94,6 +94,27 @@ async def test_responses_of_a_killed_worker_complete_on_the_other(pair: Longhaul
         assert {(await client.responses.retrieve(response_id)).output_text for response_id in ids} == {counted(300)}
 
 
+async def test_a_chat_stream_goes_on_in_the_middle_when_its_worker_is_killed(pair: Longhaul) -> None:
+    """Nothing is lost, and nothing comes twice."""
+    wait_until_both_take_messages(pair)
+    messages: list[Any] = [{"role": "user", "content": "/count 300"}]
+    async with pair.async_client() as client:
+        streams = [await client.chat.completions.create(model=MODEL, messages=messages, stream=True) for _ in range(8)]
+        texts = [""] * len(streams)
+
+        async def read(index: int, until_chars: int | None = None) -> str | None:
+            async for chunk in streams[index]:
+                texts[index] += chunk.choices[0].delta.content or ""
+                if chunk.choices[0].finish_reason or (until_chars and len(texts[index]) >= until_chars):
+                    return chunk.choices[0].finish_reason
+            return None
+
+        assert await asyncio.gather(*(read(index, 100) for index in range(8))) == [None] * 8
+        pair.named(["celeryd"])[0].send_signal(signal.SIGKILL)
+        assert await asyncio.gather(*(read(index) for index in range(8))) == ["stop"] * 8
+    assert texts == [counted(300)] * 8
+
+
 @pytest.mark.long
 def test_a_machine_that_shuts_down_loses_nothing_and_streams_read_the_same_afterwards(pair: Longhaul) -> None:
     """Every process gets SIGTERM at once, services included."""

@@ -24,6 +24,27 @@ RESPONSE_OR_EVENTS: Json = {
     "content": {"text/event-stream": {"schema": _EVENT, "example": _EVENTS_EXAMPLE}},
 }
 
+_CHUNKS_EXAMPLE = (
+    'data: {"id":"chatcmpl-0193","object":"chat.completion.chunk","created":1764192000,"model":"longhaul-demo",'
+    '"choices":[{"index":0,"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}]}\n\ndata: [DONE]\n\n'
+)
+_CHUNK: Json = {
+    **_EVENT,
+    "description": "One Server-Sent Event, without a type. Its data is a chat chunk; the last is [DONE].",
+}
+
+COMPLETION_OR_CHUNKS: Json = {
+    "model": schemas.ChatCompletion,
+    "description": "The completion; with `stream` its chat chunks as Server-Sent Events.",
+    "content": {"text/event-stream": {"schema": _CHUNK, "example": _CHUNKS_EXAMPLE}},
+    "headers": {
+        "x-longhaul-response": {
+            "description": "The id of the response, which is kept with `store` true.",
+            "schema": {"type": "string"},
+        }
+    },
+}
+
 CREATE_EXAMPLES: Json = {
     "background": {
         "summary": "In the background: poll it, or stream it and resume",

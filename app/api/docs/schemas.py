@@ -222,3 +222,47 @@ Response = shape(
         ("input_messages", "output_messages"), may_lack(list[Json], "With `enable_response_messages`, at the end.")
     ),
 )
+
+# -- chat completions ------------------------------------------------------------------------------------------
+
+_FunctionCall = shape(
+    "CompletionFunctionCall",
+    id=str,
+    type=Literal["function"],
+    function=shape("CompletionCalledFunction", name=str, arguments=str),
+)
+_CustomCall = shape(
+    "CompletionCustomCall", id=str, type=Literal["custom"], custom=shape("CompletionCalledCustom", name=str, input=str)
+)
+_ChatMessage = shape(
+    "CompletionMessage",
+    role=Literal["assistant"],
+    **dict.fromkeys(("content", "refusal"), str | None),
+    reasoning_content=may_lack(str, "What the model reasoned, if it did."),
+    tool_calls=may_lack(array(_FunctionCall, _CustomCall)),
+)
+ChatCompletion = shape(
+    "ChatCompletion",
+    "An answer. `id` is that of the response with another prefix.",
+    **dict.fromkeys(("id", "model"), str),
+    object=Literal["chat.completion"],
+    created=int,
+    service_tier=Literal["default", "flex", "priority"],
+    system_fingerprint=None,
+    omitted_tools=may_lack(list[str], "Types of tools of the request that this server leaves out, if there were any."),
+    choices=array(
+        shape(
+            "CompletionChoice",
+            index=int,
+            message=_ChatMessage,
+            logprobs=shape("CompletionLogprobs", content=list[Json], refusal=None) | None,
+            finish_reason=Literal["stop", "length", "tool_calls", "content_filter"],
+        )
+    ),
+    usage=shape(
+        "CompletionUsage",
+        **dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), int),
+        prompt_tokens_details=shape("PromptTokensDetails", cached_tokens=int),
+        completion_tokens_details=shape("CompletionTokensDetails", reasoning_tokens=int),
+    ),
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from app.api.routes import conversations, health, models, organization, responses, websocket
+from app.api.routes import chat, conversations, health, models, organization, responses, websocket
 
 ROUTERS = (
     responses.router,
     websocket.router,
+    chat.router,
     conversations.router,
     models.router,
     *organization.ROUTERS,

@@ -25,15 +25,16 @@ from app.api.dependencies import (
 from app.api.docs import routes, schemas
 from app.api.docs.routes import error_answers
 from app.api.errors import encoded_reply, reply
-from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
+from app.api.foreground import Attach, ForegroundReply
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
 from app.api.routes.route import Asked, Body, Route
-from app.api.sse import NO_HEADERS, EventStream, OpenEvents
+from app.api.sse import EventStream, OpenEvents
+from app.api.view import NO_HEADERS, PADDED, PLAIN, View
 from app.protocol.requests.bodies.compaction import Compact, compact_request
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.input_tokens import CountTokens, count_request
-from app.protocol.requests.bodies.request import ResponseRequest
+from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.responses.models.catalog import only_model
 from app.responses.read.reader import Shown
 from app.responses.read.side_answers import compacted, input_tokens
@@ -53,20 +54,17 @@ def _response(shown: Shown, headers: Mapping[str, str] = NO_HEADERS) -> Response
 
 
 def _foreground(
-    runtime: Runtime, attach: Attach, sent: ResponseRequest, *, detachable: bool = False, shape: Shape = unchanged
+    runtime: Runtime, attach: Attach, sent: ResponseRequest, view: View = PLAIN, *, detachable: bool = False
 ) -> ForegroundReply:
-    return ForegroundReply(
-        attach,
-        runtime.shutdown.over,
-        stream=sent.stream,
-        obfuscation=sent.obfuscation,
-        detachable=detachable,
-        shape=shape,
-    )
+    return ForegroundReply(attach, runtime.shutdown.over, stream=sent.stream, detachable=detachable, view=view)
 
 
 def _events(runtime: Runtime, project: str, open_events: OpenEvents, *, obfuscation: bool) -> EventStream:
-    return EventStream(open_events, runtime.reader.readers, project, runtime.shutdown.begun, obfuscation=obfuscation)
+    return EventStream(open_events, runtime.reader.readers, project, runtime.shutdown.begun, _view(obfuscation))
+
+
+def _view(obfuscation: bool) -> View:
+    return PADDED if obfuscation else PLAIN
 
 
 @router.post(
@@ -89,10 +87,10 @@ async def create_response(
     runtime, caller = await runtime_of(request), await current_caller(request)
     key = await idempotency_key(request)
     service, project = runtime.responses, caller.own_project
-    sent = await read_request(request, runtime.settings)
+    sent = await read_request(request, runtime.settings, checked_request)
     if not sent.background:
         attach = partial(service.attach, project, sent, key, api_key_id=caller.key_id)
-        return _foreground(runtime, attach, sent, detachable=key is not None)
+        return _foreground(runtime, attach, sent, _view(sent.obfuscation), detachable=key is not None)
     if sent.stream:
         start = partial(service.start_stream, project, sent, key, caller.key_id)
         return _events(runtime, project, start, obfuscation=sent.obfuscation)
@@ -111,7 +109,7 @@ async def count_tokens(
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
     attach = partial(runtime.responses.attach, project, counted, api_key_id=caller.key_id)
-    return _foreground(runtime, attach, counted, shape=partial(input_tokens, runtime.shutdown.over.is_set))
+    return _foreground(runtime, attach, counted, View(body=partial(input_tokens, runtime.shutdown.over.is_set)))
 
 
 @router.post("/compact", summary="Compact a conversation", response_model=schemas.Compaction, responses=_GENERATING)
@@ -122,7 +120,7 @@ async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf
     """
     summarised = await read_request(request, runtime.settings, compact_request)
     attach = partial(runtime.responses.attach, caller.own_project, summarised, api_key_id=caller.key_id)
-    return _foreground(runtime, attach, summarised, shape=partial(compacted, runtime.shutdown.over.is_set))
+    return _foreground(runtime, attach, summarised, View(body=partial(compacted, runtime.shutdown.over.is_set)))
 
 
 @router.get("/{response_id}", summary="Read a response, or its events", responses={200: routes.RESPONSE_OR_EVENTS})
@@ -130,7 +128,7 @@ async def get_response(request: Request, response_id: str, query: Asked[ReadQuer
     """While it is in progress, the response has its output so far.
 
     With `stream=true` the answer is the events after number `starting_after`, up to the end of the response. The
-    response must have been created with `stream` and `background`.
+    response must have been created with `stream`, and be stored or run in the background.
     """
     runtime, project = await runtime_of(request), await current_project(request)  # As above.
     included = tuple((query.written("include"), value) for value in query.include)
@@ -147,7 +145,7 @@ async def list_input_items(
     return encoded_reply(await runtime.reader.input_items(project, response_id, query.page, hold))
 
 
-@router.post("/{response_id}/cancel", summary="Cancel a background response", response_model=schemas.Response)
+@router.post("/{response_id}/cancel", summary="Cancel a response", response_model=schemas.Response)
 async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
     return _response(await runtime.canceller.cancel(project, response_id, hold))
 

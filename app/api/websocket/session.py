@@ -21,7 +21,7 @@ from app.api.errors import api_error_of, crash
 from app.api.foreground import detached_by
 from app.api.holdings import BODY_BYTES, holdings_of
 from app.api.middleware import log_crash
-from app.api.obfuscation import obfuscated
+from app.api.view import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.bounds import BoundReached, Holding

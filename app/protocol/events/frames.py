@@ -22,11 +22,16 @@ _BREAKS = {text.encode(): b"\\u%04x" % ord(text) for text in "\x85\u2028\u2029"}
 
 def encode(event: Event) -> bytes:
     """Returns one event as one frame."""
-    data = orjson.dumps(event)
+    return b"event: %b\n%b" % (event["type"].encode(), encode_data(event))
+
+
+def encode_data(value: Event) -> bytes:
+    """Returns a frame that has no type."""
+    data = orjson.dumps(value)
     if not data.isascii():
         for raw, escaped in _BREAKS.items():
             data = data.replace(raw, escaped)
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
+    return b"data: %b\n\n" % data
 
 
 def encode_all(events: Iterable[Event]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
@@ -37,33 +37,39 @@ ChosenName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[A-Za
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-def check_object_type(known: Collection[str], unsupported: Collection[str] = ()) -> Callable[[Any], Any]:
-    """Returns a validator for an object whose `type` is one of `known`; its model checks the other fields."""
+def check_object_type(
+    known: Collection[str], unsupported: Collection[str] = (), key: str = "type"
+) -> Callable[[Any], Any]:
+    """Returns a validator for an object whose `key` is one of `known`; its model checks the other fields."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
             raise wrong_kind("an object", value)
-        if "type" not in value:
-            raise missing_type()
-        check_type(value["type"], known, unsupported)
+        if key not in value:
+            raise missing_type(key)
+        check_type(value[key], known, unsupported, key)
         return value
 
     return check
 
 
-def check_type(value: Any, known: Collection[str], unsupported: Collection[str] = ()) -> None:
-    """Raises an error about the key `type` of an object, unless `value` is one of `known`."""
+def check_type(value: Any, known: Collection[str], unsupported: Collection[str] = (), key: str = "type") -> None:
+    """Raises an error about the `key` of an object, unless `value` is one of `known`.
+
+    `unsupported` may have, for each value, what to do instead.
+    """
     if not isinstance(value, str):
-        raise refused("Invalid type for '{path}': expected a string.", "invalid_type", "type")
+        raise refused("Invalid type for '{path}': expected a string.", "invalid_type", key)
     if value in unsupported:
-        raise refused(f"'{{path}}': '{value}' is not supported yet.", "unsupported_parameter", "type")
+        advice = f"; {unsupported[value]}" if isinstance(unsupported, Mapping) else ""
+        raise refused(f"'{{path}}': '{value}' is not supported yet{advice}.", "unsupported_parameter", key)
     if value not in known:
-        raise unsupported_value(value, sorted(known), "type")
+        raise unsupported_value(value, sorted(known), key)
 
 
-def missing_type() -> Exception:
-    """Returns an error for a validator to raise: the object has no `type`."""
-    return refused("Missing required parameter: '{path}'.", "missing_required_parameter", "type")
+def missing_type(key: str = "type") -> Exception:
+    """Returns an error for a validator to raise: the object has no `key`."""
+    return refused("Missing required parameter: '{path}'.", "missing_required_parameter", key)
 
 
 def unsupported_value(value: str, known: Collection[str], field: str = "") -> Exception:

@@ -44,20 +44,24 @@ class SupportedValues:
     """
 
     values: tuple[Any, ...] = ()
+    instead: str = ""
+    """What a caller can do instead: a clause."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._check)
+        return core_schema.no_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"enum": [None, *self.values]}
 
-    def _check(self, value: Any) -> Any:
+    def check(self, value: Any, field: str = "") -> Any:
+        """Returns the value, or raises an error for a validator; `field` is a key of the object that is checked."""
         # True == 1 in Python, so the types must agree too.
         if value is None or any(type(value) is type(known) and value == known for known in self.values):
             return value
         names = [repr(known) for known in self.values if isinstance(known, str)]
         exception = f" (only {' or '.join(names)} is)" if names else ""
-        raise refused(f"'{{path}}' is not supported yet{exception}.", "unsupported_parameter")
+        advice = f"; {self.instead}" if self.instead else ""
+        raise refused(f"'{{path}}' is not supported yet{exception}{advice}.", "unsupported_parameter", field)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ MAX_CONTAINERS = 50_000
 MAX_VALUES = 500_000
 """Values of any kind in one body, and keys of objects."""
 
-MAY_HAVE_NUL = frozenset({"client_metadata", "input", "instructions", "items", "previous_input_messages"})
+MAY_HAVE_NUL = frozenset({"client_metadata", "input", "instructions", "items", "messages", "previous_input_messages"})
 """Fields whose text may have U+0000, because tools return it and models write it. Ids may not (base.py)."""
 
 _NUL = b"\\u0000"

@@ -5,17 +5,15 @@ subscribe -> insert, commit -> message -> events up to the end | the client leav
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 import orjson
 
-from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
+from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events.chunk import LAST_OPENING_EVENT
+from app.protocol.failures import failure
 from app.protocol.limits import Allowance
-from app.protocol.requests.bodies.create_response import CreateResponse
-from app.protocol.response import code_of
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.responses.paging import Encoded
@@ -24,8 +22,6 @@ from app.store.database import Database, retry_until_available
 from app.store.responses import lookup
 from app.store.responses.lookup import Hold
 from app.store.rows import ResponseRow
-
-_FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
 
 
 class AttachedResponse:
@@ -45,9 +41,9 @@ class AttachedResponse:
     ) -> None:
         self.allowance = allowance
         """What the limits of the project leave; None: it has none, or the response was created before."""
+        self.id = response_id
         self._db = db
         self._project = project
-        self._id = response_id
         self._pulses = pulses
         self._abandon = abandon
         self._ended = False
@@ -81,7 +77,7 @@ class AttachedResponse:
             if pulse is None or pulse.first > pulse.last or pulse.last > LAST_OPENING_EVENT:
                 break
         if held and (last := held[-1]) is not None and last.final:
-            found = await retry_until_available(partial(lookup.find_status, self._db, self._id))
+            found = await retry_until_available(partial(lookup.find_status, self._db, self.id))
             _raise_bad_prompt(None if found is None else found[1])
         return held
 
@@ -98,28 +94,17 @@ class AttachedResponse:
             del pulse  # The next one may come in an hour.
 
         def encoded(row: ResponseRow) -> Encoded:
-            _raise_bad_prompt(row.error)
             if row.status is Status.FAILED and row.error is not None:
-                code = code_of(row.error)
-                raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
+                raise failure(row.error)
             return orjson.dumps(shape(row.as_object()))
 
-        show = partial(lookup.show, self._db, self._project, self._id, encoded, hold)
+        show = partial(lookup.show, self._db, self._project, self.id, encoded, hold)
         if (result := await retry_until_available(show)) is None:
-            raise NotFound(f"Response with id '{self._id}' was deleted.", code="response_not_found")
+            raise NotFound(f"Response with id '{self.id}' was deleted.", code="response_not_found")
         return result
 
 
 def _raise_bad_prompt(error: Json | None) -> None:
     """Raises InvalidRequest if the response failed because of what its caller sent."""
-    if error is not None and (code := code_of(error)) in BAD_PROMPT_CODES:
-        message = error["message"]
-        raise InvalidRequest(message, field_of(message) or BAD_PROMPT_CODES[code], code)
-
-
-def field_of(message: str) -> str | None:
-    """Returns the field of the request that a worker's message begins with, if it begins with one."""
-    found = _FIELD.match(message)
-    if found is None or found.group(1) not in CreateResponse.model_fields:
-        return None
-    return found.group(0)
+    if error is not None and isinstance(raised := failure(error), InvalidRequest):
+        raise raised

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from app.announcer import Announcer
 from app.batching import Batcher
-from app.protocol.errors import InvalidRequest
 from app.responses.ids import may_exist
 from app.responses.read.reader import ResponseReader, Shown, no_such_response, shown
 from app.sizes import is_large
@@ -33,15 +32,13 @@ class ResponseCanceller:
         await self._cancels.close()
 
     async def cancel(self, project: str, response_id: str, hold: Hold) -> Shown:
-        """Cancels a background response. Returns it, cancelled or as it ended before; a large one once `hold` has room.
+        """Cancels a response. Returns it, cancelled or as it ended before; a large one once `hold` has room.
 
-        Raises NotFound, and InvalidRequest for a foreground response: its client disconnects instead.
+        Raises NotFound, also for a foreground response that is not stored: its client disconnects instead.
         """
         result = await self._cancel(project, response_id) if may_exist(response_id) else None
         if result is None:
-            await self._reader.flags(project, response_id)
-            message = "Only a response that was created with 'background' true can be cancelled."
-            raise InvalidRequest(message, code="response_not_cancellable")
+            raise no_such_response(response_id)
         if not (is_large(result.size) or result.row.messages):
             return shown(result.row)
         del result
@@ -65,7 +62,7 @@ class ResponseCanceller:
         """Together with others; once another transaction has left the row, alone."""
         result = await self._cancels.submit((project, response_id))
         if isinstance(result, StoreLocked):
-            return await endings.cancel(self._db, response_id, project, self._announcer.soon, only_background=True)
+            return await endings.cancel(self._db, response_id, project, self._announcer.soon, only_kept=True)
         if isinstance(result, StoreUnavailable):
             raise result
         return result
@@ -75,6 +72,6 @@ class ResponseCanceller:
         results: dict[str, Iterator[EndResult | StoreUnavailable | None]] = {}
         for project in {project for project, _ in batch}:
             ids = [response_id for owner, response_id in batch if owner == project]
-            cancelled = await endings.cancel_all(self._db, ids, project, self._announcer.soon, only_background=True)
+            cancelled = await endings.cancel_all(self._db, ids, project, self._announcer.soon, only_kept=True)
             results[project] = iter(cancelled)
         return [next(results[project]) for project, _ in batch]

@@ -57,7 +57,7 @@ MAX_LOOKS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of a background response, which nothing is held for until they are read."""
+    """The events of a response that no client is attached to, which nothing is held for until they are read."""
 
     pulses: AsyncGenerator[Pulse, None]
     allowance: Allowance | None = None
@@ -169,8 +169,8 @@ class ResponseReader:
         """
         flags = await self.flags(project, response_id)
         _check_included(flags.include or (), included)
-        if not (flags.background and flags.stream):
-            message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
+        if not flags.stream:
+            message = "Only a response that was created with 'stream' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
         self.check_log(flags)
         return Events(self.events(project, response_id, flags.as_brief_object(), after))

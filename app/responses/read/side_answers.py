@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.protocol.errors import InvalidRequest, Unavailable
+from app.protocol.failures import cancelled
 from app.protocol.requests.bodies.compaction import compaction_object
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -25,12 +26,16 @@ def compacted(stops: Callable[[], bool], response: Json) -> Json:
     return compaction_object(response)
 
 
+def check_not_cancelled(stops: Callable[[], bool], response: Json) -> None:
+    """Raises Unavailable if a server that stops has cancelled the response, and InvalidRequest if somebody else has."""
+    if Status(response["status"]) is Status.CANCELLED:
+        if stops():
+            raise Unavailable("The work on this request was cancelled; send the request again.")
+        raise cancelled()
+
+
 def _check_completed(stops: Callable[[], bool], response: Json) -> None:
-    status = Status(response["status"])
-    if status is Status.CANCELLED and stops():
-        raise Unavailable("The work on this request was cancelled; send the request again.")
-    if status is Status.CANCELLED:  # By an operator: clients that repeat a request repeat none that is refused.
-        raise InvalidRequest("The work on this request was cancelled.", code="response_cancelled")
-    if status is not Status.COMPLETED:
+    check_not_cancelled(stops, response)
+    if Status(response["status"]) is not Status.COMPLETED:
         message = "The model's context is too small for this input; send less."
         raise InvalidRequest(message, "input", "context_length_exceeded")

@@ -76,7 +76,7 @@ _IS_ID = responses.c.id == bindparam("id")
 _BY_IDS_IN_PROJECT = _Rows.where(
     _BY_IDS,
     responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project),
-    responses.c.background >= bindparam("only_background", type_=Boolean),
+    (responses.c.store | responses.c.background) >= bindparam("only_kept", type_=Boolean),
 )
 _TO_DELETE = _Rows.where(
     _IS_ID, responses.c.project == bindparam("project"), responses.c.store | responses.c.background
@@ -133,7 +133,7 @@ async def cancel(
     project: str | None,
     announce: Announce = _tell_nobody,
     *,
-    only_background: bool = False,
+    only_kept: bool = False,
 ) -> EndResult | None:
     """Cancels a response that is not final; the terminal event follows the last committed one.
 
@@ -142,7 +142,7 @@ async def cancel(
     """
 
     async def cancel_once() -> EndResult | None:
-        (result,) = await cancel_all(db, [response_id], project, announce, only_background=only_background)
+        (result,) = await cancel_all(db, [response_id], project, announce, only_kept=only_kept)
         if isinstance(result, StoreUnavailable):
             raise result
         return result
@@ -156,18 +156,18 @@ async def cancel_all(
     project: str | None,
     announce: Announce = _tell_nobody,
     *,
-    only_background: bool = False,
+    only_kept: bool = False,
 ) -> list[EndResult | StoreUnavailable | None]:
     """`cancel` of several, at most MAX_LOG_BYTES of requests and logs in a transaction; results in the same order.
 
     What `cancel` would raise for one of them is its result. If an id comes twice, only the first result has the chunk.
-    With `only_background`, foreground responses count as unknown.
+    With `only_kept`, foreground responses that are not stored count as unknown.
     """
     results: dict[str, EndResult | StoreUnavailable] = {}
     sizes = await _sizes(db, response_ids)
     away: StoreUnavailable | None = None
     for ids in grouped(sizes, MAX_LOG_BYTES):
-        wanted = {"ids": ids, "project": project, "only_background": only_background}
+        wanted = {"ids": ids, "project": project, "only_kept": only_kept}
         try:
             if away is not None:
                 raise away

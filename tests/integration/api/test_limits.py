@@ -29,14 +29,18 @@ from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
 from tests.support.worker import worker
 
+HELLO: dict[str, Any] = {"input": "Hello!"}
+MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello!"}]}
 WAYS: list[tuple[str, dict[str, Any]]] = [
-    ("/v1/responses", {}),
-    ("/v1/responses", {"stream": True}),
-    ("/v1/responses", {"background": True}),
-    ("/v1/responses", {"background": True, "stream": True}),
+    ("/v1/responses", HELLO),
+    ("/v1/responses", {**HELLO, "stream": True}),
+    ("/v1/responses", {**HELLO, "background": True}),
+    ("/v1/responses", {**HELLO, "background": True, "stream": True}),
     ("/v1/responses", {"input": [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}]}),
-    ("/v1/responses/compact", {}),
-    ("/v1/responses/input_tokens", {}),
+    ("/v1/responses/compact", HELLO),
+    ("/v1/responses/input_tokens", HELLO),
+    ("/v1/chat/completions", MESSAGES),
+    ("/v1/chat/completions", {**MESSAGES, "stream": True}),
 ]
 """Every way to start a response, besides a WebSocket."""
 
@@ -188,14 +192,15 @@ class TestRefusals:
         await limit(admin, mine, unfinished_responses=1)
         await calling.background()
         for path, fields in WAYS:
-            refused = await calling.client.post(path, json={"model": MODEL, "input": "Hello!", **fields})
+            refused = await calling.client.post(path, json={"model": MODEL, **fields})
             assert refused.status_code == 429, (path, fields)
             assert "unfinished_responses" in refused.json()["error"]["message"]
         assert await taken(db, mine) == {"unfinished_responses": 1}
 
     async def test_there_is_no_other_route_that_starts_one(self, calling: Api) -> None:
         routes = (await calling.client.get("/openapi.json")).json()["paths"]
-        posts = {path for path, methods in routes.items() if "post" in methods and path.startswith("/v1/responses")}
+        started = ("/v1/responses", "/v1/chat")
+        posts = {path for path, methods in routes.items() if "post" in methods and path.startswith(started)}
         assert posts == {path for path, _ in WAYS} | {"/v1/responses/{response_id}/cancel"}
 
     async def test_a_websocket_s_request_is_refused_and_the_next_one_served(

@@ -164,7 +164,7 @@ class TestUnknown:
                 error_of(answer)
 
     async def test_an_unknown_route_is_a_404(self, api: Api) -> None:
-        for path in ("/", "/v1", "/v2/responses", "/v1/responses/", "/v1/chat/completions", "/x%0a"):
+        for path in ("/", "/v1", "/v2/responses", "/v1/responses/", "/v1/chat", "/v1/x", "/x%0a"):
             answer = await api.client.get(httpx.URL(api.url).copy_with(raw_path=path.encode()))
             assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_url")
 
@@ -205,11 +205,22 @@ class TestCancel:
         after = await api.client.post(f"/v1/responses/{response_id}/cancel")
         assert (after.status_code, after.json()) == (200, before)
 
-    async def test_cancelling_a_foreground_response_is_a_400(self, api: Api, player: Player) -> None:
-        async with player.at_work("Hi"):
-            response_id = (await api.post()).json()["id"]
-        answer = await api.client.post(f"/v1/responses/{response_id}/cancel")
-        assert (answer.status_code, error_of(answer)["code"]) == (400, "response_not_cancellable")
+    async def test_cancelling_a_stored_foreground_response_ends_it_for_its_client(
+        self, api: Api, player: Player
+    ) -> None:
+        asking = asyncio.create_task(api.post())
+        play = await player.begin()
+        cancelled = await api.client.post(f"/v1/responses/{play.id}/cancel")
+        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+        assert (await asking).json() == cancelled.json()
+
+    async def test_cancelling_a_foreground_response_that_is_not_stored_is_a_404(self, api: Api, player: Player) -> None:
+        asking = asyncio.create_task(api.post(store=False))
+        play = await player.begin()
+        answer = await api.client.post(f"/v1/responses/{play.id}/cancel")
+        assert (answer.status_code, error_of(answer)["code"]) == (404, "response_not_found")
+        await play.finished()
+        assert (await asking).json()["status"] == "completed"
 
     async def test_the_sdk_cancels_a_response(self, api: Api) -> None:
         response_id = await api.background()

@@ -71,6 +71,14 @@ async def test_a_client_that_waits_for_the_object_holds_nothing(api: Api) -> Non
     waiting.cancel()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_request_that_waits_holds_nothing(api: Api, stream: bool) -> None:
+    sent = {"model": MODEL, "messages": [{"role": "user", "content": LARGE}], "stream": stream}
+    waiting = asyncio.create_task(api.client.post("/v1/chat/completions", json=sent))
+    await until(lambda: holds_nothing(api))
+    waiting.cancel()
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_repeated_request_that_waits_holds_nothing_of_the_response(

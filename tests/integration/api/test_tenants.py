@@ -176,6 +176,7 @@ def _filled(template: str, values: dict[str, str]) -> str:
     return template
 
 
+CHAT = "/v1/chat/completions"
 CREATE, COUNT, COMPACT = "/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"
 ONE, CONVERSATION = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
 ITEMS, ITEM = f"{CONVERSATION}/items", f"{CONVERSATION}/items/{{item_id}}"
@@ -193,6 +194,7 @@ def referring(item_id: str) -> list[Json]:
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "{their_sealed_thought}"}
 SUMMARY = {"type": "compaction", "encrypted_content": "{their_sealed_summary}"}
 OUTPUT = {"type": "function_call_output", "call_id": "{their_call}", "output": "42"}
+TOLD = {"role": "tool", "tool_call_id": "{their_call}", "content": "42"}
 APPROVAL = {"type": "mcp_approval_response", "approve": True, "approval_request_id": "{their_approval}"}
 
 READING = [
@@ -230,6 +232,7 @@ ONLY_REFUSED = [
     creating(conversation="{own_conversation}", input=[APPROVAL]),
     creating(input=[APPROVAL]),
     creating(input=[OUTPUT]),
+    Way("POST", CHAT, body={"model": MODEL, "messages": [TOLD]}),
     Way("GET", ITEM, path="/v1/conversations/{own_conversation}/items/{their_item}"),
     Way("GET", ITEM, path="/v1/conversations/{their_conversation}/items/{own_item}"),
     Way("DELETE", ITEM, path="/v1/conversations/{own_conversation}/items/{their_item}"),

@@ -202,6 +202,8 @@ OPERATOR = {"project": None, "scopes": OPERATOR_SCOPES}
     [
         ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/responses", WRITE, 204),
         ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/conversations/conv_1/items", WRITE, 204),
+        ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/chat/completions", WRITE, 204),
+        ({"scopes": PROJECT_SCOPES - {KeyScope.RESPONSES}}, "/v1/chat/completions", WRITE, 403),
         ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/files", READ, 403),
         ({"scopes": frozenset({KeyScope.FILES})}, "/v1/responses/resp_1", READ, 403),
         ({"scopes": frozenset({KeyScope.FILES})}, "/v1/uploads/u/parts", WRITE, 204),
@@ -228,6 +230,13 @@ async def test_a_key_allows_what_its_scopes_say(
         assert exchange.error["code"] == "insufficient_permissions"
         expected = "belongs to no project" if key is OPERATOR else "needs the scope"
         assert expected in exchange.error["message"]
+
+
+@pytest.mark.parametrize("scopes", [PROJECT_SCOPES, OPERATOR_SCOPES])
+@pytest.mark.parametrize("path", ["/v1/", "/v1/unlisted", "/v1/unlisted/x", "/v1/Responses", "/v1//responses"])
+async def test_no_key_opens_what_no_scope_is_named_for(scopes: frozenset[KeyScope], path: str) -> None:
+    exchange = await Exchange(row=row_of(scopes), path=path, method="POST").run()
+    assert (exchange.status, exchange.error["code"]) == (404, "unknown_url")
 
 
 async def test_a_websocket_needs_more_than_read() -> None:

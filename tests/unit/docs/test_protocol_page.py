@@ -42,7 +42,7 @@ def test_every_field_has_its_row() -> None:
 def test_every_row_says_what_becomes_of_the_field_and_names_a_test_that_there_is() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     tests = set(re.findall(r"def (test_\w+)", sources))
-    for field, said, shown in table("Fields of a request"):
+    for field, said, shown in [*table("Fields of a request"), *table("Fields of a chat request")]:
         assert re.match(r"honoured|refused|ours|opaque", said), field
         assert shown.strip("`") in tests, shown
 

@@ -158,35 +158,46 @@ class Prompt(RequestModel):
         return conversation.id if isinstance(conversation, ConversationId) else conversation
 
 
-class CreateResponse(Prompt, Extras):
-    """The body of `POST /v1/responses`. A request that continues something may leave `input` out."""
+class Shared(Extras):
+    """The fields that a chat completion has with the same name and the same meaning."""
 
-    background: bool | None = None
-    background_options: BackgroundOptions | None = None
     stream: bool | None = None
     store: bool | None = None
     metadata: Metadata | None = None
+    parallel_tool_calls: bool | None = None
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    max_output_tokens: Tokens | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    include: Annotated[list[IncludeValue], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None
 
-    max_tool_calls: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
     user: Text | None = None
     safety_identifier: Text | None = None
     prompt_cache_key: Text | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: CacheRetention | None = None
+    moderation: Annotated[Json | None, SupportedValues()] = None
+
+    # Longhaul's own, in seconds.
+    queue_timeout: Seconds | None = None
+    run_timeout: Seconds | None = None
+
+
+class CreateResponse(Prompt, Shared):
+    """The body of `POST /v1/responses`. A request that continues something may leave `input` out."""
+
+    background: bool | None = None
+    background_options: BackgroundOptions | None = None
+
+    max_output_tokens: Tokens | None = None
+    include: Annotated[list[IncludeValue], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
 
     stream_options: StreamOptions | None = None
     context_management: Annotated[list[ContextManagement], Field(max_length=1, fail_fast=True)] | None = None
     prompt: Annotated[Json | None, SupportedValues()] = None
-    moderation: Annotated[Json | None, SupportedValues()] = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: CacheRetention | None = None
     access_programs: Annotated[Json | None, SupportedValues(({},))] = None
     image: ImageOptions | None = None
 
@@ -195,10 +206,6 @@ class CreateResponse(Prompt, Extras):
         None
     )
     enable_response_messages: bool | None = None
-
-    # Longhaul's own, in seconds.
-    queue_timeout: Seconds | None = None
-    run_timeout: Seconds | None = None
 
     @property
     def completion_window(self) -> str:

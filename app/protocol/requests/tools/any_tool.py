@@ -224,7 +224,7 @@ class ToolSearchTool(RequestModel):
 _NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
 
 
-def _unless_omitted(check: Callable[[Any], Any]) -> BeforeValidator:
+def unless_omitted(check: Callable[[Any], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: value if isinstance(value, OmittedTool) else check(value))
 
 
@@ -234,7 +234,7 @@ LoadedTool = Annotated[
     | Annotated[NamespaceTool, Tag("<namespace>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
     Discriminator(_tool_tag),
-    _unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
+    unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
 ]
 """What a tool search found."""
 
@@ -245,7 +245,7 @@ AddedTool = Annotated[
     | Annotated[ToolSearchTool, Tag("<tool_search>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
     Discriminator(_tool_tag),
-    _unless_omitted(check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)),
+    unless_omitted(check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)),
 ]
 """A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
 
@@ -257,6 +257,6 @@ Tool = Annotated[
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
     | AnyHostedTool,
     Discriminator(_tool_tag),
-    _unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
+    unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(check_names)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.api.obfuscation import BLOCK_BYTES, obfuscated
+from app.api.view import BLOCK_BYTES, obfuscated
 from app.protocol.events import frames
 
 Json = dict[str, Any]

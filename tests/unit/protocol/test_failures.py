@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.responses.read.attached import field_of
+from app.protocol.failures import field_of
 
 
 @pytest.mark.parametrize(

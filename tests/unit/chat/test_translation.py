@@ -1,0 +1,334 @@
+"""What a chat request becomes, and what its errors name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.chat.translation import ChatRequest, chat_request
+from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.include import LOGPROBS
+from app.protocol.requests.strict_json import decode_object
+from app.protocol.requests.tools.omitted import omit_tools
+
+Json = dict[str, Any]
+
+USER: Json = {"role": "user", "content": "Hello!"}
+FUNCTION: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}, "strict": True}}
+CUSTOM: Json = {
+    "type": "custom",
+    "custom": {
+        "name": "write",
+        "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: WORD"}},
+    },
+}
+CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CUSTOM_CALL: Json = {"id": "call_2", "type": "custom", "custom": {"name": "write", "input": "x"}}
+PIXEL = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def parse(*messages: Json, **fields: Any) -> ChatRequest:
+    return chat_request(decode_object(orjson.dumps({"model": "m", "messages": messages or [USER], **fields})))
+
+
+def stored(*messages: Json, **fields: Any) -> Json:
+    return parse(*messages, **fields).stored("resp_1", {})
+
+
+def items(*messages: Json) -> list[Json]:
+    """The items of `input`, without ids and statuses."""
+    return [{k: v for k, v in item.items() if k not in ("id", "status")} for item in stored(*messages)["input"]]
+
+
+def refusal(*messages: Json, **fields: Any) -> ErrorObject:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(*messages, **fields)
+    return caught.value.error
+
+
+def text(value: str) -> Json:
+    return {"type": "input_text", "text": value}
+
+
+class TestMessages:
+    def test_roles_and_their_order_stay(self) -> None:
+        sent = [{"role": role, "content": role} for role in ("system", "user", "developer", "user", "system")]
+        assert [(item["role"], item["content"]) for item in items(*sent)] == [
+            (each["role"], [text(each["content"])]) for each in sent
+        ]
+
+    def test_parts_become_parts(self) -> None:
+        parts = [
+            {"type": "text", "text": "What?"},
+            {"type": "image_url", "image_url": {"url": PIXEL, "detail": "high"}},
+        ]
+        (item,) = items({"role": "user", "content": parts})
+        assert item["content"] == [text("What?"), {"type": "input_image", "image_url": PIXEL, "detail": "high"}]
+
+    def test_an_answer_becomes_its_reasoning_its_text_and_its_calls(self) -> None:
+        answer = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL, CUSTOM_CALL]}
+        thought, said, called, written = items(answer, USER)[:4]
+        assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+        assert (said["role"], said["content"][0]["text"]) == ("assistant", "So.")
+        assert (called["type"], called["call_id"], called["name"]) == ("function_call", "call_1", "look")
+        assert (written["type"], written["call_id"], written["input"]) == ("custom_tool_call", "call_2", "x")
+
+    @pytest.mark.parametrize("content", [None, ""])
+    def test_calls_without_text_are_calls_alone(self, content: str | None) -> None:
+        sent = {"role": "assistant", "content": content, "tool_calls": [CALL]}
+        assert [item["type"] for item in items(sent, USER)] == ["function_call", "message"]
+
+    @pytest.mark.parametrize("content", [None, ""])
+    def test_an_empty_answer_is_a_message(self, content: str | None) -> None:
+        answer, _ = items({"role": "assistant", "content": content}, USER)
+        assert (answer["type"], answer["role"]) == ("message", "assistant")
+
+    def test_a_refusal_is_a_part(self) -> None:
+        answer, _ = items({"role": "assistant", "content": None, "refusal": "No."}, USER)
+        assert answer["content"] == [{"type": "refusal", "refusal": "No."}]
+
+    def test_what_a_tool_returned_answers_the_call_of_its_kind(self) -> None:
+        told = [
+            {"role": "tool", "tool_call_id": f"call_{n}", "content": [{"type": "text", "text": "4"}]} for n in (1, 2)
+        ]
+        calling = {"role": "assistant", "tool_calls": [CALL, CUSTOM_CALL]}
+        results = items(calling, *told)[2:]
+        assert [(item["type"], item["call_id"]) for item in results] == [
+            ("function_call_output", "call_1"),
+            ("custom_tool_call_output", "call_2"),
+        ]
+        assert results[0]["output"] == [text("4")]
+
+    def test_what_other_servers_and_clients_write_beside_is_accepted(self) -> None:
+        """Clients send an answer back as they got it, with whatever their own types have."""
+        hint = {"cache_control": {"type": "ephemeral"}}
+        empty = dict.fromkeys(("refusal", "audio", "function_call", "name"))
+        answer = {
+            **empty,
+            "role": "assistant",
+            "content": "Hi",
+            "annotations": [],
+            "images": [],
+            "thinking_blocks": None,
+            "provider_specific_fields": {"x": 1},
+            "tool_calls": [{**CALL, "index": 0}],
+        }
+        user = {"role": "user", "name": "ann", "type": "text", "content": [{"type": "text", "text": "Go", **hint}]}
+        plain = {"role": "assistant", "content": "Hi", "tool_calls": [CALL]}
+        assert items(answer, user) == items(plain, {"role": "user", "content": [{"type": "text", "text": "Go"}]})
+
+    def test_reasoning_is_read_by_either_name(self) -> None:
+        answer = {"role": "assistant", "content": "x"}
+        assert items({**answer, "reasoning": "Hm."}) == items({**answer, "reasoning_content": "Hm."})
+        refused = refusal({**answer, "reasoning": "Hm.", "reasoning_content": "Ah."})
+        assert (refused.param, refused.code) == ("messages[0].reasoning", "mutually_exclusive_parameters")
+
+
+class TestFields:
+    def test_tools_become_flat(self) -> None:
+        made = stored(tools=[FUNCTION, CUSTOM])["tools"]
+        assert [(tool["type"], tool["name"]) for tool in made] == [("function", "look"), ("custom", "write")]
+        assert (made[0]["strict"], made[1]["format"]["definition"]) == (True, "start: WORD")
+
+    @pytest.mark.parametrize(
+        ("sent", "made"),
+        [
+            ("auto", "auto"),
+            ("required", "required"),
+            ({"type": "function", "function": {"name": "look"}}, {"type": "function", "name": "look"}),
+            ({"type": "custom", "custom": {"name": "write"}}, {"type": "custom", "name": "write"}),
+            (
+                {
+                    "type": "allowed_tools",
+                    "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "look"}}]},
+                },
+                {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]},
+            ),
+        ],
+    )
+    def test_choices_become_flat(self, sent: Any, made: Any) -> None:
+        assert stored(tools=[FUNCTION, CUSTOM], tool_choice=sent)["tool_choice"] == made
+
+    def test_a_schema_is_the_format_of_the_text(self) -> None:
+        schema = {"type": "object", "properties": {}}
+        sent = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": None}}
+        made = stored(response_format=sent, verbosity="low")["text"]
+        assert (made["format"]["schema"], made["format"]["name"], made["verbosity"]) == (schema, "a", "low")
+
+    @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+    def test_either_limit_is_honoured(self, name: str) -> None:
+        assert stored(**{name: 7})["max_output_tokens"] == 7
+
+    def test_log_probabilities_are_included(self) -> None:
+        made = stored(logprobs=True, top_logprobs=3)
+        assert (made["include"], made["top_logprobs"]) == ([LOGPROBS], 3)
+        assert stored(logprobs=True)["include"] == [LOGPROBS]
+        assert stored(logprobs=False, top_logprobs=0)["include"] == []
+
+    def test_effort_has_two_names(self) -> None:
+        asked = {"effort": "low", "summary": None}
+        assert stored(reasoning_effort="low")["reasoning"] == asked
+        assert stored(reasoning={"effort": "low", "summary": "auto"})["reasoning"] == asked
+        assert refusal(reasoning={"effort": "low"}, reasoning_effort="high").param == "reasoning.effort"
+
+    def test_nothing_is_kept_unless_it_is_asked_for(self) -> None:
+        assert [stored(**fields)["store"] for fields in ({}, {"store": None}, {"store": True})] == [False, False, True]
+
+    @pytest.mark.parametrize("sent", [{"stop": []}, {"stop": None}, {"logit_bias": {}}, {"tools": []}, {"n": 1}])
+    def test_what_clients_send_for_nothing_is_nothing(self, sent: Json) -> None:
+        assert stored(**sent) == stored()
+
+    def test_fields_of_the_same_name_are_passed_on(self) -> None:
+        sent = {
+            "temperature": 0.5,
+            "top_p": 0.5,
+            "presence_penalty": 1.0,
+            "frequency_penalty": 1.0,
+            "metadata": {"a": "b"},
+            "service_tier": "flex",
+            "user": "u",
+            "safety_identifier": "s",
+            "prompt_cache_key": "k",
+            "prompt_cache_retention": "24h",
+            "parallel_tool_calls": False,
+        }
+        made = stored(**sent, seed=5, stop="x", chat_template_kwargs={"a": 1}, logit_bias={"5": 1})
+        assert {name: made[name] for name in sent} == sent
+        assert made["extra"] == {"seed": 5, "stop": ["x"], "chat_template_kwargs": {"a": 1}, "logit_bias": {"5": 1.0}}
+
+    def test_the_fingerprint_is_that_of_the_chat_request(self) -> None:
+        assert parse().fingerprint() == parse(USER).fingerprint() != parse(USER, seed=1).fingerprint()
+
+    def test_tools_of_a_type_that_this_server_leaves_out_are_left_out(self) -> None:
+        body = {"model": "m", "messages": [USER], "tools": [{"type": "web_search"}, FUNCTION]}
+        made = chat_request(omit_tools(body, {"web_search"})).stored("resp_1", {})
+        assert ([tool["name"] for tool in made["tools"]], made["omitted_tools"]) == (["look"], ["web_search"])
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "ftp://x"}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array"}}}
+BAD: list[tuple[list[Json], Json, str]] = [
+    ([{"role": "alien", "content": "x"}], {}, "messages[0].role"),
+    ([{"content": "x"}], {}, "messages[0].role"),
+    ([{"role": "function", "name": "f", "content": "x"}], {}, "messages[0].role"),
+    ([{"role": "user"}], {}, "messages[0].content"),
+    ([{"role": "assistant"}], {}, "messages[0].content"),
+    ([USER, {"role": "tool", "tool_call_id": "call_1", "content": "x"}], {}, "messages[1].tool_call_id"),
+    ([{"role": "tool", "content": "x"}], {}, "messages[0].tool_call_id"),
+    ([{"role": "system", "content": [IMAGE]}], {}, "messages[0].content[0].type"),
+    ([{"role": "assistant", "content": [IMAGE]}], {}, "messages[0].content[0].type"),
+    ([{"role": "user", "content": [{"type": "refusal", "refusal": "x"}]}], {}, "messages[0].content[0].type"),
+    ([{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}], {}, "messages[0].content[0].type"),
+    ([USER, {"role": "user", "content": [IMAGE]}], {}, "messages[1].content[0].image_url.url"),
+    ([{"role": "user", "content": [{**IMAGE, "image_url": "x"}]}], {}, "messages[0].content[0].image_url"),
+    ([{"role": "user", "content": "x", "colour": 1}], {}, "messages[0].colour"),
+    (
+        [{"role": "assistant", "reasoning_content": "y", "tool_calls": [CALL, {**CALL, "id": ""}]}],
+        {},
+        "messages[0].tool_calls[1].id",
+    ),
+    (
+        [{"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {}}}]}],
+        {},
+        "messages[0].tool_calls[0].function.arguments",
+    ),
+    (
+        [
+            {"role": "assistant", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "x"}, IMAGE]},
+        ],
+        {},
+        "messages[1].content[1].image_url.url",
+    ),
+    ([], {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    (
+        [],
+        {"tools": [FUNCTION, {"type": "function", "function": {"name": "b", "parameters": {"type": "array"}}}]},
+        "tools[1].function.parameters",
+    ),
+    ([], {"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    (
+        [],
+        {
+            "tools": [
+                {"type": "custom", "custom": {"name": "a", "format": {"type": "grammar", "grammar": {"syntax": "x"}}}}
+            ]
+        },
+        "tools[0].custom.format.grammar.syntax",
+    ),
+    ([], {"tool_choice": {"type": "function", "function": {"name": "q"}}}, "tool_choice.function.name"),
+    (
+        [],
+        {
+            "tools": [FUNCTION],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "q"}}]},
+            },
+        },
+        "tool_choice.allowed_tools.tools[0].function.name",
+    ),
+    ([], {"tool_choice": "sometimes"}, "tool_choice"),
+    ([], {"response_format": SCHEMA}, "response_format.json_schema.schema"),
+    ([], {"response_format": {"type": "json_schema"}}, "response_format.json_schema.name"),
+    ([], {"response_format": {"type": "yaml"}}, "response_format.type"),
+    ([], {"max_tokens": 5, "max_completion_tokens": 5}, "max_completion_tokens"),
+    ([], {"max_completion_tokens": 5, "max_tokens": 5}, "max_tokens"),
+    ([], {"max_tokens": 5, "min_tokens": 6}, "min_tokens"),
+    ([], {"top_logprobs": 5}, "top_logprobs"),
+    ([], {"logprobs": True, "top_logprobs": 50}, "top_logprobs"),
+    ([], {"stream_options": {"include_usage": True}}, "stream_options"),
+    ([], {"reasoning_effort": "huge"}, "reasoning_effort"),
+    ([], {"temperature": 5}, "temperature"),
+    ([], {"n": 2}, "n"),
+    ([], {"functions": [{}]}, "functions"),
+    ([], {"previous_response_id": "resp_1"}, "previous_response_id"),
+    ([], {"background": True}, "background"),
+    ([], {"input": "x"}, "input"),
+    ([], {"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools"),
+]
+
+
+@pytest.mark.parametrize(("messages", "fields", "param"), BAD, ids=[param for _, _, param in BAD])
+def test_an_error_names_the_field_as_chat_has_it(messages: list[Json], fields: Json, param: str) -> None:
+    refused = refusal(*messages, **fields)
+    assert refused.param == param
+    assert f"'{param}'" in refused.message
+    assert "input[" not in refused.message
+
+
+def test_an_empty_list_of_messages_is_refused() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat_request({"model": "m", "messages": []})
+    assert (caught.value.error.param, caught.value.error.code) == ("messages", "empty_array")
+
+
+def test_a_value_that_looks_like_a_field_stays_as_it_was_sent() -> None:
+    assert refusal({"role": "input", "content": ""}).message.startswith(
+        "Invalid value for 'messages[0].role': 'input'."
+    )
+
+
+def test_what_a_worker_says_of_the_response_is_said_of_the_chat_request() -> None:
+    calling = {"role": "assistant", "content": "So.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
+    names = parse(USER, calling, max_tokens=5, tools=[FUNCTION]).names
+    for path, named in {
+        "input": "messages",
+        "input[0].content[0].image_url": "messages[0].content[0].image_url.url",
+        "input[1]": "messages[1].reasoning_content",
+        "input[2].content": "messages[1].content",
+        "input[3].arguments": "messages[1].tool_calls[0].function.arguments",
+        "tools": "tools",
+        "tools[0].parameters": "tools[0].function.parameters",
+        "text.format.schema": "response_format.json_schema.schema",
+        "text.verbosity": "verbosity",
+        "include[0]": "logprobs",
+        "max_output_tokens": "max_tokens",
+        "min_tokens": "min_tokens",
+    }.items():
+        assert names.of(path) == named
