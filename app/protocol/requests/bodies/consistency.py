@@ -23,6 +23,7 @@ def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     _check_choice(fields, tools)
     _check_deferred(fields, tools)
     _check_min_tokens(fields)
+    _check_effort(fields)
     _check_summary(fields)
     _check_window(fields)
     _check_obfuscation(fields)
@@ -155,6 +156,14 @@ def no_such_call(call_id: str, index: int) -> InvalidRequest:
     where = f"input[{index}].call_id"
     message = f"Invalid '{where}': there is no call with the id '{shortened(call_id)}' before its output."
     return InvalidRequest(message, where, "invalid_value")
+
+
+def _check_effort(fields: CreateResponse) -> None:
+    """`reasoning_effort` is another name of `reasoning.effort`: both must ask for the same."""
+    nested = None if fields.reasoning is None else fields.reasoning.effort
+    if fields.reasoning_effort is not None and nested not in (None, fields.reasoning_effort):
+        message = "'reasoning_effort' and 'reasoning.effort' ask for different efforts: send 'reasoning.effort' alone."
+        raise InvalidRequest(message, "reasoning_effort", "mutually_exclusive_parameters")
 
 
 def _check_summary(fields: CreateResponse) -> None:

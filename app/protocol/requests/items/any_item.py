@@ -24,9 +24,11 @@ from app.protocol.requests.items.content import (
     Thoughts,
 )
 from app.protocol.requests.items.hosted import AnyHostedItem
+from app.protocol.requests.items.open_webui import CODE_TYPE, Notes, OpenWebUiCode
 from app.protocol.requests.items.stored_item import InputItemModel, StatusItem
 from app.protocol.requests.items.tools import AdditionalTools, ToolSearchCall, ToolSearchOutput
 from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.text import shortened
 from app.protocol.types import Json
 
 CalledName = Annotated[str, Field(min_length=1, max_length=256)]
@@ -127,7 +129,8 @@ class FunctionCallOutput(_CallItem):
     @model_validator(mode="after")
     def _check_origin(self) -> Self:
         if self.call_id is None and self.name is None:
-            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "call_id")
+            message = "Missing required parameter: '{path}'. An output that answers no call has a 'name' instead."
+            raise refused(message, "missing_required_parameter", "call_id")
         return self
 
     def _fields(self) -> Json:
@@ -151,7 +154,7 @@ class CustomToolCallOutput(_CallItem):
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
 
 
-class ReasoningItem(StatusItem):
+class ReasoningItem(Notes, StatusItem):
     """Reasoning of a model, as text or sealed."""
 
     prefix = "rs"
@@ -165,7 +168,7 @@ class ReasoningItem(StatusItem):
         return {
             "type": self.type,
             "summary": [part.model_dump() for part in self.summary or ()],
-            "content": [part.model_dump() for part in self.content or ()],
+            "content": [part.stored() for part in self.content or ()],
             "encrypted_content": self.encrypted_content,
         }
 
@@ -201,7 +204,7 @@ def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 
-_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE)
+_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE, CODE_TYPE)
 _ROLES = ("user", "assistant", "system", "developer")
 
 
@@ -221,6 +224,12 @@ def _check_item(value: Any) -> Any:
     if _is_reference(value):
         return value
     kind = value.get("type", "message")
+    if isinstance(kind, str) and ":" in kind and kind not in _KNOWN:
+        message = (
+            f"'{{path}}': '{shortened(kind)}' is a type of another program's own, which models here cannot read. "
+            "Leave the item out, or send what it says as a message."
+        )
+        raise refused(message, "unsupported_parameter", "type")
     check_type(kind, _KNOWN, UNSUPPORTED_ITEMS)
     role = value.get("role", "user")
     if kind == "message" and isinstance(role, str) and role not in _ROLES:
@@ -248,6 +257,7 @@ Item = Annotated[
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
     | AnyHostedItem
+    | Annotated[OpenWebUiCode, Tag(f"<{CODE_TYPE}>")]
     | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),

@@ -93,7 +93,8 @@ class FunctionTool(_ClientTool):
     type: Literal["function"]
     parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
     strict: bool | None = None
-    output_schema: Annotated[Json | None, SupportedValues()] = None
+    output_schema: Json | None = None
+    """Of what the client's code returns: programs read it, and models are not shown it."""
 
     def stored(self) -> Json:
         return {
@@ -102,6 +103,7 @@ class FunctionTool(_ClientTool):
             "description": self.description,
             "parameters": self.parameters,
             "strict": self.strict,
+            **({} if self.output_schema is None else {"output_schema": self.output_schema}),
             **self._deferred(),
         }
 

@@ -95,6 +95,7 @@ class WebSearch(_WebSearch):
     type: WebSearchType
     filters: Filters | None = None
     external_web_access: Annotated[bool | None, SupportedValues((True,))] = None
+    indexed_web_access: Annotated[bool | None, SupportedValues((False,))] = None
 
     def stored(self) -> Json:
         return {**super().stored(), "filters": None}

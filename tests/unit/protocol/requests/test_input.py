@@ -254,6 +254,58 @@ def test_reasoning_comes_back_as_the_sdk_dumps_it(dump: Any) -> None:
     }
 
 
+NOTES: Json = {
+    "attributes": {"type": "reasoning_content"},
+    "start_tag": "<think>",
+    "end_tag": "</think>",
+    "started_at": 1764190000.5,
+    "ended_at": 1764190002.0,
+    "duration": 1,
+}
+"""What Open WebUI adds to the items that it stores."""
+
+
+def test_reasoning_that_open_webui_cut_out_of_a_text_is_reasoning() -> None:
+    sent = {"type": "reasoning", "id": "r_7", "summary": None, "content": [{"type": "output_text", "text": "Hm."}]}
+    plain = {**sent, "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    assert items([{**sent, **NOTES}]) == items([plain])
+
+
+@pytest.mark.parametrize(
+    ("output", "outputs"),
+    [
+        (None, []),
+        ("2", [{"type": "logs", "logs": "2"}]),
+        ({"stdout": "a", "stderr": "", "result": None}, [{"type": "logs", "logs": "a"}]),
+        ({"stdout": "a", "stderr": "b", "result": {"x": 1}}, [{"type": "logs", "logs": 'a\nb\n{"x":1}'}]),
+        ([4], [{"type": "logs", "logs": "[4]"}]),
+    ],
+)
+def test_code_that_open_webui_ran_is_a_call_of_the_code_interpreter(output: Any, outputs: list[Json]) -> None:
+    sent = {"type": "open_webui:code_interpreter", "id": "ci_7", "lang": "python", "code": "1 + 1", "output": output}
+    (item,) = items([{**sent, **NOTES}])
+    assert item == {
+        "id": "ci_7",
+        "status": "completed",
+        "type": "code_interpreter_call",
+        "code": "1 + 1",
+        "container_id": "open_webui",
+        "outputs": outputs,
+    }
+    assert items([item]) == [item]
+
+
+def test_an_item_of_another_program_is_refused_with_what_to_do() -> None:
+    message = error([{"type": "acme:note", "text": "x"}]).message
+    assert message.startswith("'input[0].type': 'acme:note' is a type of another program's own")
+    assert "Leave the item out" in message
+
+
+def test_marks_for_a_cache_are_accepted_and_kept_nowhere() -> None:
+    mark = {"prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
+    assert items(user([{**text("x"), **mark}, {**IMAGE, **mark}])) == items(user([text("x"), IMAGE]))
+
+
 @pytest.mark.parametrize(
     "sent", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}, {"id": "msg_1", "type": None}]
 )

@@ -143,6 +143,13 @@ def without(omitted: set[str], **fields: Any) -> ResponseRequest:
     return checked_request(omit_tools({"model": "m", "input": "x", **fields}, omitted))
 
 
+def test_the_schema_of_what_a_function_returns_is_kept_and_shown() -> None:
+    returns = {"type": "object", "properties": {"celsius": {"type": "number"}}}
+    (kept,) = stored(tools=[{**FUNCTION, "output_schema": returns}])["tools"]
+    assert kept["output_schema"] == returns
+    assert "output_schema" not in stored(tools=[FUNCTION])["tools"][0]
+
+
 class TestOmittedTools:
     def test_a_tool_is_left_out_with_all_its_fields_and_named(self) -> None:
         kept = without({"web_search"}, tools=[FUNCTION, WEB, {"type": "web_search_preview", "x": 1}]).stored("r", {})
@@ -161,6 +168,12 @@ class TestOmittedTools:
         with pytest.raises(InvalidRequest, match="leaves out") as caught:
             without(set(), tools=[offline], tool_choice={"type": "web_search"})
         assert (caught.value.error.param, caught.value.error.code) == ("tool_choice.type", "tool_omitted")
+
+    def test_a_search_of_an_index_is_left_out_because_there_is_none(self) -> None:
+        indexed = {"type": "web_search", "external_web_access": True, "indexed_web_access": True}
+        assert without(set(), tools=[FUNCTION, indexed]).stored("r", {})["omitted_tools"] == ["web_search"]
+        live = {**indexed, "indexed_web_access": False}
+        assert without(set(), tools=[FUNCTION, live]).stored("r", {})["omitted_tools"] == []
 
     @pytest.mark.parametrize("access", [True, None])
     def test_a_search_that_may_access_the_web_is_not_left_out(self, access: bool | None) -> None:
@@ -263,6 +276,16 @@ class TestReasoning:
         stored(reasoning={"summary": "auto", "generate_summary": "auto"})
         found = error(reasoning={"summary": "auto", "generate_summary": "concise"})
         assert (found.param, found.code) == ("reasoning.generate_summary", "mutually_exclusive_parameters")
+
+    def test_the_effort_of_open_webui_is_the_effort_of_reasoning(self) -> None:
+        assert stored(reasoning_effort="low") == stored(reasoning={"effort": "low"})
+        both = {"reasoning": {"effort": "low", "summary": "auto"}}
+        assert stored(reasoning_effort="low", reasoning={"summary": "auto"}) == stored(**both)
+        assert stored(reasoning_effort="low", **both) == stored(**both)
+
+    def test_two_names_must_ask_for_the_same_effort(self) -> None:
+        found = error(reasoning_effort="low", reasoning={"effort": "high"})
+        assert (found.param, found.code) == ("reasoning_effort", "mutually_exclusive_parameters")
 
     def test_reasoning_is_stored_only_if_it_was_sent(self) -> None:
         assert stored()["reasoning"] is None
