@@ -52,6 +52,24 @@ CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "f", "argume
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
 FOUND: Json = {"type": "tool_search_output", "call_id": "s", "tools": [{**NAMESPACE, "tools": [LATER]}]}
 SEARCHED: Json = {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {"query": "x"}}
+SHELL_CALL: Json = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
+SHELL_OUTPUT: Json = {
+    "type": "shell_call_output",
+    "call_id": "c",
+    "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+}
+PATCH_CALL: Json = {
+    "type": "apply_patch_call",
+    "call_id": "p",
+    "operation": {"type": "create_file", "path": "a.py", "diff": "+x"},
+}
+PATCH_OUTPUT: Json = {"type": "apply_patch_call_output", "call_id": "p", "status": "completed", "output": "Done."}
+LOCAL_CALL: Json = {
+    "type": "local_shell_call",
+    "call_id": "l",
+    "action": {"type": "exec", "command": ["ls"], "env": {}},
+}
+LOCAL_OUTPUT: Json = {"type": "local_shell_call_output", "call_id": "l", "output": "a"}
 ADDED: Json = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION, SEARCH]}
 TRIGGER: Json = {"type": "compaction_trigger"}
 SAID: Json = {"role": "user", "content": "Hi"}
@@ -254,8 +272,20 @@ TOOLS: list[Case] = [
             # tools that load later
             (LATER, UNSUPPORTED, ".defer_loading"),
             ({**NAMESPACE, "tools": [FUNCTION, LATER]}, UNSUPPORTED, ".tools[1].defer_loading"),
-            ({"type": "tool_search"}, UNSUPPORTED, ".execution"),
-            ({**SEARCH, "execution": "server"}, UNSUPPORTED, ".execution"),
+            ({"type": "tool_search", "execution": "cloud"}, VALUE, ".execution"),
+            ({**SEARCH, "execution": "server"}, UNSUPPORTED, ".parameters"),
+            # local tools
+            ({"type": "shell", "environment": "local"}, KIND, ".environment"),
+            ({"type": "shell", "environment": {"type": "container_auto"}}, UNSUPPORTED, ".environment.type"),
+            ({"type": "shell", "environment": {"type": "moon"}}, VALUE, ".environment.type"),
+            (
+                {"type": "shell", "environment": {"type": "local", "skills": [{"name": "x"}]}},
+                MISSING,
+                ".environment.skills[0].description",
+            ),
+            ({"type": "apply_patch", "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
+            ({"type": "local_shell", "name": "sh"}, UNKNOWN, ".name"),
+            ({**NAMESPACE, "tools": [{"type": "shell"}]}, UNSUPPORTED, ".tools[0].type"),
             # hosted tools
             ({"type": "code_interpreter"}, MISSING, ".container"),
             ({**CODE, "container": "cntr_1"}, UNSUPPORTED, ".container"),
@@ -299,6 +329,8 @@ TOOLS: list[Case] = [
     ),
     ({"tools": [NAMESPACE, NAMESPACE]}, VALUE, "tools"),
     ({"tools": [SEARCH, {**FUNCTION, "name": "tool_search"}]}, VALUE, "tools"),
+    ({"tools": [{"type": "shell"}, {"type": "shell"}]}, VALUE, "tools"),
+    ({"tools": [{"type": "shell"}, {**FUNCTION, "name": "run_shell_commands"}]}, VALUE, "tools"),
     ({"tools": [CODE, CODE]}, VALUE, "tools"),
     ({"tools": [WEB, {"type": "web_search_preview"}]}, VALUE, "tools"),
     ({"tools": [MCP, {**MCP, "server_url": DOCS_URL}]}, VALUE, "tools"),
@@ -324,6 +356,7 @@ CHOICES: list[Case] = [
             (allowed({"type": "file_search"}), UNSUPPORTED, ".tools[0].type"),
             (allowed(CUSTOM, WEB), VALUE, ".tools[1].type"),
             ({"type": "code_interpreter"}, VALUE, ".type"),
+            ({"type": "shell"}, VALUE, ".type"),
             ({"type": "web_search"}, VALUE, ".type"),
             ({"type": "mcp", "server_label": "wiki"}, VALUE, ".server_label"),
             ({"type": "mcp", "server_label": "docs", "name": "write"}, VALUE, ".server_label"),
@@ -418,13 +451,24 @@ ITEMS: list[Case] = [
             ({"type": "custom_tool_call", "call_id": "c", "name": "f"}, MISSING, ".input"),
             # tools that load later
             ({**SEARCHED, "arguments": "{}"}, KIND, ".arguments"),
-            ({**SEARCHED, "execution": "server"}, UNSUPPORTED, ".execution"),
+            ({"type": "tool_search_call", "arguments": {}}, MISSING, ".call_id"),
+            ({**SEARCHED, "execution": "cloud"}, VALUE, ".execution"),
             ({"type": "tool_search_output", "tools": []}, MISSING, ".call_id"),
             ({**FOUND, "tools": [WEB]}, UNSUPPORTED, ".tools[0].type"),
             ({**FOUND, "tools": [FUNCTION] * (MAX_TOOLS + 1)}, MANY, ".tools"),
             ({**ADDED, "role": "user"}, VALUE, ".role"),
             ({**ADDED, "tools": [{"type": "mcp"}]}, UNSUPPORTED, ".tools[0].type"),
             ({**ADDED, "tools": [FUNCTION, LATER]}, UNSUPPORTED, ".tools[1].defer_loading"),
+            # local tools
+            ({**SHELL_CALL, "action": {"commands": "ls"}}, KIND, ".action.commands"),
+            ({**SHELL_CALL, "environment": {"type": "container_reference"}}, UNSUPPORTED, ".environment.type"),
+            ({**SHELL_OUTPUT, "output": "text"}, KIND, ".output"),
+            ({**SHELL_OUTPUT, "output": [{"stdout": "", "stderr": ""}]}, MISSING, ".output[0].outcome"),
+            ({**PATCH_CALL, "operation": {"type": "rename_file", "path": "a"}}, VALUE, ".operation.type"),
+            ({**PATCH_CALL, "operation": {"type": "create_file", "path": "a"}}, MISSING, ".operation.diff"),
+            ({**PATCH_OUTPUT, "status": "done"}, VALUE, ".status"),
+            ({**LOCAL_CALL, "action": {"type": "exec", "command": ["ls"]}}, MISSING, ".action.env"),
+            ({"type": "local_shell_call_output", "output": ""}, MISSING, ".call_id"),
             # hosted tools
             ({"type": "code_interpreter_call"}, MISSING, ".code"),
             ({**CODE_CALL, "status": "searching"}, VALUE, ".status"),

@@ -143,5 +143,5 @@ def _rendered(conversation: Conversation, past: Sequence[PastTurn], limit: int |
         check_length(conversation.texts(), lambda text: len(harmony_vocabulary.encode(text)), limit)
     tokens = conversation.tokens()
     for turn in past:
-        tokens += continued(turn.tokens, result_messages(turn))
+        tokens += continued(turn.tokens, result_messages(turn, conversation.client))
     return tuple(tokens)

@@ -25,6 +25,7 @@ from app.protocol.requests.fields import (
     ModelName,
     OneOf,
     Penalty,
+    ServiceTier,
     SupportedValues,
     Text,
     Tokens,
@@ -187,7 +188,7 @@ class Shared(Extras):
     frequency_penalty: Penalty | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    service_tier: Literal["auto", "default", "flex", "priority", "fast", "scale", "ultrafast"] | None = None
+    service_tier: ServiceTier | None = None
     user: Text | None = None
     safety_identifier: Text | None = None
     prompt_cache_key: Text | None = None

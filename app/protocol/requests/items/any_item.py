@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
-from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.items.content import (
     InputContent,
     InputImage,
@@ -24,8 +23,9 @@ from app.protocol.requests.items.content import (
     Thoughts,
 )
 from app.protocol.requests.items.hosted import AnyHostedItem
+from app.protocol.requests.items.local import AnyLocalItem
 from app.protocol.requests.items.open_webui import CODE_TYPE, Notes, OpenWebUiCode
-from app.protocol.requests.items.stored_item import InputItemModel, StatusItem
+from app.protocol.requests.items.stored_item import CallItem, InputItemModel, StatusItem
 from app.protocol.requests.items.tools import AdditionalTools, ToolSearchCall, ToolSearchOutput
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.text import shortened
@@ -70,16 +70,7 @@ class OutputMessage(StatusItem):
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 
 
-class _CallItem(StatusItem):
-    """A call, or its output. Calls by programs are not supported yet."""
-
-    caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
-    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
-
-    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
-
-
-class _NamedCall(_CallItem):
+class _NamedCall(CallItem):
     """A call of a tool by its name; `namespace` is that of the tool, if it has one."""
 
     type: str
@@ -112,7 +103,7 @@ class CustomToolCall(_NamedCall):
     input: str
 
 
-class FunctionCallOutput(_CallItem):
+class FunctionCallOutput(CallItem):
     """What a function returned: text, or parts. The call names the function.
 
     An output without a `call_id` answers no call, so it names its tool itself. In this way Codex reports events.
@@ -141,7 +132,7 @@ class FunctionCallOutput(_CallItem):
         return {"type": self.type, "name": self.name, **namespace, **output}
 
 
-class CustomToolCallOutput(_CallItem):
+class CustomToolCallOutput(CallItem):
     """What a custom tool returned: text, or parts."""
 
     prefix = "ctco"
@@ -256,6 +247,7 @@ Item = Annotated[
     | Annotated[AdditionalTools, Tag("<additional_tools>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
+    | AnyLocalItem
     | AnyHostedItem
     | Annotated[OpenWebUiCode, Tag(f"<{CODE_TYPE}>")]
     | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],

@@ -1,6 +1,6 @@
 """Tools that are left out: a request may have them, but no model sees them.
 
-These are the types of LONGHAUL_OMIT_TOOLS, and a web search that must not access the web, or only the pages of an index:
+These are the types of LONGHAUL_OMIT_TOOLS, and a web search that must not access the web, or only what an index has:
 Longhaul has nothing cached, and no index.
 
 Such a tool is not checked: a client may send fields with it that are not supported. An `OmittedTool` takes its place in
