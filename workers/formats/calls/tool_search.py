@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.protocol.types import Json
-
-if TYPE_CHECKING:  # it lists this search among its tools
-    from workers.formats.calls.client_tools import ClientTool
+from workers.formats.calls.client_tools import ClientTool
 
 MAX_FOUND = 8
 """Tools that one search finds. Each takes some hundred tokens of the prompt."""
