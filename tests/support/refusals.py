@@ -512,7 +512,8 @@ ITEMS: list[Case] = [
                 ".prompt_cache_breakpoint.mode",
             ),
             ({"type": "input_image"}, MISSING, ".image_url"),
-            ({**IMAGE, "detail": "low"}, UNSUPPORTED, ".detail"),
+            ({**IMAGE, "detail": "tiny"}, VALUE, ".detail"),
+            ({**IMAGE, "image_url": "https://a.example/a.png", "detail": "low"}, UNSUPPORTED, ".detail"),
             ({**IMAGE, "file_id": "f"}, UNSUPPORTED, ".file_id"),
             ({**IMAGE, "image_url": "file:///etc/passwd"}, VALUE, ".image_url"),
         ]

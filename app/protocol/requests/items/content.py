@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.protocol.requests.base import (
     RequestModel,
@@ -51,13 +51,23 @@ def _check_image_url(value: Any) -> Any:
 
 
 class InputImage(RequestModel):
-    """An image, for models that take images. The model sees it in full size: `detail` cannot make it smaller."""
+    """An image, for models that take images. With `detail: low` the model sees it at most 512 pixels wide and high."""
 
     type: Literal["input_image"]
     image_url: Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
-    detail: Annotated[str | None, SupportedValues(("auto", "high", "original"))] = None
+    detail: Literal["auto", "high", "original", "low"] | None = None
     file_id: Annotated[str | None, SupportedValues()] = None
     prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+    @model_validator(mode="after")
+    def _check_detail(self) -> Self:
+        if self.detail == "low" and self.image_url.startswith(_WEB):
+            message = (
+                "'{path}': an image at a URL is shown as it is, so 'low' is not supported for it. "
+                "Send the image as a data URL, or leave 'detail' out."
+            )
+            raise refused(message, "unsupported_parameter", "detail")
+        return self
 
     def stored(self) -> Json:
         return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}

@@ -192,8 +192,8 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
 
 
 def test_images_are_kept_with_their_detail() -> None:
-    (item,) = items(user([text("What is this?"), IMAGE, {**IMAGE, "detail": "high"}]))
-    assert item["content"][1:] == [{**IMAGE, "detail": "auto"}, {**IMAGE, "detail": "high"}]
+    (item,) = items(user([text("What is this?"), IMAGE, *({**IMAGE, "detail": detail} for detail in ("high", "low"))]))
+    assert item["content"][1:] == [{**IMAGE, "detail": detail} for detail in ("auto", "high", "low")]
 
 
 def test_refusals_come_back() -> None:
