@@ -15,5 +15,9 @@ BUILT_IN: Mapping[str, ServerKind] = MappingProxyType({"python": "python", "brow
 PROJECT_META = "longhaul/project"
 """In `_meta` of a call, for servers of these kinds alone: a hash of the project whose call it is."""
 
+SEARCH_META = "longhaul/web_search"
+"""In `_meta` of a call to a browser: what the request asks of its searches. A browser that knows it has the same key,
+with true, in `_meta` of its tool `search`."""
+
 SERVER_PREFIXES = tuple(f"LONGHAUL_{kind.upper()}_" for kind in BUILT_IN)
 """Of the environment variables of the servers that come with Longhaul."""

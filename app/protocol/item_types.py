@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.protocol.hosted_kinds import KIND_OF_CALL, MCP
+from app.protocol.local_kinds import LOCAL_CALLS, LOCAL_KINDS
 
 MESSAGE = "message"
 REASONING = "reasoning"
@@ -13,6 +14,8 @@ APPROVAL_REQUEST = "mcp_approval_request"
 APPROVAL_RESPONSE = "mcp_approval_response"
 TOOL_SEARCH_CALL = "tool_search_call"
 TOOL_SEARCH_OUTPUT = "tool_search_output"
+SERVER = "server"
+"""The `execution` of a tool search that a worker has made: nobody has to answer its call."""
 ADDITIONAL_TOOLS = "additional_tools"
 
 ITEM_REFERENCE = "item_reference"
@@ -30,6 +33,8 @@ ITEM_TYPES = (
     TOOL_SEARCH_CALL,
     TOOL_SEARCH_OUTPUT,
     ADDITIONAL_TOOLS,
+    *LOCAL_CALLS,
+    *(kind.output_type for kind in LOCAL_KINDS),
     REASONING,
     COMPACTION,
     *KIND_OF_CALL,
@@ -43,6 +48,7 @@ OUTPUT_OF = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
     TOOL_SEARCH_CALL: TOOL_SEARCH_OUTPUT,
+    **{kind.call_type: kind.output_type for kind in LOCAL_KINDS},
 }
 """The output that answers each kind of call that the client runs."""
 
@@ -66,19 +72,13 @@ BEFORE_ANSWER = HOSTED_CALLS | {REASONING, MCP_LIST_TOOLS}
 
 UNSUPPORTED_ITEMS = frozenset(
     {
-        "apply_patch_call",
-        "apply_patch_call_output",
         "computer_call",
         "computer_call_output",
         "configuration_update",
         "file_search_call",
         "image_generation_call",
-        "local_shell_call",
-        "local_shell_call_output",
         "program",
         "program_output",
-        "shell_call",
-        "shell_call_output",
     }
 )
 """Item types of openai's ResponseInputItemParam that are refused; a test compares the list with the package."""

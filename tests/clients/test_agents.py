@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from agents import (
     Agent,
+    ApplyPatchTool,
+    LocalShellTool,
     Model,
     ModelSettings,
     OpenAIResponsesModel,
@@ -15,17 +17,25 @@ from agents import (
     ReasoningItem,
     RunConfig,
     Runner,
+    ShellCallOutcome,
+    ShellCommandOutput,
+    ShellCommandRequest,
+    ShellResult,
+    ShellTool,
     SQLiteSession,
     ToolCallItem,
+    ToolSearchTool,
     function_tool,
     tool_namespace,
 )
+from agents.editor import ApplyPatchOperation, ApplyPatchResult
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseFunctionToolCall
 from openai.types.shared import Reasoning
 
 from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, THINKING, City, Target
 from tests.support.longhaul import Longhaul
+from tests.support.tool_servers import call, turns
 
 PLAIN = RunConfig(tracing_disabled=True)
 
@@ -172,3 +182,62 @@ async def test_a_context_beyond_the_threshold_is_compacted(scripted: Longhaul) -
         continued = await Runner.run(agent(model, model_settings=settings), again, run_config=PLAIN)
     assert [item.type for item in result.raw_responses[0].output] == ["compaction", "message"]
     assert continued.final_output == "You said: Bye!"
+
+
+async def said(scripted: Longhaul, *script: str, **more: Any) -> Any:
+    """A run in which the model says these turns."""
+    async with scripted.async_client() as client:
+        model = OpenAIResponsesModel("scripted", client)
+        return await Runner.run(agent(model, **more), turns(*script), run_config=PLAIN)
+
+
+async def test_a_shell_runs_the_commands_of_the_model(scripted: Longhaul) -> None:
+    ran: list[list[str]] = []
+
+    def run(request: ShellCommandRequest) -> ShellResult:
+        ran.append(request.data.action.commands)
+        return ShellResult([ShellCommandOutput(stdout="a.py", outcome=ShellCallOutcome("exit", 0))])
+
+    script = (call("run_shell_commands", commands=["ls"]), "Listed: {results}")
+    result = await said(scripted, *script, tools=[ShellTool(run)])
+    assert ran == [["ls"]]
+    assert result.final_output == "Listed: a.py\nExit code: 0"
+
+
+async def test_an_editor_applies_the_patches_of_the_model(scripted: Longhaul) -> None:
+    edits: list[tuple[str, str, str | None]] = []
+
+    class Editor:
+        def create_file(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
+            edits.append((operation.type, operation.path, operation.diff))
+            return ApplyPatchResult(output="Created.")
+
+        update_file = delete_file = create_file
+
+    script = (call("apply_file_patch", type="create_file", path="a.py", diff="+x"), "Said: {results}")
+    result = await said(scripted, *script, tools=[ApplyPatchTool(Editor())])
+    assert edits == [("create_file", "a.py", "+x")]
+    assert result.final_output == "Said: Created."
+
+
+async def test_a_local_shell_runs_the_command_of_the_model(scripted: Longhaul) -> None:
+    script = (call("run_local_command", command=["ls", "-l"]), "Listed: {results}")
+    shell = LocalShellTool(lambda request: " ".join(request.data.action.command))
+    result = await said(scripted, *script, tools=[shell])
+    assert result.final_output == "Listed: ls -l"
+
+
+async def test_a_tool_that_loads_later_is_found_by_the_server(scripted: Longhaul) -> None:
+    late = function_tool(get_weather_of, defer_loading=True)
+    script = (call("tool_search", query="weather"), call("get_weather_of", city="Paris"), "Said: {results}")
+    result = await said(scripted, *script, tools=[late, ToolSearchTool()])
+    assert result.final_output.startswith("Said: ")
+    assert REPORT in result.final_output
+    kinds = [item.type for item in result.new_items]
+    assert kinds[:3] == ["tool_search_call_item", "tool_search_output_item", "tool_call_item"]
+
+
+def get_weather_of(city: str) -> str:
+    """Current weather of a city."""
+    assert city == "Paris"
+    return REPORT

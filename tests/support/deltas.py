@@ -23,6 +23,7 @@ from app.protocol.events.deltas import (
     FinishReason,
     Listed,
     Listing,
+    LocalCall,
     McpArguments,
     McpStart,
     Reasoning,
@@ -35,6 +36,7 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.events.machine import ResponseStream
 from app.protocol.hosted_kinds import WEB_SEARCH
+from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
 from app.protocol.response import error_object, response_object
 from app.protocol.usage import Usage
 from tests.support.requests import stored_request
@@ -51,6 +53,14 @@ ACTIONS: list[dict[str, Any]] = [
     {"type": "search", "query": "x", "queries": ["x"]},
     {"type": "open_page", "url": "http://x"},
     {"type": "find_in_page", "url": "http://x", "pattern": "y"},
+]
+
+
+LOCAL = [
+    LocalCall(SHELL, {"action": {"commands": ["ls"], "timeout_ms": None}, "environment": {"type": "local"}}),
+    LocalCall(APPLY_PATCH, {"operation": {"type": "create_file", "path": "a", "diff": "+x"}}),
+    LocalCall(APPLY_PATCH, {"operation": {"type": "delete_file", "path": "a"}}),
+    LocalCall(LOCAL_SHELL, {"action": {"type": "exec", "command": ["ls"], "env": {}}}),
 ]
 
 
@@ -105,7 +115,7 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
 
 def _turn(draw: st.DrawFn, script: Script) -> None:
     """Draws text, refusals, reasoning, and calls of every kind with their arguments or input."""
-    kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, ToolSearch, *HOSTED, Approval]
+    kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, ToolSearch, LocalCall, *HOSTED, Approval]
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(kinds))
         if kind is WholeCall:
@@ -113,6 +123,9 @@ def _turn(draw: st.DrawFn, script: Script) -> None:
             continue
         if kind is ToolSearch:
             script.say(kind, ToolSearch({"query": draw(names)}))
+            continue
+        if kind is LocalCall:
+            script.say(kind, draw(st.sampled_from(LOCAL)))
             continue
         if kind is Approval:
             script.say(kind, Approval(draw(labels), draw(names), "{}"))

@@ -52,6 +52,24 @@ CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "f", "argume
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
 FOUND: Json = {"type": "tool_search_output", "call_id": "s", "tools": [{**NAMESPACE, "tools": [LATER]}]}
 SEARCHED: Json = {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {"query": "x"}}
+SHELL_CALL: Json = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
+SHELL_OUTPUT: Json = {
+    "type": "shell_call_output",
+    "call_id": "c",
+    "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+}
+PATCH_CALL: Json = {
+    "type": "apply_patch_call",
+    "call_id": "p",
+    "operation": {"type": "create_file", "path": "a.py", "diff": "+x"},
+}
+PATCH_OUTPUT: Json = {"type": "apply_patch_call_output", "call_id": "p", "status": "completed", "output": "Done."}
+LOCAL_CALL: Json = {
+    "type": "local_shell_call",
+    "call_id": "l",
+    "action": {"type": "exec", "command": ["ls"], "env": {}},
+}
+LOCAL_OUTPUT: Json = {"type": "local_shell_call_output", "call_id": "l", "output": "a"}
 ADDED: Json = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION, SEARCH]}
 TRIGGER: Json = {"type": "compaction_trigger"}
 SAID: Json = {"role": "user", "content": "Hi"}
@@ -146,10 +164,10 @@ FIELDS: list[Case] = [
     ({"reasoning": {"mode": "pro"}}, UNSUPPORTED, "reasoning.mode"),
     ({"prompt": {"id": "pmpt_1"}}, UNSUPPORTED, "prompt"),
     ({"moderation": {"model": "m"}}, UNSUPPORTED, "moderation"),
-    ({"access_programs": {"cyber": "standard"}}, UNSUPPORTED, "access_programs"),
+    ({"access_programs": {"cyber": "daybreak_red"}}, UNSUPPORTED, "access_programs.cyber"),
     ({"image": {"context_compression": "enabled"}}, UNSUPPORTED, "image.context_compression"),
-    ({"prompt_cache_options": {"mode": "explicit"}}, UNSUPPORTED, "prompt_cache_options.mode"),
-    ({"prompt_cache_options": {"ttl": "30m"}}, UNSUPPORTED, "prompt_cache_options.ttl"),
+    ({"prompt_cache_options": {"mode": "greedy"}}, VALUE, "prompt_cache_options.mode"),
+    ({"prompt_cache_options": {"ttl": "1y"}}, VALUE, "prompt_cache_options.ttl"),
     ({"prompt_cache_options": {"prewarm": True}}, UNSUPPORTED, "prompt_cache_options.prewarm"),
     ({"background_options": {"continuation_id": "c"}}, UNSUPPORTED, "background_options.continuation_id"),
     *(({"include": ["reasoning.encrypted_content", value]}, UNSUPPORTED, "include[1]") for value in REFUSED_INCLUDES),
@@ -208,6 +226,10 @@ FIELDS: list[Case] = [
         "text.format.schema",
     ),
     ({"reasoning": {"effort": "huge"}}, VALUE, "reasoning.effort"),
+    ({"reasoning_effort": "huge"}, VALUE, "reasoning_effort"),
+    ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, EXCLUSIVE, "reasoning_effort"),
+    ({"stream_options": {"reasoning_summary_delivery": "soon"}}, VALUE, "stream_options.reasoning_summary_delivery"),
+    ({"service_tier": "hyper"}, VALUE, "service_tier"),
     ({"reasoning": {"summary": "long"}}, VALUE, "reasoning.summary"),
     ({"reasoning": {"generate_summary": "long"}}, VALUE, "reasoning.generate_summary"),
     ({"reasoning": {"context": "last_turn"}}, VALUE, "reasoning.context"),
@@ -233,7 +255,7 @@ TOOLS: list[Case] = [
             ({**FUNCTION, "parameters": {"type": "string"}}, "invalid_function_parameters", ".parameters"),
             ({**FUNCTION, "strict": "yes"}, KIND, ".strict"),
             ({**FUNCTION, "async": True}, UNSUPPORTED, ".async"),
-            ({**FUNCTION, "output_schema": {}}, UNSUPPORTED, ".output_schema"),
+            ({**FUNCTION, "output_schema": "x"}, KIND, ".output_schema"),
             ({**FUNCTION, "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
             ({**FUNCTION, "function": {}}, UNKNOWN, ".function"),
             ({**CUSTOM, "format": {"type": "ebnf"}}, VALUE, ".format.type"),
@@ -250,8 +272,20 @@ TOOLS: list[Case] = [
             # tools that load later
             (LATER, UNSUPPORTED, ".defer_loading"),
             ({**NAMESPACE, "tools": [FUNCTION, LATER]}, UNSUPPORTED, ".tools[1].defer_loading"),
-            ({"type": "tool_search"}, UNSUPPORTED, ".execution"),
-            ({**SEARCH, "execution": "server"}, UNSUPPORTED, ".execution"),
+            ({"type": "tool_search", "execution": "cloud"}, VALUE, ".execution"),
+            ({**SEARCH, "execution": "server"}, UNSUPPORTED, ".parameters"),
+            # local tools
+            ({"type": "shell", "environment": "local"}, KIND, ".environment"),
+            ({"type": "shell", "environment": {"type": "container_auto"}}, UNSUPPORTED, ".environment.type"),
+            ({"type": "shell", "environment": {"type": "moon"}}, VALUE, ".environment.type"),
+            (
+                {"type": "shell", "environment": {"type": "local", "skills": [{"name": "x"}]}},
+                MISSING,
+                ".environment.skills[0].description",
+            ),
+            ({"type": "apply_patch", "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
+            ({"type": "local_shell", "name": "sh"}, UNKNOWN, ".name"),
+            ({**NAMESPACE, "tools": [{"type": "shell"}]}, UNSUPPORTED, ".tools[0].type"),
             # hosted tools
             ({"type": "code_interpreter"}, MISSING, ".container"),
             ({**CODE, "container": "cntr_1"}, UNSUPPORTED, ".container"),
@@ -261,9 +295,14 @@ TOOLS: list[Case] = [
             ({**CODE, "container": {"type": "auto", "memory_limit": "4g"}}, UNSUPPORTED, ".container.memory_limit"),
             ({**CODE, "container": {"type": "auto", "network_policy": {}}}, UNSUPPORTED, ".container.network_policy"),
             ({**CODE, "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
-            ({**WEB, "search_context_size": "high"}, UNSUPPORTED, ".search_context_size"),
-            ({**WEB, "filters": {"allowed_domains": ["a.example"]}}, UNSUPPORTED, ".filters.allowed_domains"),
-            ({**WEB, "user_location": {"type": "approximate", "city": "Rome"}}, UNSUPPORTED, ".user_location.city"),
+            ({**WEB, "search_context_size": "huge"}, VALUE, ".search_context_size"),
+            ({**WEB, "filters": {"allowed_domains": ["https://a.example"]}}, VALUE, ".filters.allowed_domains[0]"),
+            ({**WEB, "filters": {"blocked_domains": "a.example"}}, KIND, ".filters.blocked_domains"),
+            ({**WEB, "filters": {"allowed_domains": ["a.example"] * 101}}, MANY, ".filters.allowed_domains"),
+            ({**WEB, "filters": {"language": "it"}}, UNKNOWN, ".filters.language"),
+            ({**WEB, "user_location": {"type": "exact"}}, VALUE, ".user_location.type"),
+            ({**WEB, "user_location": {"city": 5}}, KIND, ".user_location.city"),
+            ({**WEB, "indexed_web_access": "yes"}, UNSUPPORTED, ".indexed_web_access"),
             ({**WEB, "search_content_types": ["image"]}, UNSUPPORTED, ".search_content_types"),
             ({"type": "web_search_preview", "filters": {}}, UNKNOWN, ".filters"),
             ({"type": "mcp"}, MISSING, ".server_label"),
@@ -295,6 +334,8 @@ TOOLS: list[Case] = [
     ),
     ({"tools": [NAMESPACE, NAMESPACE]}, VALUE, "tools"),
     ({"tools": [SEARCH, {**FUNCTION, "name": "tool_search"}]}, VALUE, "tools"),
+    ({"tools": [{"type": "shell"}, {"type": "shell"}]}, VALUE, "tools"),
+    ({"tools": [{"type": "shell"}, {**FUNCTION, "name": "run_shell_commands"}]}, VALUE, "tools"),
     ({"tools": [CODE, CODE]}, VALUE, "tools"),
     ({"tools": [WEB, {"type": "web_search_preview"}]}, VALUE, "tools"),
     ({"tools": [MCP, {**MCP, "server_url": DOCS_URL}]}, VALUE, "tools"),
@@ -320,6 +361,7 @@ CHOICES: list[Case] = [
             (allowed({"type": "file_search"}), UNSUPPORTED, ".tools[0].type"),
             (allowed(CUSTOM, WEB), VALUE, ".tools[1].type"),
             ({"type": "code_interpreter"}, VALUE, ".type"),
+            ({"type": "shell"}, VALUE, ".type"),
             ({"type": "web_search"}, VALUE, ".type"),
             ({"type": "mcp", "server_label": "wiki"}, VALUE, ".server_label"),
             ({"type": "mcp", "server_label": "docs", "name": "write"}, VALUE, ".server_label"),
@@ -399,6 +441,10 @@ ITEMS: list[Case] = [
             ({"type": "compaction", "encrypted_content": ""}, MISSING, ".encrypted_content"),
             ({"type": "reasoning", "summary": [{"type": "x", "text": "y"}]}, VALUE, ".summary[0].type"),
             ({"type": "reasoning", "content": [{"type": "reasoning_text"}]}, MISSING, ".content[0].text"),
+            ({"type": "reasoning", "content": [{"type": "input_text", "text": "x"}]}, VALUE, ".content[0].type"),
+            ({"type": "open_webui:code_interpreter", "output": "2"}, MISSING, ".code"),
+            ({"type": "open_webui:code_interpreter", "code": "1", "colour": 1}, UNKNOWN, ".colour"),
+            ({"type": "acme:note", "text": "x"}, UNSUPPORTED, ".type"),
             # calls of the client's tools
             ({**CALL, "name": ""}, MISSING, ".name"),
             ({**CALL, "arguments": {}}, KIND, ".arguments"),
@@ -410,13 +456,24 @@ ITEMS: list[Case] = [
             ({"type": "custom_tool_call", "call_id": "c", "name": "f"}, MISSING, ".input"),
             # tools that load later
             ({**SEARCHED, "arguments": "{}"}, KIND, ".arguments"),
-            ({**SEARCHED, "execution": "server"}, UNSUPPORTED, ".execution"),
+            ({"type": "tool_search_call", "arguments": {}}, MISSING, ".call_id"),
+            ({**SEARCHED, "execution": "cloud"}, VALUE, ".execution"),
             ({"type": "tool_search_output", "tools": []}, MISSING, ".call_id"),
             ({**FOUND, "tools": [WEB]}, UNSUPPORTED, ".tools[0].type"),
             ({**FOUND, "tools": [FUNCTION] * (MAX_TOOLS + 1)}, MANY, ".tools"),
             ({**ADDED, "role": "user"}, VALUE, ".role"),
             ({**ADDED, "tools": [{"type": "mcp"}]}, UNSUPPORTED, ".tools[0].type"),
             ({**ADDED, "tools": [FUNCTION, LATER]}, UNSUPPORTED, ".tools[1].defer_loading"),
+            # local tools
+            ({**SHELL_CALL, "action": {"commands": "ls"}}, KIND, ".action.commands"),
+            ({**SHELL_CALL, "environment": {"type": "container_reference"}}, UNSUPPORTED, ".environment.type"),
+            ({**SHELL_OUTPUT, "output": "text"}, KIND, ".output"),
+            ({**SHELL_OUTPUT, "output": [{"stdout": "", "stderr": ""}]}, MISSING, ".output[0].outcome"),
+            ({**PATCH_CALL, "operation": {"type": "rename_file", "path": "a"}}, VALUE, ".operation.type"),
+            ({**PATCH_CALL, "operation": {"type": "create_file", "path": "a"}}, MISSING, ".operation.diff"),
+            ({**PATCH_OUTPUT, "status": "done"}, VALUE, ".status"),
+            ({**LOCAL_CALL, "action": {"type": "exec", "command": ["ls"]}}, MISSING, ".action.env"),
+            ({"type": "local_shell_call_output", "output": ""}, MISSING, ".call_id"),
             # hosted tools
             ({"type": "code_interpreter_call"}, MISSING, ".code"),
             ({**CODE_CALL, "status": "searching"}, VALUE, ".status"),
@@ -449,8 +506,14 @@ ITEMS: list[Case] = [
             ({"type": "refusal", "refusal": "x"}, VALUE, ".type"),
             ({"type": "input_text", "text": 5}, KIND, ".text"),
             ({"type": "input_text", "text": "x", "tone": "loud"}, UNKNOWN, ".tone"),
+            (
+                {"type": "input_text", "text": "x", "prompt_cache_breakpoint": {"mode": "implicit"}},
+                VALUE,
+                ".prompt_cache_breakpoint.mode",
+            ),
             ({"type": "input_image"}, MISSING, ".image_url"),
-            ({**IMAGE, "detail": "low"}, UNSUPPORTED, ".detail"),
+            ({**IMAGE, "detail": "tiny"}, VALUE, ".detail"),
+            ({**IMAGE, "image_url": "https://a.example/a.png", "detail": "low"}, UNSUPPORTED, ".detail"),
             ({**IMAGE, "file_id": "f"}, UNSUPPORTED, ".file_id"),
             ({**IMAGE, "image_url": "file:///etc/passwd"}, VALUE, ".image_url"),
         ]

@@ -63,6 +63,11 @@ class AnswerParser:
         """Empty if a stop string ended the answer: then the server runs no calls."""
         return () if self._stops.found else tuple(self._calls.hosted)
 
+    @property
+    def searched(self) -> bool:
+        """Whether the server searched for tools; after a stop string there is no turn for what it found."""
+        return self._calls.searched and not self._stops.found
+
     def _settle(self) -> list[int]:
         """The tokens that may be committed with the deltas that come out now."""
         settled, self._unsettled = self._unsettled, []

@@ -41,7 +41,7 @@ async def build_turn(
     shown = items if model.harmony else everything  # harmony shows past turns by their tokens
     hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
-    client = await off_loop(partial(client_tools_of, request, shown, taken), items=item_count(shown))
+    client = await off_loop(partial(client_tools_of, request, everything, taken), items=item_count(everything))
     tools = tools_of(request, hosted, client, later=bool(past))
     draft = await _draft(TurnPlan(engine, model, request, past, context.created_at, hosted, client, tools))
     spent = sum(len(turn.tokens) for turn in past)

@@ -21,13 +21,16 @@ from app.protocol.item_types import (
     MCP_CALL,
     MCP_LIST_TOOLS,
     REASONING,
+    SERVER,
     TOOL_SEARCH_CALL,
     TOOL_SEARCH_OUTPUT,
 )
+from app.protocol.local_kinds import LOCAL_CALLS, LOCAL_KINDS
 from workers.engine.base import InvalidPrompt
 from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted import NameStyle, ShownCall
 from workers.formats.calls.hosted_formats import result_of, shown_call
+from workers.formats.calls.local_tools import shown_arguments, shown_output
 from workers.formats.calls.string_argument import INPUT_ARGUMENT
 from workers.formats.content import Result, text_of
 
@@ -123,6 +126,8 @@ class _Walk:
         self._leads_to_call = False
         self._names: dict[str, str] = {}
         """Of the client's tools, by the ids of the calls so far."""
+        self._searched: str | None = None
+        """The id of the newest search on the server, which the next output of one answers."""
         self._requests: set[str] = set()
         self._answers: dict[str, Item] = {}
         self._approved: dict[str, Item] = {}
@@ -161,7 +166,17 @@ class _Walk:
         return self._called(item, self._client.called_name(item), arguments)
 
     def _search(self, item: Item) -> Step:
-        return self._called(item, TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False))
+        arguments = json.dumps(item["arguments"], ensure_ascii=False)
+        if item.get("execution") == SERVER:
+            self._searched = item["id"]
+            return Called(item["id"], TOOL_SEARCH, arguments)
+        return self._called(item, TOOL_SEARCH, arguments)
+
+    def _local_call(self, item: Item) -> Step:
+        return self._called(item, LOCAL_CALLS[item["type"]].function, shown_arguments(item))
+
+    def _local_output(self, item: Item) -> Step:
+        return self._returned(item, shown_output(item))
 
     def _called(self, item: Item, name: str, arguments: str) -> Step:
         self._names[item["call_id"]] = name
@@ -171,6 +186,8 @@ class _Walk:
         return self._returned(item, item["output"])
 
     def _found(self, item: Item) -> Step:
+        if item.get("execution") == SERVER:
+            return Returned(self._searched or item["id"], TOOL_SEARCH, loaded_text(item, self._client))
         return self._returned(item, loaded_text(item, self._client))
 
     def _returned(self, item: Item, output: Result) -> Step:
@@ -208,6 +225,8 @@ _MAKERS: Mapping[str, Callable[[_Walk, Item], Step | None]] = {
     TOOL_SEARCH_CALL: _Walk._search,
     TOOL_SEARCH_OUTPUT: _Walk._found,
     ADDITIONAL_TOOLS: _Walk._nothing,
+    **dict.fromkeys(LOCAL_CALLS, _Walk._local_call),
+    **dict.fromkeys((kind.output_type for kind in LOCAL_KINDS), _Walk._local_output),
     **dict.fromkeys(HOSTED_CALLS, _Walk._ran),
     MCP_LIST_TOOLS: _Walk._nothing,
     APPROVAL_REQUEST: _Walk._approval,

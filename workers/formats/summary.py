@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.protocol.events.deltas import Compacting, Text
-from app.protocol.item_types import ADDITIONAL_TOOLS, APPROVAL_RESPONSE, CLIENT_OUTPUTS, MESSAGE
+from app.protocol.item_types import ADDITIONAL_TOOLS, APPROVAL_RESPONSE, CLIENT_OUTPUTS, MESSAGE, SERVER
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.types import Json
 from workers.formats.calls.hosted import HostedCall
@@ -56,7 +56,7 @@ def _start_of(items: Sequence[Json], stop: int, *, written: bool) -> int:
 def _is_written(item: Json) -> bool:
     if item["type"] == MESSAGE:
         return bool(item["role"] == "assistant")
-    return item["type"] not in _ANSWERS | {ADDITIONAL_TOOLS}
+    return item["type"] not in _ANSWERS | {ADDITIONAL_TOOLS} or item.get("execution") == SERVER
 
 
 def summary_request(request: Mapping[str, Any], context_length: int) -> Json:
@@ -77,6 +77,7 @@ class SummaryParser:
     """Reads a turn as a summary. See `workers.formats.turn.TurnParser`; `parser` reads the tokens."""
 
     calls: Sequence[HostedCall] = ()
+    searched = False
 
     def __init__(self, parser: TurnParser) -> None:
         self._parser = parser

@@ -79,6 +79,11 @@ def without(items: Sequence[Item], units: Sequence[Sequence[int]]) -> list[Item]
     return [item for index, item in enumerate(items) if index not in dropped]
 
 
+def _call_of(item: Item) -> str:
+    """The id that a call and its output share. Those of a search on the server have none, and follow each other."""
+    return item.get("call_id") or item.get("execution") or ""
+
+
 def droppable_units(items: Sequence[Item]) -> list[list[int]]:
     """The indexes of the items that may be dropped, unit by unit, oldest first."""
     units: list[list[int]] = []
@@ -88,13 +93,13 @@ def droppable_units(items: Sequence[Item]) -> list[list[int]]:
     for index, item in enumerate(items):
         if item["type"] == "reasoning":
             reasoning.append(index)
-        elif item["type"].endswith("_output") and item.get("call_id") in calls:
-            calls[item["call_id"]].append(index)
+        elif item["type"].endswith("_output") and _call_of(item) in calls:
+            calls[_call_of(item)].append(index)
         elif item.get("role") not in _KEPT_ROLES:
             units.append([*reasoning, index])
             reasoning = []
             if item["type"] in CLIENT_CALLS:
-                calls[item["call_id"]] = units[-1]
+                calls[_call_of(item)] = units[-1]
     if reasoning:
         units.append(reasoning)
     return [unit for unit in units if asked not in unit or unit is units[-1]]

@@ -51,6 +51,10 @@ class TurnParser(Protocol):
     def calls(self) -> Sequence[HostedCall]:
         """The complete calls so far that the server has to run, in the order of their items."""
 
+    @property
+    def searched(self) -> bool:
+        """Whether the server has found tools for the model, which it may call in its next turn."""
+
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
         """What is certain after these tokens; `logprobs`, if requested, has one entry for each of them."""
 

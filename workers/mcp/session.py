@@ -87,8 +87,10 @@ class Session:
                 break
         return tools
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
-        """Calls a tool once. If the caller is cancelled, so is the call on the server.
+    async def call(
+        self, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any] | None = None
+    ) -> types.CallToolResult:
+        """Calls a tool once, with this in the call's `_meta`. If the caller is cancelled, so is the call on the server.
 
         Raises Unreachable, BoundReached or SessionGone if the call was not made, and MCPError if the server refused or
         went away.
@@ -97,7 +99,7 @@ class Session:
         statuses: list[int] = []
         _STATUSES.set(statuses)
         try:
-            result = await self._send(client, tool, arguments)
+            result = await self._send(client, tool, arguments, meta or {})
         except MCPError as error:
             if HTTPStatus.NOT_FOUND in statuses:
                 raise SessionGone from None
@@ -105,7 +107,7 @@ class Session:
                 raise
             # The server has not run the call: it wants headers that its list of tools names. Listing sets them.
             await self.list_tools()
-            result = await self._send(client, tool, arguments)
+            result = await self._send(client, tool, arguments, meta or {})
         if isinstance(result, types.InputRequiredResult):
             raise MCPError(types.INTERNAL_ERROR, "the tool asks for more input, which nobody here can give")
         return result
@@ -125,10 +127,10 @@ class Session:
         return await asyncio.shield(self._client)
 
     async def _send(
-        self, client: Client, tool: str, arguments: dict[str, Any]
+        self, client: Client, tool: str, arguments: dict[str, Any], sent: Mapping[str, Any]
     ) -> types.CallToolResult | types.InputRequiredResult:
         # `client.call_tool` would list the tools first, and discard results that do not match their schemas.
-        params, meta = types.CallToolRequestParams(name=tool, arguments=arguments), dict[str, Any]()
+        params, meta = types.CallToolRequestParams(name=tool, arguments=arguments), dict(sent)
         if self._server.kind != "mcp" and (project := PROJECT.get()) is not None:
             meta[PROJECT_META] = sha256(project.encode()).hexdigest()
         request = types.CallToolRequest(params=params.model_copy(update={"meta": meta or None}))

@@ -16,9 +16,10 @@ from mcp.shared.exceptions import MCPError
 from app.bounds import BoundReached
 from app.heavy import off_loop
 from app.protocol.types import Json
-from config.server_kind import ServerKind
+from config.server_kind import SEARCH_META, ServerKind
 from config.settings import ConfigError
 from config.tools import McpServer, expand_headers, server_for, server_of_kind
+from workers.formats.calls.browser import SEARCH, search_options, unknown_option
 from workers.formats.calls.hosted import HostedCall, arguments_of
 from workers.formats.calls.mcp import is_offered
 from workers.mcp.errors import ListingFailed, SessionGone, Unreachable
@@ -50,28 +51,40 @@ class Toolbox:
         self._specs = {tool["server_label"]: tool for tool in tools if tool["type"] == "mcp"}
         self._secrets = secrets
         self._options = options
+        self._search = search_options(tools)
+        self._needs_options = unknown_option(tools) is not None
+        self._knows_options: bool | None = None
         self._sessions: dict[_SessionKey, Session] = {}
         self._running: Counter[Session] = Counter()
         """How many calls, or listings, run in each session."""
         self._closing: set[asyncio.Task[None]] = set()
 
     async def list_tools(self, label: str) -> list[Json]:
-        """The tools of an MCP server that operator and request allow. Tries twice. Raises ListingFailed."""
+        """The tools of an MCP server that operator and request allow. Raises ListingFailed."""
         server = self._server("mcp", label)
         if server is None:
             raise ListingFailed(f"The server {label!r} is not one that this deployment knows any more.")
+        tools, spec = tool_list(await self._listed(server, label)), self._specs[label]
+        return [tool for tool in tools if is_offered(spec, tool) and server.allows(tool["name"])]
+
+    async def knows_search_options(self) -> bool:
+        """Whether the browser takes what the request asks of its searches. Raises ListingFailed."""
+        if self._knows_options is None and (server := self._server("browser", None)) is not None:
+            tools = await self._listed(server, None)
+            self._knows_options = any(tool.name == SEARCH and (tool.meta or {}).get(SEARCH_META) for tool in tools)
+        return bool(self._knows_options)
+
+    async def _listed(self, server: McpServer, label: str | None) -> list[types.Tool]:
+        """What the server lists. Tries twice. Raises ListingFailed."""
         for attempt in range(LIST_ATTEMPTS):
             try:
                 with self._session(server, label, ends=lambda _: True) as session:
                     async with asyncio.timeout(server.timeout_seconds):
-                        tools = tool_list(await session.list_tools())
+                        return await session.list_tools()
             except Exception as error:  # raised by the library, by the transport, or for an invalid answer
                 log.info("MCP server %r did not list its tools: %s", server.label, type(error).__name__)
                 if attempt + 1 == LIST_ATTEMPTS:
-                    raise ListingFailed(_message(error, label, server)) from None
-            else:
-                offered = (tool for tool in tools if is_offered(self._specs[label], tool))
-                return [tool for tool in offered if server.allows(tool["name"])]
+                    raise ListingFailed(_message(error, label or server.label, server)) from None
         raise AssertionError("unreachable")
 
     async def run(self, call: HostedCall, code: str | None) -> ToolResult:
@@ -85,6 +98,8 @@ class Toolbox:
             return self.failed(call, f"There is no MCP server {name!r} any more.", types.INVALID_REQUEST)
         if call.kind == "mcp" and not server.allows(call.tool):  # A client may have made up the list.
             return self.failed(call, f"The MCP server {name!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
+        if call.kind == "browser" and self._needs_options and not await self._takes_options():
+            return self.failed(call, f"The MCP server {name!r} cannot search as it is asked to.", types.INVALID_REQUEST)
         try:
             try:
                 answer = await self._answer(server, call, arguments)
@@ -99,7 +114,14 @@ class Toolbox:
     async def _answer(self, server: McpServer, call: HostedCall, arguments: Json) -> types.CallToolResult:
         with self._session(server, call.server_label, ends=_ends_session) as session:
             async with asyncio.timeout(server.timeout_seconds):
-                return await session.call(call.tool, arguments)
+                meta = {SEARCH_META: self._search} if call.kind == "browser" and self._search else None
+                return await session.call(call.tool, arguments, meta)
+
+    async def _takes_options(self) -> bool:
+        try:
+            return await self.knows_search_options()
+        except ListingFailed:
+            return False
 
     def failed(self, call: HostedCall, message: str, code: int = types.INTERNAL_ERROR) -> ToolResult:
         """The result of a call that was not made, or that did not end."""

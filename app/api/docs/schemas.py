@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from app.protocol.errors import ErrorType, InvalidRequest
 from app.protocol.hosted_kinds import CODE_INTERPRETER, MCP, WEB_SEARCH, HostedToolKind
 from app.protocol.item_types import APPROVAL_REQUEST, COMPACTION, ITEM_TYPES, MCP_LIST_TOOLS
+from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
 from app.protocol.requests.base import ItemStatus
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.request import AS_SENT, SAMPLING_DEFAULTS
@@ -19,7 +20,8 @@ from app.protocol.requests.bodies.text_config import Effort, Reasoning, TextConf
 from app.protocol.requests.fields import Metadata, OneOf
 from app.protocol.requests.items.content import ReasoningText, Refusal, SummaryText
 from app.protocol.requests.items.hosted import Action, CodeOutput, ListedTool
-from app.protocol.requests.tools.any_tool import Tool
+from app.protocol.requests.items.local import LocalShellAction, Operation, ShellAction
+from app.protocol.requests.tools.any_tool import Execution, Tool
 from app.protocol.requests.tools.choice import ToolChoice
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -97,6 +99,7 @@ def _hosted(kind: HostedToolKind, **fields: Any) -> type[BaseModel]:
 
 _TEXT = {"text": str, "annotations": list[Json], "logprobs": list[Json]}
 _CALLED = {"call_id": str, "name": str, "namespace": may_lack(str, "Only of a tool in a namespace.")}
+_ENVIRONMENT = shape("ShellEnvironment", type=Literal["local"])
 _OF_SERVER = {"server_label": str, "name": str, "arguments": str}
 
 _OUTPUT_ITEMS = (
@@ -116,7 +119,11 @@ _OUTPUT_ITEMS = (
     ),
     _item("function_call", **_CALLED, arguments=str, status=ItemStatus),
     _item("custom_tool_call", **_CALLED, input=str, status=ItemStatus),
-    _item("tool_search_call", call_id=str, execution=Literal["client"], arguments=Json, status=ItemStatus),
+    _item("tool_search_call", call_id=str | None, execution=Execution, arguments=Json, status=ItemStatus),
+    _item("tool_search_output", call_id=None, execution=Literal["server"], tools=list[Json], status=ItemStatus),
+    _item(SHELL.call_type, call_id=str, action=ShellAction, environment=_ENVIRONMENT, status=ItemStatus),
+    _item(APPLY_PATCH.call_type, call_id=str, operation=Operation, status=Literal["in_progress", "completed"]),
+    _item(LOCAL_SHELL.call_type, call_id=str, action=LocalShellAction, status=ItemStatus),
     _hosted(CODE_INTERPRETER, code=str, container_id=str, outputs=list[CodeOutput] | None),
     _hosted(WEB_SEARCH, action=Action),
     _hosted(MCP, **_OF_SERVER, output=str | None, error=Json | None, approval_request_id=str | None),

@@ -18,13 +18,14 @@ from app.protocol.events.deltas import (
     CustomInput,
     CustomStart,
     Finish,
+    LocalCall,
     Reasoning,
     Refusal,
     Text,
     ToolSearch,
 )
 from app.protocol.events.writer import Writer
-from app.protocol.item_types import TOOL_SEARCH_CALL
+from app.protocol.item_types import SERVER, TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from app.protocol.response import code_of, error_object, usage_object
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -182,10 +183,27 @@ def close_custom(writer: Writer, _: Any) -> None:
 
 
 def add_tool_search(writer: Writer, delta: ToolSearch) -> None:
-    """Adds the call whole: its arguments are an object, of which no half can be shown."""
-    call_id = writer.new_id("call")
-    writer.add_item("tsc", type=TOOL_SEARCH_CALL, call_id=call_id, execution="client", arguments=delta.arguments)
-    writer.item["status"] = "completed"
+    """Adds the call whole: its arguments are an object, of which no half can be shown.
+
+    If the server searched, what it found follows. In OpenAI's API such a call has no `call_id`.
+    """
+    by_client = delta.found is None
+    call = {"call_id": writer.new_id("call") if by_client else None, "execution": "client" if by_client else SERVER}
+    _add_whole(writer, "tsc", {"type": TOOL_SEARCH_CALL, **call, "arguments": delta.arguments})
+    if delta.found is not None:
+        _add_whole(writer, "tso", {"type": TOOL_SEARCH_OUTPUT, **call, "tools": list(delta.found)})
+
+
+def add_local_call(writer: Writer, delta: LocalCall) -> None:
+    kind, status = delta.kind, "completed" if delta.whole else delta.kind.cut_status
+    call = {"type": kind.call_type, "call_id": writer.new_id("call"), **delta.fields}
+    _add_whole(writer, kind.id_prefix, call, status)
+
+
+def _add_whole(writer: Writer, prefix: str, fields: Json, status: str = "completed") -> None:
+    """Adds an item and ends it: the model adds nothing to it."""
+    writer.add_item(prefix, **fields)
+    writer.item["status"] = status
     writer.end_item(writer.last_index)
 
 

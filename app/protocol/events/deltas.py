@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from app.protocol.hosted_kinds import HostedToolKind
+from app.protocol.local_kinds import LocalToolKind
 from app.protocol.usage import Usage
 
 
@@ -91,9 +92,22 @@ class CallCut(Delta):
 
 @dataclass(frozen=True, slots=True)
 class ToolSearch(Delta):
-    """A whole call of the client's tool search."""
+    """A whole call of a tool search."""
 
     arguments: dict[str, Any]
+    found: tuple[dict[str, Any], ...] | None = None
+    """The tools that the server found; None: the client searches."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCall(Delta):
+    """A call of a local tool, announced whole."""
+
+    kind: LocalToolKind
+    fields: dict[str, Any]
+    """What its item shows: `action` or `operation`."""
+    whole: bool = True
+    """Whether the arguments were those of a call; else the item has what there was of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from app.protocol.events.frames import Event
 from app.protocol.hosted_kinds import HOSTED_KINDS
-from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS, TOOL_SEARCH_CALL
+from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS, TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
+from app.protocol.local_kinds import LOCAL_CALLS
 from app.protocol.types import Json
 
 
@@ -100,6 +101,8 @@ _WHOLE = {kind.call_type for kind in HOSTED_KINDS if kind.text_field is None} | 
     APPROVAL_REQUEST,
     MCP_LIST_TOOLS,
     TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+    *LOCAL_CALLS,
 }
 """Types of items to which the model adds nothing after the event that adds them."""
 

@@ -18,7 +18,8 @@ from app.protocol.events.frames import Event
 from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.events.writer import IllegalInput, Writer
 from app.protocol.hosted_kinds import HOSTED_KINDS
-from app.protocol.item_types import BEFORE_ANSWER, CLIENT_CALLS, HOSTED_CALLS, REASONING
+from app.protocol.item_types import BEFORE_ANSWER, CLIENT_CALLS, HOSTED_CALLS, REASONING, SERVER
+from app.protocol.local_kinds import LOCAL_CALLS
 from app.protocol.status import Status
 from app.protocol.types import Json
 
@@ -121,7 +122,7 @@ class ResponseStream:
         if finish.reason is FinishReason.LENGTH:
             return MAX_TOKENS
         output = self._writer.output
-        if any(item["type"] in CLIENT_CALLS and item.get("status") == "incomplete" for item in output):
+        if any(_is_cut(item) for item in output):
             return MALFORMED_CALL
         ends_thinking = bool(output) and output[-1]["type"] == REASONING
         return UNFINISHED_REASONING if ends_thinking and self._owes_form() else None
@@ -140,7 +141,7 @@ class ResponseStream:
 
         An answer that was cut may end in its reasoning or calls: it is silent only if there is no output at all.
         """
-        types = {item["type"] for item in self._writer.output}
+        types = {item["type"] for item in self._writer.output if item.get("execution") != SERVER}
         return not types or (not cut and types <= BEFORE_ANSWER)
 
     def fail(self, error: Json) -> list[Event]:
@@ -164,6 +165,13 @@ class ResponseStream:
             action(self._writer, argument)
         self._state = next_state
         return self._writer.events
+
+
+def _is_cut(item: Json) -> bool:
+    """Whether this is a call of the client's that is not whole."""
+    kind = LOCAL_CALLS.get(item["type"])
+    status = "incomplete" if kind is None else kind.cut_status
+    return item["type"] in CLIENT_CALLS and item.get("status") == status
 
 
 def _without_gaps(events: Iterable[Event]) -> Iterator[Event]:

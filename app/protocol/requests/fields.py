@@ -106,5 +106,10 @@ Notes = Annotated[list[dict[str, Any]], Field(max_length=MAX_NOTES, fail_fast=Tr
 CacheRetention = Literal["in_memory", "24h"]
 """`prompt_cache_retention`: a hint. The engine's prefix cache keeps what fits into its memory, however old it is."""
 
+ServiceTier = Literal["auto", "default", "flex", "priority", "fast", "scale", "ultrafast"]
+
+CacheTtl = Literal["30m", "12h"]
+"""`ttl` of `prompt_cache_options` and of breakpoints: a hint, as `CacheRetention` is."""
+
 DirectCallers = Annotated[list[str] | None, SupportedValues((["direct"],))]
 """`allowed_callers` of a tool: only the model itself calls tools, no program does."""

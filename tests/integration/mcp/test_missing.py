@@ -25,7 +25,7 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineDelta, Sampling
 from workers.engine.output_format import OutputSpec, Structured
 from workers.generation.turns.tool_calls import NO_SUCH_TOOL, TOO_MANY
-from workers.generation.turns.turn_loop import MAX_UNKNOWN_TURNS
+from workers.generation.turns.turn_loop import MAX_IDLE_TURNS
 
 FINAL = "<|channel|>final<|message|>Well, then.<|return|>"
 
@@ -118,7 +118,7 @@ async def test_a_model_that_calls_only_unknown_tools_ends_its_response(
 ) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
     row = await said_in_harmony(db, pubsub, engine, monkeypatch)
-    assert types(row) == ["mcp_call"] * MAX_UNKNOWN_TURNS + ["message"]
+    assert types(row) == ["mcp_call"] * MAX_IDLE_TURNS + ["message"]
     *calls, message = items(row)
     assert {call["status"] for call in calls} == {"failed"}
     assert [part["text"] for part in message["content"]] == [""]

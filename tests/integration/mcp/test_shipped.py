@@ -53,6 +53,10 @@ async def test_a_page_is_found_opened_and_cited(db: Database, pubsub: PubSub, tm
     with browser_server(tmp_path / "browser.log", "--backend", "folder", "--folder", str(folder)) as browser:
         server = McpServer("browser", "browser", browser.url)
         row = await answer(db, pubsub, server, *script, tools=[WEB_SEARCH])
+        for domains, found in ((["folder.test"], "completed"), (["example.com"], "failed")):
+            asked = {**WEB_SEARCH, "filters": {"allowed_domains": domains}}
+            limited = await answer(db, pubsub, server, call("browser_search", query="everest"), "So.", tools=[asked])
+            assert [item["status"] for item in limited.output or ()] == [found, "completed"]
     search, opened, reply = row.output or []
     assert (search["action"]["type"], search["action"]["query"]) == ("search", "everest")
     assert opened["action"]["url"].endswith("tall.html")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,31 @@ async def test_web_search_searches_opens_and_finds(
     ]
     kinds = [event["type"] for event in await events_of(db, row.id) if "web_search_call" in event["type"]]
     assert kinds == [f"response.web_search_call.{kind}" for kind in ("in_progress", "searching", "completed")] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"search_context_size": "low"}, "tools[0].search_context_size"),
+        ({"filters": {"blocked_domains": ["a.example"]}}, "tools[0].filters.blocked_domains"),
+    ],
+)
+async def test_a_search_that_its_server_cannot_make_is_refused_by_its_field(
+    db: Database, pubsub: PubSub, tools: ToolProcess, asked: Json, field: str
+) -> None:
+    web, spec = tools.server("web", "browser"), {**WEB_SEARCH, **asked}
+    with pytest.raises(ResponseFailed, match=re.escape(f"invalid_prompt: {field}: ")):
+        await answer(db, pubsub, (web,), DONE, tools=[spec])
+
+
+async def test_where_the_user_is_needs_no_server_that_knows_of_it(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
+    spec = {**WEB_SEARCH, "user_location": {"type": "approximate", "city": "Rome"}}
+    row = await answer(
+        db, pubsub, (tools.server("web", "browser"),), call("browser_search", query="x"), DONE, tools=[spec]
+    )
+    assert types(row) == ["web_search_call", "message"]
 
 
 async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:

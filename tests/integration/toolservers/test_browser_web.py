@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from mcp import Client
 
+from config.server_kind import SEARCH_META
 from tests.support.browser_server import BrowserServer, browser_server, call, refusal
 from tests.support.little_web import Answer, Asked, LittleWeb, page, redirect
 from workers.toolservers.browser.errors import BrowserError
@@ -428,3 +429,24 @@ async def test_slow_sessions_do_not_hold_up_others(tmp_path: Path) -> None:
                 go_on.set()
                 assert "Late" in (await slow).text and "Late" in (await behind).text
     assert "Fast" in fast.text
+
+
+# Options of a search
+
+
+async def test_a_search_finds_pages_of_allowed_domains_alone_and_opens_no_others(
+    server: BrowserServer, web: LittleWeb
+) -> None:
+    domain = web.url.removeprefix("http://").partition(":")[0]
+    async with Client(server.url) as client:
+        within = {SEARCH_META: {"allowed_domains": [domain]}}
+        found = await client.call_tool("search", {"query": "words"}, meta=within)
+        assert not found.is_error
+        assert f"site%3A{domain}" in web.asked[-1].path
+        elsewhere = {SEARCH_META: {"blocked_domains": [domain]}}
+        nothing = await client.call_tool("search", {"query": "words"}, meta=elsewhere)
+        assert nothing.is_error and "found nothing" in str(nothing.content)
+        before = len(web.asked)
+        opened = await client.call_tool("open", {"id": f"{web.url}/page"}, meta=elsewhere)
+        assert opened.is_error and "must not use" in str(opened.content)
+        assert len(web.asked) == before

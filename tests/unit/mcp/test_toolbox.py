@@ -37,7 +37,7 @@ class Listing:
     async def list_tools(self) -> list[str]:
         return ["read", "delete"]
 
-    async def call(self, tool: str, arguments: object) -> None:
+    async def call(self, tool: str, arguments: object, _: Any = None) -> None:
         raise AssertionError(f"{tool} was called")
 
 
@@ -66,7 +66,7 @@ class FakeSession:
         self.closed = False
         self.calls: list[tuple[str, dict[str, Any], asyncio.Future[types.CallToolResult]]] = []
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    async def call(self, tool: str, arguments: dict[str, Any], _: Any = None) -> types.CallToolResult:
         answer: asyncio.Future[types.CallToolResult] = asyncio.get_running_loop().create_future()
         self.calls.append((tool, arguments, answer))
         return await answer
@@ -222,7 +222,7 @@ class AskingSession(Session):
     async def _connected_client(self) -> Any:
         return None
 
-    async def _send(self, client: Any, tool: str, arguments: dict[str, Any]) -> Any:
+    async def _send(self, client: Any, tool: str, arguments: dict[str, Any], sent: Any) -> Any:
         return types.InputRequiredResult.model_construct()
 
     async def close(self) -> None:

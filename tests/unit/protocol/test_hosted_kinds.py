@@ -15,6 +15,7 @@ from app.protocol.hosted_kinds import HOSTED_KINDS, KIND_OF_TOOL, HostedToolKind
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.items.any_item import Item
+from app.protocol.requests.items.open_webui import CODE_TYPE
 from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS, Tool
 from app.protocol.requests.tools.choice import ToolChoice
 from app.protocol.requests.tools.hosted import tool_tag
@@ -35,7 +36,7 @@ def tags_of(union: Any) -> set[str]:
 
 
 def test_every_item_type_has_a_model() -> None:
-    assert tags_of(Item) == {*ITEM_TYPES, ITEM_REFERENCE, "assistant"}
+    assert tags_of(Item) == {*ITEM_TYPES, ITEM_REFERENCE, CODE_TYPE, "assistant"}
     assert not UNSUPPORTED_ITEMS & set(ITEM_TYPES)
 
 
@@ -51,7 +52,7 @@ def test_every_type_of_hosted_tool_has_a_model_of_the_tool_and_of_its_choice() -
 
 
 def test_no_value_of_include_is_both_supported_and_refused() -> None:
-    assert not REFUSED_INCLUDES & set(SUPPORTED_INCLUDES)
+    assert not {*REFUSED_INCLUDES} & set(SUPPORTED_INCLUDES)
 
 
 def test_every_kind_of_hosted_tool_has_a_format() -> None:

@@ -21,6 +21,7 @@ from workers.engine.template_efforts import applied_efforts
 from workers.engine.template_rules import rules_of
 from workers.engine.vllm import compat
 from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.small_images import small
 
 log = logging.getLogger("longhaul.engine")
 
@@ -126,7 +127,7 @@ class Rendering:
 
 
 def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:
-    """A copy: vLLM replaces the arguments of calls by objects, in place.
+    """A copy: vLLM replaces the arguments of calls by objects, in place. Images with `detail: low` are small in it.
 
     With a salt, each image gets a `uuid`, by which vLLM caches it: otherwise vLLM caches images by content alone, and
     ignores the request's salt. An image that vLLM fetches has none: only vLLM knows the content.
@@ -134,6 +135,10 @@ def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:
     if all(isinstance(each, str) for each in message.values()):
         return dict(message)
     own = copy.deepcopy(dict(message))
+    for part in _image_parts(own):
+        image = part["image_url"]
+        if image.get("detail") == "low" and image["url"].startswith("data:"):
+            image["url"] = small(image["url"])
     for part in _image_parts(own) if cache_salt is not None else ():
         url = part["image_url"]["url"]
         if url.startswith("data:"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.protocol.events.deltas import Delta, WholeCall
@@ -91,8 +91,43 @@ def action_of(tool: str, arguments: str) -> Json:
     return {"type": "search", "query": query, "queries": [query]}
 
 
-def _tools(_entry: Json, field: str, _listings: Listings, style: NameStyle) -> Iterable[HostedTool]:
+def search_options(tools: Iterable[Json]) -> Json:
+    """What a request asks of the browser's searches, as `_meta` of a call has it (SEARCH_META); empty: nothing."""
+    spec = next((tool for tool in tools if tool["type"] in WEB_SEARCH.tool_types), {})
+    size, country = spec.get("search_context_size", "medium"), (spec.get("user_location") or {}).get("country")
+    return {
+        **({} if size == "medium" else {"context_size": size}),
+        **(spec.get("filters") or {}),
+        **({"country": country} if country else {}),
+    }
+
+
+def unknown_option(tools: Sequence[Json]) -> str | None:
+    """The field of the first option that only a browser can honour which knows options; None: there is none.
+
+    Where the user is, the model is told in any case.
+    """
+    for index, tool in enumerate(tools):
+        if tool["type"] in WEB_SEARCH.tool_types:
+            if tool.get("search_context_size", "medium") != "medium":
+                return f"tools[{index}].search_context_size"
+            return next((f"tools[{index}].filters.{name}" for name in tool.get("filters") or ()), None)
+    return None
+
+
+def place_of(tools: Iterable[Json]) -> str | None:
+    """What the model is told of where the user is; None: nobody said."""
+    spec = next((tool for tool in tools if tool["type"] in WEB_SEARCH.tool_types), {})
+    told = [(spec.get("user_location") or {}).get(name) for name in ("city", "region", "country", "timezone")]
+    places = ", ".join(filter(None, told))
+    return f"For searches: the user is approximately in {places}." if places else None
+
+
+def _tools(entry: Json, field: str, _listings: Listings, style: NameStyle) -> Iterable[HostedTool]:
+    place = place_of([entry])
     for tool, (description, parameters) in _TOOLS.items():
+        if tool == SEARCH and place is not None:
+            description = f"{description} {place}"
         yield HostedTool(_name(tool, style), "browser", None, tool, description, parameters, field)
 
 

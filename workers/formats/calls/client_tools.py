@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from app.protocol.item_types import TOOL_SEARCH_OUTPUT, TOOL_SOURCES
+from app.protocol.item_types import ADDITIONAL_TOOLS, SERVER, TOOL_SEARCH_OUTPUT, TOOL_SOURCES
+from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.tools.any_tool import CLIENT_TYPES
 from app.protocol.types import Json
 from workers.formats.calls.hosted import MAX_NAME_CHARS, HostedTools, function_name
 
 TOOL_SEARCH = "tool_search"
-"""The type, and the name, of the client's tool search."""
+"""The type, and the name, of a tool search."""
 _HASH_CHARS = 8
 
 Item = Mapping[str, Any]
@@ -69,6 +70,10 @@ class ClientTools:
     tools: tuple[ClientTool, ...] = ()
     names: Mapping[ClientName, str] = field(default_factory=dict)
     """Of the tools in namespaces: those that there are, and those that earlier calls name."""
+    called: Mapping[str, ClientName] = field(default_factory=dict)
+    """What the calls of a tool are named, by its name for the model, if that is not its own name alone."""
+    deferred: tuple[ClientTool, ...] = ()
+    """Tools that a search on the server may find, loaded or not."""
 
     def name_of(self, tool: ClientName) -> str:
         return self.names.get(tool, tool.name)
@@ -88,13 +93,28 @@ def client_tools_of(
     items = list(items)
     tools = tuple(_tools(request, items))
     taken = {*(hosted or ()), *(tool.name.name for tool in tools if tool.name.namespace is None)}
-    called = (_called(item) for item in items if item.get("namespace") is not None)
+    named = [tool.name for tool in tools]
+    called = {_called(item) for item in items if item.get("namespace") is not None}.difference(named)
     names: dict[ClientName, str] = {}
-    for name in (*(tool.name for tool in tools), *called):
+    for name in (*named, *(name for name in map(_called, items) if name in called)):
         if name.namespace is not None and name not in names:
-            names[name] = _flat_name(name.namespace, name.name, taken)
+            is_plain = name in called and name.namespace == name.name  # see `_found_by_server`
+            names[name] = name.name if is_plain else _flat_name(name.namespace, name.name, taken)
             taken.add(names[name])
-    return ClientTools(tools, names)
+    shown = {names[name]: name for name in named if name.namespace is not None}
+    found = {name: ClientName(name, name) for name in _found_by_server(request, items)}
+    return ClientTools(tools, names, {**shown, **found}, tuple(_deferred_tools(request, items)))
+
+
+def _found_by_server(request: Mapping[str, Any], items: Iterable[Item]) -> set[str]:
+    """The names of the tools outside of namespaces that searches on the server found.
+
+    As in OpenAI's API, a call of such a tool has its name as its namespace, too. The openai-agents package finds the
+    tool by that.
+    """
+    searched = (item for item in items if item["type"] == TOOL_SEARCH_OUTPUT and item.get("execution") == SERVER)
+    found = {tool.name.name for item in searched for tool in _of_item(item) if tool.name.namespace is None}
+    return found.difference(tool.name.name for tool in _own_tools(request) if tool.name.namespace is None)
 
 
 def _tools(request: Mapping[str, Any], items: Iterable[Item]) -> Iterable[ClientTool]:
@@ -114,8 +134,19 @@ def _tools(request: Mapping[str, Any], items: Iterable[Item]) -> Iterable[Client
 
 
 def _own_tools(request: Mapping[str, Any]) -> Iterator[ClientTool]:
+    return (tool for tool in _all_own_tools(request) if not tool.is_deferred)
+
+
+def _all_own_tools(request: Mapping[str, Any]) -> Iterator[ClientTool]:
     for index, entry in enumerate(request["tools"]):
-        yield from (tool for tool in _of_entry(entry, f"tools[{index}]", index) if not tool.is_deferred)
+        yield from _of_entry(entry, f"tools[{index}]", index)
+
+
+def _deferred_tools(request: Mapping[str, Any], items: Iterable[Item]) -> Iterable[ClientTool]:
+    """The tools of the request, and of items `additional_tools`, that load later: each by its newest definition."""
+    added = (tool for item in items if item["type"] == ADDITIONAL_TOOLS for tool in _of_item(item))
+    found = {tool.name: tool for tool in (*_all_own_tools(request), *added) if tool.is_deferred}
+    return found.values()
 
 
 def _loaded_tools(items: Iterable[Item]) -> Iterator[ClientTool]:
@@ -138,6 +169,8 @@ def _of_entry(entry: Json, where: str, index: int | None) -> Iterator[ClientTool
         yield ClientTool(ClientName(None, entry["name"]), entry, index, where)
     elif entry["type"] == TOOL_SEARCH:
         yield ClientTool(ClientName(None, TOOL_SEARCH), entry, index, where)
+    elif (kind := LOCAL_TOOLS.get(entry["type"])) is not None:
+        yield ClientTool(ClientName(None, kind.function), entry, index, where)
     elif entry["type"] == "namespace":
         for position, tool in enumerate(entry["tools"]):
             name = ClientName(entry["name"], tool["name"])

@@ -2,7 +2,8 @@
 
 a client's function           CallStart, CallArguments...
 a custom tool                 CustomStart, CustomInput...   (the string in its JSON)
-the client's tool search      ToolSearch                    (whole)
+a tool search                 ToolSearch                    (whole)
+a local tool                  LocalCall                     (whole)
 a hosted tool                 see `python.py`, `browser.py`, `mcp.py`
 
 * A call of a name that may not be called never becomes a call that the client does not know or did not allow. If the
@@ -14,7 +15,7 @@ a hosted tool                 see `python.py`, `browser.py`, `mcp.py`
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.protocol.events.deltas import (
@@ -27,11 +28,13 @@ from app.protocol.events.deltas import (
     Text,
     ToolSearch,
 )
-from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName
+from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName, ClientTool
 from workers.formats.calls.hosted import CollectedCall, HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
 from workers.formats.calls.hosted_formats import open_hosted_call
+from workers.formats.calls.local_tools import LocalToolFormat, OpenLocalCall
 from workers.formats.calls.mcp import unknown_tool
 from workers.formats.calls.string_argument import State, StringArgumentReader
+from workers.formats.calls.tool_search import search
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,13 @@ class CallableTools:
     custom: Collection[str] = ()
     """The client's custom tools."""
     names: Mapping[str, ClientName] = field(default_factory=dict)
-    """The client's own names of its tools in namespaces."""
+    """What the client calls its tools, if that is not the name for the model: those in namespaces have two."""
     search: bool = False
-    """Whether the client's tool search is among them."""
+    """Whether a tool search of the client's is among them."""
+    searched: Sequence[ClientTool] | None = None
+    """What a tool search on the server searches; None: there is no such search."""
+    local: Mapping[str, LocalToolFormat] = field(default_factory=dict)
+    """The local tools."""
     hosted: HostedTools = field(default_factory=dict)
     """The tools that the server runs."""
     single: bool = False
@@ -61,6 +68,8 @@ class CallRouter:
         self._open: OpenCall | None = None
         self.hosted: list[HostedCall] = []
         """The complete calls that the server has to run."""
+        self.searched = False
+        """Whether the server has searched for tools: the model may call what it found in its next turn."""
         self.ended = False
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
@@ -98,8 +107,10 @@ class CallRouter:
 
     def _client_call(self, name: str) -> OpenCall | None:
         own = self._tools.names.get(name, ClientName(None, name))
-        if self._tools.search and name == TOOL_SEARCH:
-            return SearchCall()
+        if name == TOOL_SEARCH and (self._tools.search or self._tools.searched is not None):
+            return SearchCall(self._tools.searched)
+        if (local := self._tools.local.get(name)) is not None:
+            return OpenLocalCall(local)
         if name in self._tools.custom:
             return CustomCall(own)
         return FunctionCall(own) if name in self._tools.functions else None
@@ -110,6 +121,9 @@ class CallRouter:
         if call is None:
             return []
         deltas = call.finish(cut=cut)
+        self.searched = self.searched or any(
+            isinstance(delta, ToolSearch) and delta.found is not None for delta in deltas
+        )
         if call.hosted_call is not None:
             self.hosted.append(call.hosted_call)
         return deltas
@@ -158,16 +172,22 @@ class CustomCall:
 
 
 class SearchCall(CollectedCall):
-    """A call of the client's tool search: a ToolSearch, once it is complete. Half a call shows nothing.
+    """A call of a tool search: a ToolSearch, once it is complete. Half a call shows nothing.
 
-    Arguments that are no JSON object become the string `arguments` in one.
+    Arguments that are no JSON object become the string `arguments` in one. `searched`: what the server searches, if it
+    does.
     """
+
+    def __init__(self, searched: Sequence[ClientTool] | None = None) -> None:
+        super().__init__()
+        self._searched = searched
 
     def finish(self, *, cut: bool) -> list[Delta]:
         arguments = arguments_of(self._arguments)
         if cut and not (self._arguments and arguments is not None):
             return []
-        return [ToolSearch({"arguments": self._arguments} if arguments is None else arguments)]
+        asked = {"arguments": self._arguments} if arguments is None else arguments
+        return [ToolSearch(asked, None if self._searched is None else search(asked, self._searched))]
 
 
 class DisallowedCall(CollectedCall):

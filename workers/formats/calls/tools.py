@@ -7,18 +7,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from app.protocol.item_types import SERVER
+from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.tools.any_tool import CLIENT_TYPES
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.formats.calls import local_tools, tool_search
 from workers.formats.calls.client_tools import (
     TOOL_SEARCH,
+    ClientName,
     ClientTool,
     ClientTools,
     client_tools_of,
 )
 from workers.formats.calls.hosted import HostedTool, HostedTools
 from workers.formats.calls.hosted_formats import chosen_names
+from workers.formats.calls.local_tools import BY_TYPE
 from workers.formats.calls.router import CallableTools
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 
@@ -72,13 +77,16 @@ def tools_of(
 
 
 def _callable(allowed: Sequence[Tool], hosted: HostedTools, client: ClientTools, *, single: bool) -> CallableTools:
-    types = {client.name_of(tool.name): tool.spec["type"] for tool in client.tools}
-    own = {tool.name: types[tool.name] for tool in allowed if not is_hosted(tool, hosted)}
+    specs = {client.name_of(tool.name): tool.spec for tool in client.tools}
+    own = {tool.name: specs[tool.name]["type"] for tool in allowed if not is_hosted(tool, hosted)}
+    by_server = TOOL_SEARCH in own.values() and specs[TOOL_SEARCH].get("execution") == SERVER
     return CallableTools(
         functions=frozenset(name for name, kind in own.items() if kind == "function"),
         custom=frozenset(name for name, kind in own.items() if kind == "custom"),
-        names={shown: name for name, shown in client.names.items()},
-        search=TOOL_SEARCH in own.values(),
+        names=client.called,
+        search=TOOL_SEARCH in own.values() and not by_server,
+        searched=client.deferred if by_server else None,
+        local={name: BY_TYPE[kind] for name, kind in own.items() if kind in BY_TYPE},
         hosted={tool.name: hosted[tool.name] for tool in allowed if is_hosted(tool, hosted)},
         single=single,
     )
@@ -125,6 +133,8 @@ def _limits(choice: Any) -> bool:
 
 
 def _names(choice: Json, hosted: HostedTools, client: ClientTools) -> frozenset[str]:
+    if (kind := LOCAL_TOOLS.get(choice["type"])) is not None:
+        return frozenset(tool.name.name for tool in client.tools if tool.name == ClientName(None, kind.function))
     if choice["type"] not in CLIENT_TYPES:
         return chosen_names(choice, hosted)
     # A name with a dot may be a function's own, or say its namespace: then the function outside of namespaces is meant.
@@ -135,9 +145,9 @@ def _names(choice: Json, hosted: HostedTools, client: ClientTools) -> frozenset[
 def _tools(request: Mapping[str, Any], hosted: HostedTools, client: ClientTools) -> Iterator[Tool]:
     """In the order of the request's entries, an entry may stand for several tools; those that items bring follow."""
     for index in range(len(request["tools"])):
-        yield from (_tool(mine, client.name_of(mine.name)) for mine in client.tools if mine.entry == index)
+        yield from (_tool(mine, client) for mine in client.tools if mine.entry == index)
         yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == f"tools[{index}]")
-    yield from (_tool(mine, client.name_of(mine.name)) for mine in client.tools if mine.entry is None)
+    yield from (_tool(mine, client) for mine in client.tools if mine.entry is None)
 
 
 def _hosted_tool(tool: HostedTool) -> Tool:
@@ -150,12 +160,13 @@ def _about(tools_of: str | None, text: str | None) -> str | None:
     return f"About the tools of {tools_of}: {text}" if text else None
 
 
-def _tool(tool: ClientTool, name: str) -> Tool:
-    spec, field = tool.spec, tool.field
+def _tool(tool: ClientTool, client: ClientTools) -> Tool:
+    name, spec, field = client.name_of(tool.name), tool.spec, tool.field
     about = _about(tool.name.namespace, tool.about)
+    if (local := BY_TYPE.get(spec["type"])) is not None:
+        return Tool(name, local_tools.description_of(local, spec), local.parameters, False, field)
     if spec["type"] == TOOL_SEARCH:
-        description = spec.get("description") or "Finds more tools."
-        return Tool(name, description, spec.get("parameters") or {"type": "object"}, False, field)
+        return _search_tool(tool, client)
     if spec["type"] == "function":
         description = _joined(about, spec.get("description"))
         return Tool(name, description, spec.get("parameters"), bool(spec.get("strict")), field)
@@ -166,6 +177,15 @@ def _tool(tool: ClientTool, name: str) -> Tool:
     rule = f"Its input must fit this grammar ({syntax}):\n{definition}"
     description = _joined(about, spec.get("description"), rule)
     return Tool(name, description, CUSTOM_TOOL_PARAMETERS, True, field, grammar=(syntax, definition))
+
+
+def _search_tool(tool: ClientTool, client: ClientTools) -> Tool:
+    given = tool.spec.get("description")
+    if tool.spec.get("execution") == SERVER:
+        about = tool_search.description_of(given, client.deferred)
+        return Tool(TOOL_SEARCH, about, tool_search.PARAMETERS, False, tool.field)
+    parameters = tool.spec.get("parameters") or {"type": "object"}
+    return Tool(TOOL_SEARCH, given or "Finds more tools.", parameters, False, tool.field)
 
 
 def _joined(*texts: str | None) -> str | None:

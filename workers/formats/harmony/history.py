@@ -8,10 +8,13 @@ from typing import Any
 
 from openai_harmony import Author, Message, Role, TextContent
 
+from app.protocol.item_types import TOOL_SEARCH_OUTPUT
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
+from workers.engine.harmony_vocabulary import COMMENTARY
+from workers.formats.calls.client_tools import TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.content import text_of
-from workers.formats.harmony.messages import channel_of, result_message
+from workers.formats.harmony.messages import FUNCTIONS, channel_of, result_message
 from workers.formats.harmony.prompt import Conversation
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import PastTurn
@@ -63,12 +66,14 @@ def _content(value: Any, field: str) -> str:
     return "".join(map(str, texts))
 
 
-def result_messages(turn: PastTurn) -> list[Message]:
-    """The results of a past turn's calls, in the calls' order, each in its call's channel."""
+def result_messages(turn: PastTurn, client: ClientTools) -> list[Message]:
+    """The results of a past turn's calls, in the calls' order, each in its call's channel; and what searches found."""
     calls = [(header.recipient, header.channel) for header, _ in messages_in(turn.tokens) if header.recipient]
     results = []
     for item in turn.items:
-        if (call := item.get("call")) is not None:
+        if item["type"] == TOOL_SEARCH_OUTPUT:
+            results.append(result_message(FUNCTIONS + TOOL_SEARCH, loaded_text(item, client), COMMENTARY))
+        elif (call := item.get("call")) is not None:
             index = next((index for index, (name, _) in enumerate(calls) if name == call["name"]), None)
             channel = calls.pop(index)[1] if index is not None else None
             results.append(result_message(call["name"], text_of(call["result"]), channel or channel_of(call["name"])))
@@ -79,7 +84,9 @@ def response_messages(
     conversation: Conversation, past: Sequence[PastTurn], tokens: Iterable[int]
 ) -> dict[str, list[Json]]:
     """The fields that `enable_response_messages` adds to the response object. `tokens` are the last turn's."""
-    earlier = [message for turn in past for message in (*_written(turn.tokens), *result_messages(turn))]
+    earlier = [
+        message for turn in past for message in (*_written(turn.tokens), *result_messages(turn, conversation.client))
+    ]
     return {
         "input_messages": [_object(message) for message in conversation.messages],
         "output_messages": [_object(message) for message in (*earlier, *_written(tokens))],

@@ -15,6 +15,7 @@ from workers.engine import harmony_vocabulary
 from workers.engine.base import InvalidSampling, PromptTooLong, Sampling, check_length
 from workers.engine.output_format import OutputSpec, Structured, Tool
 from workers.formats.answer import AnswerRules
+from workers.formats.calls.browser import place_of
 from workers.formats.calls.hosted import HostedTools
 from workers.formats.calls.tools import Tools, is_hosted, output_spec_of
 from workers.formats.draft import Draft, Prompt, TurnPlan, check_format
@@ -77,13 +78,19 @@ def _preface(plan: TurnPlan, tools: Sequence[Tool]) -> Preface:
         created_at=plan.created_at,
         effort=_effort(args.get("reasoning_effort")),
         identity=args.get("model_identity"),
-        instructions=request["instructions"],
+        instructions=_instructions(request, browser="browser" in kinds),
         functions=tuple(tool for tool in tools if not is_hosted(tool, hosted)),
         python="python" in kinds,
         browser="browser" in kinds,
         servers=_servers(request, hosted_tools, hosted),
         answer=_answer(request["text"]["format"]),
     )
+
+
+def _instructions(request: Mapping[str, Any], *, browser: bool) -> str | None:
+    """With where the user is: the description of the browser is that of the model's training, and stays as it is."""
+    place = place_of(request["tools"]) if browser else None
+    return "\n\n".join(filter(None, (request["instructions"], place))) or None
 
 
 def _args_of(request: Mapping[str, Any], model: ServedModel) -> dict[str, Any]:
@@ -143,5 +150,5 @@ def _rendered(conversation: Conversation, past: Sequence[PastTurn], limit: int |
         check_length(conversation.texts(), lambda text: len(harmony_vocabulary.encode(text)), limit)
     tokens = conversation.tokens()
     for turn in past:
-        tokens += continued(turn.tokens, result_messages(turn))
+        tokens += continued(turn.tokens, result_messages(turn, conversation.client))
     return tuple(tokens)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from app.protocol.events.deltas import Delta, Listed, Listing, McpArguments, McpStart, TurnEnd
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL, MCP_LIST_TOOLS
 from app.protocol.types import Json
+from workers.engine.base import InvalidSampling
+from workers.formats.calls.browser import unknown_option
 from workers.formats.calls.hosted import HostedCall, NameStyle
 from workers.formats.calls.hosted_formats import shown_call
 from workers.formats.turn import Parsed
@@ -82,8 +85,10 @@ class McpSetup:
         self._request: Mapping[str, Any] = run.row.request
 
     async def run(self) -> None:
-        """Lists tools and makes the approved calls. Raises Fenced."""
+        """Lists tools and makes the approved calls. Raises Fenced, or InvalidSampling if a server cannot do what the
+        request asks of it."""
         assert self._run.toolbox is not None
+        await self._check_search(self._run.toolbox)
         await self._list_all(self._run.toolbox)
         await self._run_approved_calls()
 
@@ -91,6 +96,14 @@ class McpSetup:
     def _output(self) -> list[Json]:
         output: list[Json] = self._run.stream.response["output"]
         return output
+
+    async def _check_search(self, toolbox: Toolbox) -> None:
+        """A browser that is away is no reason to refuse: its calls will fail, and the model is told."""
+        field = unknown_option(self._request["tools"])
+        with suppress(ListingFailed):
+            if field is not None and not await toolbox.knows_search_options():
+                reason = "the MCP server that runs 'web_search' here cannot search like this; leave the field out"
+                raise InvalidSampling(f"{field}: {reason}")
 
     async def _list_all(self, toolbox: Toolbox) -> None:
         begun = {item["server_label"] for item in self._output if item["type"] == MCP_LIST_TOOLS}

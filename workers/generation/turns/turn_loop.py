@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
-from app.protocol.item_types import CLIENT_ACTIONS
+from app.protocol.item_types import CLIENT_ACTIONS, SERVER, TOOL_SEARCH_OUTPUT
 from app.protocol.types import Json
 from app.protocol.unsealing import is_kept
 from app.protocol.usage import Usage
@@ -35,8 +35,8 @@ from workers.generation.turns.turn_generator import GeneratedTurn, TurnGenerator
 
 DEFAULT_MAX_CALLS = 1000
 """The limit of hosted tool calls if the request sets none (`max_tool_calls`): without it a response might never end."""
-MAX_UNKNOWN_TURNS = 4
-"""Stop after this many consecutive turns that call only unknown tools."""
+MAX_IDLE_TURNS = 4
+"""Stop after this many consecutive turns that only call unknown tools, or search for tools that were found before."""
 
 
 class TurnLoop:
@@ -79,7 +79,7 @@ class TurnLoop:
                 reason = FinishReason.LENGTH  # the tool results leave no room for an answer
                 break
             generated = await self._generator.generate(turn)
-            if not self._has_calls_to_run(generated):
+            if not self._goes_on(generated):
                 return await self._finish_with(generated)
             await self._end_turn(generated)
             turn = None
@@ -152,8 +152,9 @@ class TurnLoop:
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 
-    def _has_calls_to_run(self, generated: GeneratedTurn) -> bool:
-        if not generated.parser.calls or generated.reason is FinishReason.LENGTH:
+    def _goes_on(self, generated: GeneratedTurn) -> bool:
+        """Whether another turn follows: the server has calls to run, or has found tools."""
+        if not _asks_the_server(generated) or generated.reason is FinishReason.LENGTH:
             return False
         return not self._is_spent(generated.tokens)
 
@@ -183,28 +184,34 @@ class TurnLoop:
         max_calls = self._request["max_tool_calls"] or DEFAULT_MAX_CALLS
         allowed = frozenset(list(turns[-1].calls)[: max(max_calls - made, 0)])
         open_calls = self._history.unanswered
-        with self._generator.left():
-            await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
+        if open_calls:
+            with self._generator.left():
+                await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
         await self._calls.refuse({i: call for i, call in open_calls.items() if i not in allowed}, TOO_MANY)
         # OpenAI ignores calls beyond the limit. Here the model gets one message about them, then one more turn.
-        if made > max_calls or self._waits_for_client(turns[-1]) or self._calls_only_unknown_tools():
+        if made > max_calls or self._waits_for_client(turns[-1]) or self._gets_nowhere():
             return FinishReason.STOP
         return None
 
     def _waits_for_client(self, turn: EndedTurn) -> bool:
-        return any(item["type"] in CLIENT_ACTIONS for item in self._output[turn.start : turn.stop])
+        items = self._output[turn.start : turn.stop]
+        return any(item["type"] in CLIENT_ACTIONS and item.get("execution") != SERVER for item in items)
 
-    def _calls_only_unknown_tools(self) -> bool:
-        last = self._history.turns[-MAX_UNKNOWN_TURNS:]
+    def _gets_nowhere(self) -> bool:
+        """Whether the last turns called unknown tools alone, and their searches found no tool that was new."""
+        last = self._history.turns[-MAX_IDLE_TURNS:]
         calls = (call for turn in last for call in turn.calls.values())
-        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is None for call in calls)
+        if len(last) < MAX_IDLE_TURNS or any(call.kind is not None for call in calls):
+            return False
+        before, found = self._output[: last[0].start], self._output[last[0].start : last[-1].stop]
+        return _found_names(found) <= _found_names(before)
 
     # -- the end of the response ---------------------------------------------------------------------------
 
     async def _finish_with(self, generated: GeneratedTurn) -> Outcome:
         """Finishes with this turn as the last one."""
         # Calls that are not run for lack of tokens cut the response, whatever the engine says.
-        reason = FinishReason.LENGTH if generated.parser.calls else generated.reason
+        reason = FinishReason.LENGTH if _asks_the_server(generated) else generated.reason
         return await self._finish(generated.rest, reason, [*self._history.usage, generated.usage], generated.tokens)
 
     async def _finish(
@@ -226,6 +233,17 @@ class TurnLoop:
         except (PromptTooLong, ContextLost):
             return {}
         return turn.messages(tokens) if turn.messages is not None else {}
+
+
+def _asks_the_server(generated: GeneratedTurn) -> bool:
+    return bool(generated.parser.calls) or generated.parser.searched
+
+
+def _found_names(items: Sequence[Json]) -> set[tuple[str, str]]:
+    """The namespaces (empty: none) and names of the tools that searches on the server found."""
+    found = [tool for item in items if item["type"] == TOOL_SEARCH_OUTPUT for tool in item["tools"]]
+    nested = {(tool["name"], mine["name"]) for tool in found for mine in tool.get("tools", ())}
+    return nested | {("", tool["name"]) for tool in found if "tools" not in tool}
 
 
 async def _has_older_items(items: Sequence[Json]) -> bool:

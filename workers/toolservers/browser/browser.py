@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workers.toolservers.browser import reader, schema
 from workers.toolservers.browser.documents import MAX_URL, Document, Kind, Link, one_line
 from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.stack import PageStack
 from workers.toolservers.browser.views import View, last_line
@@ -55,44 +56,48 @@ class Browser:
         self._stack = PageStack(limits.max_pages)
         self._lock = asyncio.Lock()
 
-    async def call(self, request: schema.Search | schema.Open | schema.Find) -> View:
+    async def call(
+        self, request: schema.Search | schema.Open | schema.Find, options: SearchOptions = NO_OPTIONS
+    ) -> View:
         """Carries out a request. Raises BrowserError; then the page stack is unchanged."""
         action: dict[str, Any] = {}
         async with self._lock, self._slots:
             try:
-                document, first, num_lines = await self._document(request, action)
-                last = last_line(document, first, num_lines, self._limits.view_bytes)
+                document, first, num_lines = await self._document(request, options, action)
+                last = last_line(document, first, num_lines, options.bytes_shown(self._limits.view_bytes))
             except BrowserError as error:
                 error.action = action or None
                 raise
             return View(self._stack.push(document), document, first, last, action)
 
     async def _document(
-        self, request: schema.Search | schema.Open | schema.Find, action: dict[str, Any]
+        self, request: schema.Search | schema.Open | schema.Find, options: SearchOptions, action: dict[str, Any]
     ) -> tuple[Document, int, int]:
         """The document to show, its first line, and how many lines (-1: as many as fit). Fills in `action`."""
         match request:
             case schema.Search():
-                return await self._search(request, action), 0, -1
+                return await self._search(request, options, action), 0, -1
             case schema.Open():
-                document, first = await self._open(request, action)
+                document, first = await self._open(request, options, action)
                 return document, first, request.num_lines
             case schema.Find():
                 return await self._find(request, action), 0, -1
 
-    async def _search(self, request: schema.Search, action: dict[str, Any]) -> Document:
+    async def _search(self, request: schema.Search, options: SearchOptions, action: dict[str, Any]) -> Document:
         action |= {"type": "search", "query": request.query, "sources": []}
-        hits = await self._in_time(self._backend.search(request.query, min(request.topn, MAX_RESULTS)))
+        hits = await self._in_time(self._backend.search(request.query, min(request.topn, MAX_RESULTS), options))
         if not hits:
             raise BrowserError("The search found nothing: try other words.")
         action["sources"] = [{"type": "url", "url": hit.url} for hit in hits]
         return await asyncio.to_thread(reader.read_hits, request.query, hits)
 
-    async def _open(self, request: schema.Open, action: dict[str, Any]) -> tuple[Document, int]:
+    async def _open(self, request: schema.Open, options: SearchOptions, action: dict[str, Any]) -> tuple[Document, int]:
         link, document = self._target(request)
         action |= {"type": "open_page", "url": link.url}
         if request.view_source or document is None:
+            _check_allowed(link.url, options)
             page = await self._in_time(self._backend.fetch(link.url))
+            _check_allowed(page.url, options)  # it may have led elsewhere
             read = reader.read_source if request.view_source else reader.read
             document = await asyncio.to_thread(read, page, self._limits.max_page_characters)
         action["url"] = document.url
@@ -131,6 +136,11 @@ class Browser:
                 return await work
         except TimeoutError:
             raise BrowserError(f"It took longer than {self._limits.seconds:g} s, and was given up.") from None
+
+
+def _check_allowed(url: str, options: SearchOptions) -> None:
+    if not options.allow(url):
+        raise BrowserError("That page is on a domain that this search must not use: open one that a search found.")
 
 
 def _whole_url(text: str) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
+
 
 class Format(Enum):
     """The format of a page's content."""
@@ -37,8 +39,8 @@ class Page:
 class Backend(Protocol):
     """The source of results and pages. Both methods raise BrowserError, one sentence for the model."""
 
-    async def search(self, query: str, topn: int) -> list[Hit]:
-        """At most `topn` hits, best first; empty if there are none."""
+    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+        """At most `topn` hits that the options allow, best first; empty if there are none."""
         ...
 
     async def fetch(self, url: str) -> Page:

@@ -8,6 +8,7 @@ from mcp_types import Tool, ToolAnnotations
 from openai_harmony import ToolNamespaceConfig
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from config.server_kind import SEARCH_META
 from workers.toolservers.browser.errors import BrowserError
 
 _HARMONY = ToolNamespaceConfig.browser()
@@ -77,6 +78,12 @@ def tools() -> list[Tool]:
     """The answer to tools/list."""
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=True)
     return [
-        Tool(name=tool.name, description=tool.description, input_schema=tool.parameters, annotations=hints)
+        Tool(
+            name=tool.name,
+            description=tool.description,
+            input_schema=tool.parameters,
+            annotations=hints,
+            meta={SEARCH_META: True} if ARGUMENTS.get(tool.name) is Search else None,
+        )
         for tool in _HARMONY.tools
     ]

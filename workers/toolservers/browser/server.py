@@ -13,6 +13,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 from workers.toolservers.browser import schema
 from workers.toolservers.browser.browser import Browser, Limits
 from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.options import options_of
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.serving import state_of
 
@@ -42,8 +43,9 @@ class _Tools:
         """Carries out a call. A failure is a result with isError, so that the model can read the reason."""
         try:
             request = schema.parse(params.name, params.arguments or {})
+            options = options_of(params.meta)
             browser = state_of(context, lambda _: Browser(self._backend, self._limits, self._slots))
-            view = await browser.call(request)
+            view = await browser.call(request, options)
         except BrowserError as error:
             return _failed(str(error), error.action)
         except Exception as error:

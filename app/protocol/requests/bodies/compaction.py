@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -13,15 +13,17 @@ from app.protocol.requests.bodies.consistency import check_has_input
 from app.protocol.requests.bodies.create_response import ImageOptions, Input, ResponseId
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
-from app.protocol.requests.fields import CacheRetention, ClientMetadata, ModelName, SupportedValues, Text
+from app.protocol.requests.fields import CacheRetention, CacheTtl, ClientMetadata, ModelName, ServiceTier, Text
 from app.protocol.requests.tools.any_tool import Tools
 from app.protocol.requests.validation import validate
 from app.protocol.types import Json
 
 
 class CompactOptions(RequestModel):
-    mode: Annotated[str | None, SupportedValues(("implicit",))] = None
-    ttl: Annotated[str | None, SupportedValues()] = None
+    """Hints, as those of a response."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: CacheTtl | None = None
 
 
 class Compact(RequestModel):
@@ -39,7 +41,7 @@ class Compact(RequestModel):
     prompt_cache_options: CompactOptions | None = None
     prompt_cache_retention: CacheRetention | None = None
     client_metadata: ClientMetadata | None = None
-    service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
+    service_tier: ServiceTier | None = None
     image: ImageOptions | None = None
     reasoning: Reasoning | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS, OUTPUT_OF
+from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS, OUTPUT_OF, SERVER
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.items.any_item import CompactionTrigger
 from app.protocol.requests.items.tools import AdditionalTools
@@ -23,6 +23,7 @@ def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     _check_choice(fields, tools)
     _check_deferred(fields, tools)
     _check_min_tokens(fields)
+    _check_effort(fields)
     _check_summary(fields)
     _check_window(fields)
     _check_obfuscation(fields)
@@ -86,7 +87,7 @@ def _chosen(choice: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _check_deferred(fields: CreateResponse, tools: Sequence[Any]) -> None:
-    """Tools that load later need the client's tool search, which loads them. `tools`: of the field, and of items."""
+    """Tools that load later need a tool search, which loads them. `tools`: of the field, and of items."""
     if not tools or any(isinstance(tool, ToolSearchTool) for tool in tools):
         return
     added = fields.input if isinstance(fields.input, list) else ()
@@ -143,7 +144,7 @@ def outputs_without_call(items: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for index, item in enumerate(items):
         item_type = item["type"]
-        if item_type in CLIENT_CALLS:
+        if item_type in CLIENT_CALLS and item.get("execution") != SERVER:
             calls.add((OUTPUT_OF[item_type], item["call_id"]))
         elif item_type in CLIENT_OUTPUTS and (call_id := item.get("call_id")) and (item_type, call_id) not in calls:
             found.setdefault(call_id, index)
@@ -155,6 +156,14 @@ def no_such_call(call_id: str, index: int) -> InvalidRequest:
     where = f"input[{index}].call_id"
     message = f"Invalid '{where}': there is no call with the id '{shortened(call_id)}' before its output."
     return InvalidRequest(message, where, "invalid_value")
+
+
+def _check_effort(fields: CreateResponse) -> None:
+    """`reasoning_effort` is another name of `reasoning.effort`: both must ask for the same."""
+    nested = None if fields.reasoning is None else fields.reasoning.effort
+    if fields.reasoning_effort is not None and nested not in (None, fields.reasoning_effort):
+        message = "'reasoning_effort' and 'reasoning.effort' ask for different efforts: send 'reasoning.effort' alone."
+        raise InvalidRequest(message, "reasoning_effort", "mutually_exclusive_parameters")
 
 
 def _check_summary(fields: CreateResponse) -> None:

@@ -12,18 +12,20 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.requests.base import RequestModel, TextOrList
-from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
+from app.protocol.requests.bodies.text_config import Effort, Reasoning, TextConfig
 from app.protocol.requests.bodies.vllm_params import Extras, Seconds
 from app.protocol.requests.fields import (
     MAX_INCLUDED,
     MAX_INT,
     MAX_ITEMS,
     CacheRetention,
+    CacheTtl,
     ClientMetadata,
     Metadata,
     ModelName,
     OneOf,
     Penalty,
+    ServiceTier,
     SupportedValues,
     Text,
     Tokens,
@@ -40,8 +42,8 @@ Input = TextOrList[str, Annotated[list[InputItem], Field(max_length=MAX_ITEMS, f
 
 
 def _refuse_unsupported(value: Any) -> Any:
-    if isinstance(value, str) and value in REFUSED_INCLUDES:
-        raise refused(f"'{{path}}': '{value}' is not supported yet.", "unsupported_parameter")
+    if isinstance(value, str) and (instead := REFUSED_INCLUDES.get(value)) is not None:
+        raise refused(f"'{{path}}': '{value}' is not supported: {instead}.", "unsupported_parameter")
     return value
 
 
@@ -68,8 +70,14 @@ Conversation = Annotated[
 ]
 
 
+SummaryDelivery = Literal["sequential", "sequential_cutoff", "concurrent", "concurrent_cutoff"]
+
+
 class StreamOptions(RequestModel):
+    """`reasoning_summary_delivery` is Codex's, and a hint: a summary comes with its reasoning, before the answer."""
+
     include_obfuscation: bool | None = None
+    reasoning_summary_delivery: SummaryDelivery | None = None
 
 
 class BackgroundOptions(RequestModel):
@@ -80,10 +88,12 @@ class BackgroundOptions(RequestModel):
 
 
 class PromptCacheOptions(RequestModel):
+    """`mode` and `ttl` are hints: the engine keeps every prefix that fits, wherever it ends."""
+
     comparison_response_id: Annotated[str | None, SupportedValues()] = None
-    mode: Annotated[str | None, SupportedValues(("implicit",))] = None
+    mode: Literal["implicit", "explicit"] | None = None
     prewarm: Annotated[bool | None, SupportedValues((False,))] = None
-    ttl: Annotated[str | None, SupportedValues()] = None
+    ttl: CacheTtl | None = None
 
     def stored(self) -> Json:
         """As openai's Response has them: with both fields, OpenAI's defaults among them."""
@@ -98,6 +108,10 @@ class ContextManagement(RequestModel):
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Field(ge=MIN_COMPACT_THRESHOLD, le=MAX_INT)] | None = None
+
+
+class AccessPrograms(RequestModel):
+    cyber: Annotated[str | None, SupportedValues(("standard",))] = None
 
 
 class ImageOptions(RequestModel):
@@ -121,6 +135,8 @@ class Prompt(RequestModel):
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
+    reasoning_effort: Effort | None = None
+    """Another name of `reasoning.effort`: the chat completions API has it, and Open WebUI sends it here too."""
     truncation: Literal["auto", "disabled"] | None = None
     client_metadata: ClientMetadata | None = None
 
@@ -172,7 +188,7 @@ class Shared(Extras):
     frequency_penalty: Penalty | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
+    service_tier: ServiceTier | None = None
     user: Text | None = None
     safety_identifier: Text | None = None
     prompt_cache_key: Text | None = None
@@ -198,7 +214,7 @@ class CreateResponse(Prompt, Shared):
     stream_options: StreamOptions | None = None
     context_management: Annotated[list[ContextManagement], Field(max_length=1, fail_fast=True)] | None = None
     prompt: Annotated[Json | None, SupportedValues()] = None
-    access_programs: Annotated[Json | None, SupportedValues(({},))] = None
+    access_programs: AccessPrograms | None = None
     image: ImageOptions | None = None
 
     # vLLM's, for models that speak harmony.

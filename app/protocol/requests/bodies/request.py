@@ -13,7 +13,7 @@ import orjson
 from app.protocol.include import LOGPROBS
 from app.protocol.requests.bodies.consistency import check_consistent
 from app.protocol.requests.bodies.create_response import CreateResponse
-from app.protocol.requests.bodies.text_config import TextConfig
+from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
 from app.protocol.requests.fields import OPAQUE
 from app.protocol.requests.items.any_item import CompactionTrigger, stored_items
 from app.protocol.requests.tools.mcp import McpTool
@@ -28,8 +28,10 @@ SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
 )
 """OpenAI's documented defaults; those of a served model override them."""
 
-TIER_ALIASES: Mapping[str, str] = MappingProxyType({"auto": "default", "fast": "priority"})
-"""Service tiers that are other names of ours."""
+TIER_ALIASES: Mapping[str, str] = MappingProxyType(
+    {"auto": "default", "scale": "default", "fast": "priority", "ultrafast": "priority"}
+)
+"""Service tiers that are other names of ours, or that become ours: the response says which one serves it."""
 
 AS_SENT = (
     "instructions",
@@ -42,7 +44,7 @@ AS_SENT = (
     "user",
 )
 
-PARTS = ("reasoning", "prompt_cache_options", "image")
+PARTS = ("prompt_cache_options", "image")
 """Fields that are objects, or null."""
 
 
@@ -120,6 +122,7 @@ class ResponseRequest:
             "truncation": fields.truncation or "disabled",
             "text": (fields.text or TextConfig()).stored(),
             **{name: None if (sent := getattr(fields, name)) is None else sent.stored() for name in PARTS},
+            "reasoning": self._reasoning(),
             "top_logprobs": fields.top_logprobs or 0,
             "include": self._include(),
             "service_tier": self.tier,
@@ -151,6 +154,12 @@ class ResponseRequest:
     def _tool_choice(self) -> str | Json:
         choice = self.fields.tool_choice or "auto"
         return choice if isinstance(choice, str) else choice.stored()
+
+    def _reasoning(self) -> Json | None:
+        effort, reasoning = self.fields.reasoning_effort, self.fields.reasoning
+        if effort is None:
+            return None if reasoning is None else reasoning.stored()
+        return {**(reasoning or Reasoning()).stored(), "effort": effort}
 
     def _compaction(self) -> Json | None:
         """When the context is compacted before the answer; None: never."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
-from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.items.content import (
     InputContent,
     InputImage,
@@ -24,9 +23,12 @@ from app.protocol.requests.items.content import (
     Thoughts,
 )
 from app.protocol.requests.items.hosted import AnyHostedItem
-from app.protocol.requests.items.stored_item import InputItemModel, StatusItem
+from app.protocol.requests.items.local import AnyLocalItem
+from app.protocol.requests.items.open_webui import CODE_TYPE, Notes, OpenWebUiCode
+from app.protocol.requests.items.stored_item import CallItem, InputItemModel, StatusItem
 from app.protocol.requests.items.tools import AdditionalTools, ToolSearchCall, ToolSearchOutput
 from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.text import shortened
 from app.protocol.types import Json
 
 CalledName = Annotated[str, Field(min_length=1, max_length=256)]
@@ -68,16 +70,7 @@ class OutputMessage(StatusItem):
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 
 
-class _CallItem(StatusItem):
-    """A call, or its output. Calls by programs are not supported yet."""
-
-    caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
-    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
-
-    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
-
-
-class _NamedCall(_CallItem):
+class _NamedCall(CallItem):
     """A call of a tool by its name; `namespace` is that of the tool, if it has one."""
 
     type: str
@@ -110,7 +103,7 @@ class CustomToolCall(_NamedCall):
     input: str
 
 
-class FunctionCallOutput(_CallItem):
+class FunctionCallOutput(CallItem):
     """What a function returned: text, or parts. The call names the function.
 
     An output without a `call_id` answers no call, so it names its tool itself. In this way Codex reports events.
@@ -127,7 +120,8 @@ class FunctionCallOutput(_CallItem):
     @model_validator(mode="after")
     def _check_origin(self) -> Self:
         if self.call_id is None and self.name is None:
-            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "call_id")
+            message = "Missing required parameter: '{path}'. An output that answers no call has a 'name' instead."
+            raise refused(message, "missing_required_parameter", "call_id")
         return self
 
     def _fields(self) -> Json:
@@ -138,7 +132,7 @@ class FunctionCallOutput(_CallItem):
         return {"type": self.type, "name": self.name, **namespace, **output}
 
 
-class CustomToolCallOutput(_CallItem):
+class CustomToolCallOutput(CallItem):
     """What a custom tool returned: text, or parts."""
 
     prefix = "ctco"
@@ -151,7 +145,7 @@ class CustomToolCallOutput(_CallItem):
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
 
 
-class ReasoningItem(StatusItem):
+class ReasoningItem(Notes, StatusItem):
     """Reasoning of a model, as text or sealed."""
 
     prefix = "rs"
@@ -165,7 +159,7 @@ class ReasoningItem(StatusItem):
         return {
             "type": self.type,
             "summary": [part.model_dump() for part in self.summary or ()],
-            "content": [part.model_dump() for part in self.content or ()],
+            "content": [part.stored() for part in self.content or ()],
             "encrypted_content": self.encrypted_content,
         }
 
@@ -201,7 +195,7 @@ def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 
-_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE)
+_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE, CODE_TYPE)
 _ROLES = ("user", "assistant", "system", "developer")
 
 
@@ -221,6 +215,12 @@ def _check_item(value: Any) -> Any:
     if _is_reference(value):
         return value
     kind = value.get("type", "message")
+    if isinstance(kind, str) and ":" in kind and kind not in _KNOWN:
+        message = (
+            f"'{{path}}': '{shortened(kind)}' is a type of another program's own, which models here cannot read. "
+            "Leave the item out, or send what it says as a message."
+        )
+        raise refused(message, "unsupported_parameter", "type")
     check_type(kind, _KNOWN, UNSUPPORTED_ITEMS)
     role = value.get("role", "user")
     if kind == "message" and isinstance(role, str) and role not in _ROLES:
@@ -247,7 +247,9 @@ Item = Annotated[
     | Annotated[AdditionalTools, Tag("<additional_tools>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
+    | AnyLocalItem
     | AnyHostedItem
+    | Annotated[OpenWebUiCode, Tag(f"<{CODE_TYPE}>")]
     | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.protocol.requests.base import (
     RequestModel,
@@ -13,7 +13,7 @@ from app.protocol.requests.base import (
     check_object_type,
     tag_of,
 )
-from app.protocol.requests.fields import MAX_PARTS, Notes, SupportedValues
+from app.protocol.requests.fields import MAX_PARTS, CacheTtl, Notes, SupportedValues
 from app.protocol.requests.items.images import check_data_url
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
@@ -23,12 +23,19 @@ UNSUPPORTED_PARTS = frozenset({"input_file", "input_audio"})
 _WEB = ("https://", "http://")
 
 
+class CacheBreakpoint(RequestModel):
+    """Where a cached prefix may end. A hint, kept nowhere: the engine's cache needs no marks."""
+
+    mode: Literal["explicit"]
+    ttl: CacheTtl | None = None
+
+
 class InputText(RequestModel):
     """Text for the model."""
 
     type: Literal["input_text"]
     text: str
-    prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
     def stored(self) -> Json:
         return {"type": "input_text", "text": self.text}
@@ -44,13 +51,23 @@ def _check_image_url(value: Any) -> Any:
 
 
 class InputImage(RequestModel):
-    """An image, for models that take images. The model sees it in full size: `detail` cannot make it smaller."""
+    """An image, for models that take images. With `detail: low` the model sees it at most 512 pixels wide and high."""
 
     type: Literal["input_image"]
     image_url: Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
-    detail: Annotated[str | None, SupportedValues(("auto", "high", "original"))] = None
+    detail: Literal["auto", "high", "original", "low"] | None = None
     file_id: Annotated[str | None, SupportedValues()] = None
-    prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+    @model_validator(mode="after")
+    def _check_detail(self) -> Self:
+        if self.detail == "low" and self.image_url.startswith(_WEB):
+            message = (
+                "'{path}': an image at a URL is shown as it is, so 'low' is not supported for it. "
+                "Send the image as a data URL, or leave 'detail' out."
+            )
+            raise refused(message, "unsupported_parameter", "detail")
+        return self
 
     def stored(self) -> Json:
         return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}
@@ -86,8 +103,13 @@ class SummaryText(RequestModel):
 
 
 class ReasoningText(RequestModel):
-    type: Literal["reasoning_text"]
+    """Open WebUI calls the parts of its reasoning `output_text`."""
+
+    type: Literal["reasoning_text", "output_text"]
     text: str
+
+    def stored(self) -> Json:
+        return {"type": "reasoning_text", "text": self.text}
 
 
 InputPart = Annotated[
@@ -109,6 +131,6 @@ Summary = Annotated[
     Field(max_length=MAX_PARTS, fail_fast=True),
 ]
 Thoughts = Annotated[
-    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text",)))]],
+    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text", "output_text")))]],
     Field(max_length=MAX_PARTS, fail_fast=True),
 ]

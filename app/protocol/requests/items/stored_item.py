@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from app.protocol.requests.base import ItemId, ItemStatus, RequestModel
@@ -73,3 +73,16 @@ class StatusItem(StoredItem):
     """An item with the statuses of a message."""
 
     status: ItemStatus | None = None
+
+
+class FromCaller(RequestModel):
+    """Of a call, or its output: who called. Calls by programs are not supported yet."""
+
+    caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
+    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+
+class CallItem(FromCaller, StatusItem):
+    """A call, or its output."""

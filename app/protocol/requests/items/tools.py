@@ -1,44 +1,67 @@
-"""Items of `input` that bring tools: what the client's tool search found, and tools that join in the middle."""
+"""Items of `input` that bring tools: what a tool search found, and tools that join in the middle."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
+from app.protocol.item_types import SERVER
 from app.protocol.requests.base import CallId
 from app.protocol.requests.items.stored_item import PlainItem, StatusItem
-from app.protocol.requests.tools.any_tool import AddedTool, ClientExecution, LoadedTool, check_names
+from app.protocol.requests.tools.any_tool import AddedTool, Execution, LoadedTool, check_names
 from app.protocol.requests.tools.omitted import OmittedTool
+from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 MAX_LOADED_TOOLS = 1024
 """Of one item: tools and namespaces."""
 
 
-class ToolSearchCall(StatusItem):
-    """The model's call of the client's tool search."""
+class _Searched(StatusItem):
+    """Of a tool search. If the server has searched, no call needs an answer, and none has an id."""
+
+    call_id: CallId | None = None
+    execution: Execution | None = None
+
+    @property
+    def by_server(self) -> bool:
+        return self.execution == SERVER
+
+    @model_validator(mode="after")
+    def _check_call(self) -> Self:
+        if self.call_id is None and not self.by_server:
+            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "call_id")
+        return self
+
+    def _of_call(self) -> Json:
+        if self.by_server:
+            return {"call_id": None, "execution": SERVER}
+        return {"call_id": self.call_id, "execution": "client"}
+
+
+class ToolSearchCall(_Searched):
+    """The model's call of a tool search."""
 
     prefix = "tsc"
 
     type: Literal["tool_search_call"]
-    call_id: CallId
-    execution: ClientExecution = "client"
     arguments: dict[str, Any]
 
+    def _fields(self) -> Json:
+        return {"type": self.type, **self._of_call(), "arguments": self.arguments}
 
-class ToolSearchOutput(StatusItem):
-    """What the client's tool search found: the model may call these tools from here on."""
+
+class ToolSearchOutput(_Searched):
+    """What a tool search found: the model may call these tools from here on."""
 
     prefix = "tso"
 
     type: Literal["tool_search_output"]
-    call_id: CallId
-    execution: ClientExecution = "client"
     tools: Annotated[list[LoadedTool], Field(max_length=MAX_LOADED_TOOLS, fail_fast=True), AfterValidator(check_names)]
 
     def _fields(self) -> Json:
-        return {"type": self.type, "call_id": self.call_id, "execution": "client", "tools": _kept(self.tools)}
+        return {"type": self.type, **self._of_call(), "tools": _kept(self.tools)}
 
 
 class AdditionalTools(PlainItem):

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.base import RequestModel, ToolName, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_TOOLS, DirectCallers, SupportedValues
 from app.protocol.requests.tools.hosted import AnyHostedTool, tool_tag
+from app.protocol.requests.tools.local import AnyLocalTool
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 UNSUPPORTED_TOOLS = frozenset(
     {
-        "apply_patch",
         "computer",
         "computer_use_preview",
         "file_search",
         "image_generation",
-        "local_shell",
         "programmatic_tool_calling",
-        "shell",
     }
 )
 """Tool types of openai's ToolParam that are refused; a test compares the list with the package."""
@@ -33,8 +32,10 @@ UNSUPPORTED_TOOLS = frozenset(
 CLIENT_TYPES = ("function", "custom")
 """Types of tools that the client runs."""
 LOADED_TYPES = (*CLIENT_TYPES, "namespace")
-"""What items of `input` may bring."""
-TOOL_TYPES = (*LOADED_TYPES, "tool_search", *KIND_OF_TOOL)
+"""What a tool search may find."""
+ADDED_TYPES = (*LOADED_TYPES, "tool_search", *LOCAL_TOOLS)
+"""What the item `additional_tools` may bring."""
+TOOL_TYPES = (*ADDED_TYPES, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
 """Of one namespace; as many as one MCP server may list."""
 
@@ -93,7 +94,8 @@ class FunctionTool(_ClientTool):
     type: Literal["function"]
     parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
     strict: bool | None = None
-    output_schema: Annotated[Json | None, SupportedValues()] = None
+    output_schema: Json | None = None
+    """Of what the client's code returns: programs read it, and models are not shown it."""
 
     def stored(self) -> Json:
         return {
@@ -102,6 +104,7 @@ class FunctionTool(_ClientTool):
             "description": self.description,
             "parameters": self.parameters,
             "strict": self.strict,
+            **({} if self.output_schema is None else {"output_schema": self.output_schema}),
             **self._deferred(),
         }
 
@@ -152,6 +155,8 @@ def check_names(tools: list[Any]) -> list[Any]:
 
 def _known_as(tool: Any) -> list[str]:
     """What a choice, or an error, calls the tool: in a namespace by `namespace.name`, which may be a plain name too."""
+    if (kind := LOCAL_TOOLS.get(tool.type)) is not None:
+        return [tool.known_as, f"the name '{kind.function}'"]
     nested = [f"the name '{tool.name}.{mine.name}'" for mine in tool.tools] if tool.type == "namespace" else []
     return [tool.known_as, *nested]
 
@@ -163,7 +168,7 @@ def _tool_tag(value: Any) -> str:
 ClientTool = Annotated[
     Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")],
     Discriminator(tag_of),
-    BeforeValidator(check_object_type(CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *KIND_OF_TOOL})),
+    BeforeValidator(check_object_type(CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *LOCAL_TOOLS, *KIND_OF_TOOL})),
 ]
 
 
@@ -188,33 +193,29 @@ class NamespaceTool(RequestModel):
         return {"type": self.type, "name": self.name, "description": self.description, "tools": tools}
 
 
-_SERVER_SEARCH = "'{path}' must be 'client': the server searches no tools."
-
-
-def _check_execution(value: Any) -> Any:
-    if value is None or value == "server":
-        raise refused(_SERVER_SEARCH, "unsupported_parameter")
-    return value
-
-
-ClientExecution = Annotated[Literal["client"], BeforeValidator(_check_execution)]
+Execution = Literal["client", "server"]
 
 
 class ToolSearchTool(RequestModel):
-    """A search for tools in the client's own code: the model may call the tools that it finds."""
+    """A search for tools that load later: the model may call the tools that it finds.
+
+    The client's own code searches, or the server, among the tools of the request.
+    """
 
     type: Literal["tool_search"]
-    execution: ClientExecution
+    execution: Execution | None = None
     description: str | None = None
     parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_absent(cls, value: Any) -> Any:
-        """Without `execution`, the server would have to search."""
-        if isinstance(value, dict) and "execution" not in value:
-            raise refused(_SERVER_SEARCH, "unsupported_parameter", "execution")
-        return value
+    @model_validator(mode="after")
+    def _check_parameters(self) -> Self:
+        if self.execution != "client" and self.parameters is not None:
+            message = "'{path}' describe a search of your own: leave them out, or send 'execution': 'client'."
+            raise refused(message, "unsupported_parameter", "parameters")
+        return self
+
+    def stored(self) -> Json:
+        return {**self.model_dump(), "execution": self.execution or "server"}
 
     @property
     def known_as(self) -> str:
@@ -234,7 +235,7 @@ LoadedTool = Annotated[
     | Annotated[NamespaceTool, Tag("<namespace>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
     Discriminator(_tool_tag),
-    unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
+    unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search", *LOCAL_TOOLS})),
 ]
 """What a tool search found."""
 
@@ -243,9 +244,10 @@ AddedTool = Annotated[
     | Annotated[CustomTool, Tag("<custom>")]
     | Annotated[NamespaceTool, Tag("<namespace>")]
     | Annotated[ToolSearchTool, Tag("<tool_search>")]
+    | AnyLocalTool
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
     Discriminator(_tool_tag),
-    unless_omitted(check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)),
+    unless_omitted(check_object_type(ADDED_TYPES, _NOT_LOADED)),
 ]
 """A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
 
@@ -254,6 +256,7 @@ Tool = Annotated[
     | Annotated[CustomTool, Tag("<custom>")]
     | Annotated[NamespaceTool, Tag("<namespace>")]
     | Annotated[ToolSearchTool, Tag("<tool_search>")]
+    | AnyLocalTool
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
     | AnyHostedTool,
     Discriminator(_tool_tag),

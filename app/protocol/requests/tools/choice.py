@@ -7,15 +7,17 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.base import ChosenName, RequestModel, check_object_type, check_type, missing_type
 from app.protocol.requests.fields import MAX_TOOLS
 from app.protocol.requests.tools.any_tool import CLIENT_TYPES, UNSUPPORTED_TOOLS
 from app.protocol.requests.tools.hosted import AnyHostedChoice, tool_tag
+from app.protocol.requests.tools.local import AnyLocalChoice
 from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
 UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use", "namespace", "tool_search"}
-_CHOICE_TYPES = (*CLIENT_TYPES, *KIND_OF_TOOL)
+_CHOICE_TYPES = (*CLIENT_TYPES, *LOCAL_TOOLS, *KIND_OF_TOOL)
 
 
 class _ChosenByName(RequestModel):
@@ -49,7 +51,12 @@ class ChosenCustom(_ChosenByName):
     type: Literal["custom"]
 
 
-_Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")] | AnyHostedChoice
+_Chosen = (
+    Annotated[ChosenFunction, Tag("<function>")]
+    | Annotated[ChosenCustom, Tag("<custom>")]
+    | AnyLocalChoice
+    | AnyHostedChoice
+)
 
 Chosen = Annotated[
     _Chosen,

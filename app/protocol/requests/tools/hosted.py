@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Tag
+from pydantic import BeforeValidator, Field, Tag
 
 from app.protocol.hosted_kinds import (
     CODE_INTERPRETER,
@@ -62,30 +62,48 @@ class CodeInterpreter(_BuiltInTool):
         return {"type": self.type, "container": {"type": self.container.type}}
 
 
+MAX_DOMAINS = 100
+
+Domain = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s/:@]+$")]
+"""Without https://. It stands for its subdomains, too."""
+Domains = Annotated[list[Domain], Field(max_length=MAX_DOMAINS, fail_fast=True)]
+Place = Annotated[str, Field(max_length=256)]
+
+
 class Filters(RequestModel):
-    allowed_domains: Annotated[list[str] | None, SupportedValues(([],))] = None
+    """Where a search may look; not in OpenAI's types: where it must not."""
+
+    allowed_domains: Domains | None = None
+    blocked_domains: Domains | None = None
+
+    def stored(self) -> Json:
+        found = {"allowed_domains": self.allowed_domains or [], "blocked_domains": self.blocked_domains or []}
+        return {name: domains for name, domains in found.items() if domains}
 
 
 class UserLocation(RequestModel):
-    """A search does not learn where its user is."""
+    """Where the user is. The model is told; an engine that takes a country gets it."""
 
-    type: Literal["approximate"]
-    city: Annotated[str | None, SupportedValues()] = None
-    country: Annotated[str | None, SupportedValues()] = None
-    region: Annotated[str | None, SupportedValues()] = None
-    timezone: Annotated[str | None, SupportedValues()] = None
+    type: Literal["approximate"] = "approximate"
+    city: Place | None = None
+    country: Place | None = None
+    region: Place | None = None
+    timezone: Place | None = None
+
+    def stored(self) -> Json:
+        return self.model_dump(exclude_none=True)
 
 
 class _WebSearch(_BuiltInTool):
-    search_context_size: Annotated[str | None, SupportedValues(("medium",))] = None
+    search_context_size: Literal["low", "medium", "high"] | None = None
     user_location: UserLocation | None = None
     search_content_types: Annotated[list[str] | None, SupportedValues((["text"],))] = None
 
     def stored(self) -> Json:
         return {
             "type": self.type,
-            "search_context_size": "medium",
-            "user_location": None if self.user_location is None else {"type": self.user_location.type},
+            "search_context_size": self.search_context_size or "medium",
+            "user_location": None if self.user_location is None else self.user_location.stored(),
         }
 
 
@@ -95,9 +113,10 @@ class WebSearch(_WebSearch):
     type: WebSearchType
     filters: Filters | None = None
     external_web_access: Annotated[bool | None, SupportedValues((True,))] = None
+    indexed_web_access: Annotated[bool | None, SupportedValues((False,))] = None
 
     def stored(self) -> Json:
-        return {**super().stored(), "filters": None}
+        return {**super().stored(), "filters": (self.filters.stored() if self.filters else None) or None}
 
 
 class WebSearchPreview(_WebSearch):

@@ -1,7 +1,7 @@
 """Tools that are left out: a request may have them, but no model sees them.
 
-These are the types of LONGHAUL_OMIT_TOOLS, and a web search that must not access the web: it would search what a server
-has cached, and Longhaul has nothing cached.
+These are the types of LONGHAUL_OMIT_TOOLS, and a web search that must not access the web, or only what an index has:
+Longhaul has nothing cached, and no index.
 
 Such a tool is not checked: a client may send fields with it that are not supported. An `OmittedTool` takes its place in
 the body, so that the others keep their positions.
@@ -74,7 +74,11 @@ def as_sent(value: Any) -> Any:
 
 def _is_omitted(tool: Any, omitted: Collection[str]) -> bool:
     found = _type_of(tool)
-    return found in omitted or (found == WEB_SEARCH.name and tool.get("external_web_access") is False)
+    if found in omitted:
+        return True
+    return found == WEB_SEARCH.name and (
+        tool.get("external_web_access") is False or tool.get("indexed_web_access") is True
+    )
 
 
 def _type_of(tool: Any) -> str | None:

@@ -28,6 +28,7 @@ from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
+from workers.formats.calls.browser import search_options
 from workers.formats.calls.hosted import HostedCall, NameStyle, as_object
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.mcp import MCP as MCP_FORMAT
@@ -325,3 +326,22 @@ def test_arguments_that_are_no_object_go_into_one_as_the_prompts_of_earlier_vers
 def test_a_call_of_an_mcp_tool_is_shown_with_ascii_arguments() -> None:
     item = {"type": "mcp_call", "server_label": "docs", "name": "find", "arguments": "née"}
     assert MCP_FORMAT.shown_call(item, NameStyle.CHAT).text == '{"arguments": "n\\u00e9e"}'
+
+
+def test_the_model_is_told_where_the_user_is() -> None:
+    place = {"type": "approximate", "city": "Rome", "country": "IT"}
+    request = stored_request(tools=[{**WEB_SEARCH, "user_location": place}])
+    found = hosted_tools_of(request, {}, NameStyle.CHAT)
+    assert (found["browser_search"].description or "").endswith("the user is approximately in Rome, IT.")
+    assert "Rome" not in (found["browser_open"].description or "")
+
+
+def test_a_browser_is_given_what_a_request_asks_of_its_searches() -> None:
+    assert search_options([WEB_SEARCH]) == {} == search_options([])
+    asked = {
+        "search_context_size": "high",
+        "filters": {"allowed_domains": ["a.example"]},
+        "user_location": {"type": "approximate", "country": "IT"},
+    }
+    options = {"context_size": "high", "allowed_domains": ["a.example"], "country": "IT"}
+    assert search_options([{**WEB_SEARCH, **asked}]) == options

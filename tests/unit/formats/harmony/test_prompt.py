@@ -16,7 +16,7 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
-from workers.formats.calls.client_tools import client_tools_of
+from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, client_tools_of
 from workers.formats.calls.router import CallableTools
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
@@ -284,7 +284,7 @@ def test_a_past_turn_is_appended_token_for_token_with_its_results() -> None:
         },
     )
     turn = PastTurn(tuple(tokens), items)
-    assert text_of(continued(turn.tokens, result_messages(turn))) == (
+    assert text_of(continued(turn.tokens, result_messages(turn, NO_CLIENT_TOOLS))) == (
         written + "<|start|>python to=assistant<|channel|>commentary<|message|>2<|end|>"
         "<|start|>library.find to=assistant<|channel|>commentary<|message|>B<|end|><|start|>assistant"
     )

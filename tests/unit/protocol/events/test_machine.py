@@ -34,6 +34,7 @@ from app.protocol.events.deltas import (
     FinishReason,
     Listed,
     Listing,
+    LocalCall,
     McpArguments,
     McpStart,
     Piece,
@@ -49,6 +50,7 @@ from app.protocol.events.fold import fold
 from app.protocol.events.machine import DamagedLog, IllegalInput, ResponseStream
 from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.hosted_kinds import WEB_SEARCH
+from app.protocol.local_kinds import APPLY_PATCH, SHELL
 from app.protocol.response import brief_object
 from app.protocol.types import Json
 from tests.support import grammar
@@ -82,6 +84,7 @@ INPUTS: dict[Key, Any] = {
         WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": {"type": "search", "query": "x"}})
     ),
     ToolSearch: lambda stream: stream.feed(ToolSearch({"query": "x"})),
+    LocalCall: lambda stream: stream.feed(LocalCall(SHELL, {"action": {"commands": ["ls"]}})),
     Approval: lambda stream: stream.feed(Approval("docs", "f", "{}")),
     Listing: lambda stream: stream.feed(Listing("docs")),
     Listed: lambda stream: stream.feed(Listed(0, ())),
@@ -377,6 +380,51 @@ def test_the_grammar_catches(damage: Any) -> None:
     damage(events)
     with pytest.raises(grammar.Violation):
         grammar.check(events)
+
+
+def test_a_search_on_the_server_is_a_call_and_what_it_found() -> None:
+    found = ({"type": "function", "name": "late"},)
+    events = fed(ToolSearch({"query": "mail"}, found))
+    call, output = (event["item"] for event in events if event["type"] == "response.output_item.done")
+    own = {"call_id": None, "execution": "server", "status": "completed"}
+    assert call == {"id": "tsc_0a1b_0", "type": "tool_search_call", "arguments": {"query": "mail"}, **own}
+    assert output == {"id": "tso_0a1b_1", "type": "tool_search_output", "tools": list(found), **own}
+
+
+def test_a_call_of_a_local_tool_is_added_and_done_at_once() -> None:
+    fields = {"action": {"commands": ["ls"]}, "environment": {"type": "local"}}
+    added, done = fed(LocalCall(SHELL, fields))
+    call = {"id": "sh_0a1b_0", "type": "shell_call", "call_id": "call_0a1b_0", **fields}
+    assert (added["type"], added["item"]) == ("response.output_item.added", {**call, "status": "in_progress"})
+    assert (done["type"], done["item"]) == ("response.output_item.done", {**call, "status": "completed"})
+
+
+@pytest.mark.parametrize(("kind", "status"), [(SHELL, "incomplete"), (APPLY_PATCH, "in_progress")])
+def test_a_call_of_a_local_tool_that_is_not_whole_makes_the_response_incomplete(kind: Any, status: str) -> None:
+    stream = new_stream()
+    stream.accept()
+    stream.begin()
+    stream.feed(LocalCall(kind, {}, whole=False))
+    stream.finish(Finish(FinishReason.STOP), 1)
+    assert stream.response["output"][0]["status"] == status
+    assert stream.response["incomplete_details"] == {"reason": "malformed_call"}
+
+
+def test_a_response_that_only_searched_ends_with_an_empty_message() -> None:
+    stream = new_stream()
+    stream.accept()
+    stream.begin()
+    stream.feed(ToolSearch({"query": "mail"}, ()))
+    stream.finish(Finish(FinishReason.STOP), 1)
+    assert [item["type"] for item in stream.response["output"]][2:] == ["message"]
+
+
+def fed(delta: Any) -> list[Any]:
+    """The events of one delta."""
+    stream = new_stream()
+    stream.accept()
+    stream.begin()
+    return stream.feed(delta)
 
 
 def test_a_tool_search_is_added_and_done_at_once() -> None:

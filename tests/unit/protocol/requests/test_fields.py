@@ -51,13 +51,13 @@ def test_every_other_field_is_a_documented_extra() -> None:
     assert others == {
         *ENGINE_PARAMS,
         *("presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"),
-        *("previous_input_messages", "enable_response_messages", "client_metadata"),
+        *("previous_input_messages", "enable_response_messages", "client_metadata", "reasoning_effort"),
         *({"background_options"} - openai_fields()),  # since openai 3.54
     }
 
 
 def test_every_value_of_include_is_known() -> None:
-    assert set(typing.get_args(ResponseIncludable)) == REFUSED_INCLUDES | set(SUPPORTED_INCLUDES)
+    assert set(typing.get_args(ResponseIncludable)) == {*REFUSED_INCLUDES} | set(SUPPORTED_INCLUDES)
 
 
 @pytest.mark.parametrize("field", sorted(set(CreateResponse.model_fields) - {"model", "input"}))
@@ -70,8 +70,12 @@ DEFAULTS = [
     ("reasoning", {"mode": "standard"}),
     ("context_management", []),
     ("access_programs", {}),
+    ("access_programs", {"cyber": "standard"}),
     ("image", {"context_compression": "auto"}),
-    ("prompt_cache_options", {"mode": "implicit"}),
+    ("prompt_cache_options", {"mode": "implicit", "ttl": "30m"}),
+    ("prompt_cache_options", {"mode": "explicit", "ttl": "12h"}),
+    ("stream_options", {"reasoning_summary_delivery": "sequential_cutoff"}),
+    ("include", ["file_search_call.results", "computer_call_output.output.image_url"]),
     ("background_options", {"completion_window": "soonest"}),
 ]
 
@@ -212,6 +216,8 @@ class TestStored:
             ("flex", "flex"),
             ("priority", "priority"),
             ("fast", "priority"),
+            ("ultrafast", "priority"),
+            ("scale", "default"),
         ],
     )
     def test_the_service_tier_is_the_one_that_serves(self, sent: str | None, kept: str) -> None:

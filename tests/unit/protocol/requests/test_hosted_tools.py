@@ -76,6 +76,16 @@ class TestTools:
     def test_a_web_search_is_echoed_with_the_type_that_was_sent(self, kind: str) -> None:
         assert stored(tools=[{"type": kind, "search_context_size": "medium"}])["tools"][0]["type"] == kind
 
+    def test_what_is_asked_of_a_search_is_stored(self) -> None:
+        rome = {"city": "Rome", "country": "IT", "region": None, "timezone": None}
+        filters = {"allowed_domains": ["a.example"], "blocked_domains": ["b.a.example"]}
+        sent = {**WEB, "search_context_size": "high", "filters": filters, "user_location": rome}
+        (kept,) = stored(tools=[sent])["tools"]
+        location = {"type": "approximate", "city": "Rome", "country": "IT"}
+        assert kept == {**WEB, "search_context_size": "high", "filters": filters, "user_location": location}
+        (empty,) = stored(tools=[{**WEB, "filters": {"allowed_domains": []}}])["tools"]
+        assert empty["filters"] is None
+
     def test_the_tools_of_the_agents_sdk_are_accepted(self) -> None:
         sent = {**WEB, "filters": None, "user_location": None, "search_context_size": "medium"}
         assert stored(tools=[sent])["tools"][0]["type"] == "web_search"

@@ -7,12 +7,15 @@ from typing import Any
 import orjson
 import pytest
 from openai.types.responses import (
+    ResponseApplyPatchToolCall,
     ResponseCustomToolCall,
+    ResponseFunctionShellToolCall,
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseReasoningItem,
 )
+from openai.types.responses.response_output_item import LocalShellCall
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, UNSUPPORTED_ITEMS
@@ -20,7 +23,19 @@ from app.protocol.requests.bodies.consistency import outputs_without_call
 from app.protocol.requests.bodies.conversation import CreateItems
 from app.protocol.requests.validation import validate
 from app.protocol.tasks import COMPACT
-from tests.support.refusals import CALL, IMAGE, OUTPUT, TRIGGER
+from tests.support.refusals import (
+    CALL,
+    FOUND,
+    IMAGE,
+    LOCAL_CALL,
+    LOCAL_OUTPUT,
+    OUTPUT,
+    PATCH_CALL,
+    PATCH_OUTPUT,
+    SHELL_CALL,
+    SHELL_OUTPUT,
+    TRIGGER,
+)
 from tests.support.requests import parse_request
 
 Json = dict[str, Any]
@@ -167,7 +182,8 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     hosted = {"code_interpreter_call", "web_search_call", "mcp_call", "mcp_list_tools"}
     approvals = {"mcp_approval_request", "mcp_approval_response"}
     loaded = {"tool_search_call", "tool_search_output", "additional_tools"}
-    assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | loaded | {
+    local = {f"{kind}_call{end}" for kind in ("shell", "apply_patch", "local_shell") for end in ("", "_output")}
+    assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | loaded | local | {
         "reasoning",
         "compaction",
         COMPACTION_TRIGGER,
@@ -176,8 +192,8 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
 
 
 def test_images_are_kept_with_their_detail() -> None:
-    (item,) = items(user([text("What is this?"), IMAGE, {**IMAGE, "detail": "high"}]))
-    assert item["content"][1:] == [{**IMAGE, "detail": "auto"}, {**IMAGE, "detail": "high"}]
+    (item,) = items(user([text("What is this?"), IMAGE, *({**IMAGE, "detail": detail} for detail in ("high", "low"))]))
+    assert item["content"][1:] == [{**IMAGE, "detail": detail} for detail in ("auto", "high", "low")]
 
 
 def test_refusals_come_back() -> None:
@@ -252,6 +268,103 @@ def test_reasoning_comes_back_as_the_sdk_dumps_it(dump: Any) -> None:
         "content": [{"type": "reasoning_text", "text": "Hm."}],
         "encrypted_content": None,
     }
+
+
+class TestLocalTools:
+    def test_calls_and_outputs_are_kept(self) -> None:
+        kept = items([SHELL_CALL, SHELL_OUTPUT, PATCH_CALL, PATCH_OUTPUT, LOCAL_CALL, LOCAL_OUTPUT])
+        assert [item["id"][:-4] for item in kept] == ["sh_ab", "sho_ab", "apc_ab", "apco_ab", "lsh_ab", "lsho_ab"]
+        assert kept[0]["action"] == {"commands": ["ls"], "max_output_length": None, "timeout_ms": None}
+        assert kept[1]["output"] == SHELL_OUTPUT["output"]
+        assert kept[2]["operation"] == PATCH_CALL["operation"]
+        assert (kept[3]["status"], kept[3]["output"]) == ("completed", "Done.")
+        assert kept[4]["action"]["command"] == ["ls"]
+        assert outputs_without_call(kept) == {}
+        assert items(kept) == kept
+
+    def test_an_output_follows_a_call_of_its_own_kind(self) -> None:
+        assert outputs_without_call(items([SHELL_OUTPUT])) == {"c": 0}
+        assert outputs_without_call(items([SHELL_CALL, {**PATCH_OUTPUT, "call_id": "c"}])) == {"c": 1}
+
+    def test_an_output_of_a_local_shell_may_name_its_call_by_its_own_id(self) -> None:
+        """So OpenAI's types have it."""
+        output = {"type": "local_shell_call_output", "id": "l", "output": "a"}
+        _, kept = items([LOCAL_CALL, output])
+        assert (kept["id"], kept["call_id"]) == ("lsho_ab_in1", "l")
+
+    @pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}])
+    def test_calls_come_back_as_the_sdk_dumps_them(self, dump: Any) -> None:
+        sent = [
+            ResponseFunctionShellToolCall.model_validate({**SHELL_CALL, "id": "sh_7", "status": "completed"}),
+            ResponseApplyPatchToolCall.model_validate({**PATCH_CALL, "id": "apc_7", "status": "completed"}),
+            LocalShellCall.model_validate({**LOCAL_CALL, "id": "lsh_7", "status": "completed"}),
+        ]
+        assert [item["id"] for item in items([call.model_dump(**dump) for call in sent])] == ["sh_7", "apc_7", "lsh_7"]
+
+
+def test_a_search_on_the_server_comes_back_without_a_call_id() -> None:
+    own = {"execution": "server", "call_id": None, "status": "completed"}
+    call = {"type": "tool_search_call", "id": "tsc_7", "arguments": {"query": "x"}, **own}
+    found = {"type": "tool_search_output", "id": "tso_7", "tools": FOUND["tools"], **own}
+    kept = items([call, found])
+    assert [(item["id"], item["execution"], item["call_id"]) for item in kept] == [
+        ("tsc_7", "server", None),
+        ("tso_7", "server", None),
+    ]
+    assert outputs_without_call(kept) == {}
+    assert items(kept) == kept
+
+
+NOTES: Json = {
+    "attributes": {"type": "reasoning_content"},
+    "start_tag": "<think>",
+    "end_tag": "</think>",
+    "started_at": 1764190000.5,
+    "ended_at": 1764190002.0,
+    "duration": 1,
+}
+"""What Open WebUI adds to the items that it stores."""
+
+
+def test_reasoning_that_open_webui_cut_out_of_a_text_is_reasoning() -> None:
+    sent = {"type": "reasoning", "id": "r_7", "summary": None, "content": [{"type": "output_text", "text": "Hm."}]}
+    plain = {**sent, "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    assert items([{**sent, **NOTES}]) == items([plain])
+
+
+@pytest.mark.parametrize(
+    ("output", "outputs"),
+    [
+        (None, []),
+        ("2", [{"type": "logs", "logs": "2"}]),
+        ({"stdout": "a", "stderr": "", "result": None}, [{"type": "logs", "logs": "a"}]),
+        ({"stdout": "a", "stderr": "b", "result": {"x": 1}}, [{"type": "logs", "logs": 'a\nb\n{"x":1}'}]),
+        ([4], [{"type": "logs", "logs": "[4]"}]),
+    ],
+)
+def test_code_that_open_webui_ran_is_a_call_of_the_code_interpreter(output: Any, outputs: list[Json]) -> None:
+    sent = {"type": "open_webui:code_interpreter", "id": "ci_7", "lang": "python", "code": "1 + 1", "output": output}
+    (item,) = items([{**sent, **NOTES}])
+    assert item == {
+        "id": "ci_7",
+        "status": "completed",
+        "type": "code_interpreter_call",
+        "code": "1 + 1",
+        "container_id": "open_webui",
+        "outputs": outputs,
+    }
+    assert items([item]) == [item]
+
+
+def test_an_item_of_another_program_is_refused_with_what_to_do() -> None:
+    message = error([{"type": "acme:note", "text": "x"}]).message
+    assert message.startswith("'input[0].type': 'acme:note' is a type of another program's own")
+    assert "Leave the item out" in message
+
+
+def test_marks_for_a_cache_are_accepted_and_kept_nowhere() -> None:
+    mark = {"prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
+    assert items(user([{**text("x"), **mark}, {**IMAGE, **mark}])) == items(user([text("x"), IMAGE]))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.bodies.conversation import CreateItems
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
@@ -67,6 +68,7 @@ class TestTools:
             "custom",
             "namespace",
             "tool_search",
+            *LOCAL_TOOLS,
             *KIND_OF_TOOL,
         }
 
@@ -143,6 +145,44 @@ def without(omitted: set[str], **fields: Any) -> ResponseRequest:
     return checked_request(omit_tools({"model": "m", "input": "x", **fields}, omitted))
 
 
+def test_the_schema_of_what_a_function_returns_is_kept_and_shown() -> None:
+    returns = {"type": "object", "properties": {"celsius": {"type": "number"}}}
+    (kept,) = stored(tools=[{**FUNCTION, "output_schema": returns}])["tools"]
+    assert kept["output_schema"] == returns
+    assert "output_schema" not in stored(tools=[FUNCTION])["tools"][0]
+
+
+class TestLocalTools:
+    def test_they_are_stored_with_every_field(self) -> None:
+        skill = {"name": "pdf", "description": "Reads PDFs.", "path": "/skills/pdf"}
+        shell = {"type": "shell", "environment": {"type": "local", "skills": [skill]}}
+        others = [{"type": "apply_patch"}, {"type": "local_shell"}]
+        assert stored(tools=[shell, *others])["tools"] == [shell, *others]
+
+    def test_a_shell_is_the_clients_unless_it_says_otherwise(self) -> None:
+        (kept,) = stored(tools=[{"type": "shell"}])["tools"]
+        assert kept == {"type": "shell", "environment": {"type": "local"}}
+
+    @pytest.mark.parametrize("kind", sorted(LOCAL_TOOLS))
+    def test_they_can_be_chosen(self, kind: str) -> None:
+        choice = {"type": kind}
+        assert stored(tools=[{"type": kind}], tool_choice=choice)["tool_choice"] == choice
+        allowed = {"type": "allowed_tools", "mode": "required", "tools": [choice]}
+        assert stored(tools=[{"type": kind}], tool_choice=allowed)["tool_choice"] == allowed
+
+    def test_a_container_is_refused_with_what_to_do(self) -> None:
+        found = error(tools=[{"type": "shell", "environment": {"type": "container_auto"}}])
+        assert "Send {'type': 'local'} and run the commands yourself" in found.message
+
+
+def test_a_tool_search_is_the_servers_unless_it_says_otherwise() -> None:
+    late = {**FUNCTION, "name": "late", "defer_loading": True}
+    for sent in ({"type": "tool_search"}, {"type": "tool_search", "execution": "server", "description": None}):
+        search, kept = stored(tools=[sent, late])["tools"]
+        assert search == {"type": "tool_search", "execution": "server", "description": None, "parameters": None}
+        assert kept["defer_loading"] is True
+
+
 class TestOmittedTools:
     def test_a_tool_is_left_out_with_all_its_fields_and_named(self) -> None:
         kept = without({"web_search"}, tools=[FUNCTION, WEB, {"type": "web_search_preview", "x": 1}]).stored("r", {})
@@ -162,6 +202,12 @@ class TestOmittedTools:
             without(set(), tools=[offline], tool_choice={"type": "web_search"})
         assert (caught.value.error.param, caught.value.error.code) == ("tool_choice.type", "tool_omitted")
 
+    def test_a_search_of_an_index_is_left_out_because_there_is_none(self) -> None:
+        indexed = {"type": "web_search", "external_web_access": True, "indexed_web_access": True}
+        assert without(set(), tools=[FUNCTION, indexed]).stored("r", {})["omitted_tools"] == ["web_search"]
+        live = {**indexed, "indexed_web_access": False}
+        assert without(set(), tools=[FUNCTION, live]).stored("r", {})["omitted_tools"] == []
+
     @pytest.mark.parametrize("access", [True, None])
     def test_a_search_that_may_access_the_web_is_not_left_out(self, access: bool | None) -> None:
         kept = without(set(), tools=[{"type": "web_search", "external_web_access": access}]).stored("r", {})
@@ -175,7 +221,7 @@ class TestOmittedTools:
             without({"web_search"}, tools=[WEB, {"type": "image_generation"}])
         assert caught.value.error.param == "tools[1].type"
 
-    @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_TOOLS))
+    @pytest.mark.parametrize("kind", sorted({*UNSUPPORTED_TOOLS, *LOCAL_TOOLS}))
     def test_unsupported_types_can_be_left_out(self, kind: str) -> None:
         assert without({kind}, tools=[{"type": kind, "anything": {}}]).stored("r", {})["omitted_tools"] == [kind]
 
@@ -204,7 +250,7 @@ class TestOmittedTools:
         assert without({"web_search"}, tools=[sent]).fingerprint() == without(set(), tools=[sent]).fingerprint()
 
     def test_the_setting_knows_every_type(self) -> None:
-        assert set(get_args(OmittableTool)) == UNSUPPORTED_TOOLS | {"web_search", "code_interpreter"}
+        assert set(get_args(OmittableTool)) == UNSUPPORTED_TOOLS | {"web_search", "code_interpreter", *LOCAL_TOOLS}
         settings = load_settings(omit_tools="web_search, shell")
         assert settings.omit_tools == {"web_search", "shell"}
         with pytest.raises(ConfigError, match="LONGHAUL_OMIT_TOOLS"):
@@ -263,6 +309,16 @@ class TestReasoning:
         stored(reasoning={"summary": "auto", "generate_summary": "auto"})
         found = error(reasoning={"summary": "auto", "generate_summary": "concise"})
         assert (found.param, found.code) == ("reasoning.generate_summary", "mutually_exclusive_parameters")
+
+    def test_the_effort_of_open_webui_is_the_effort_of_reasoning(self) -> None:
+        assert stored(reasoning_effort="low") == stored(reasoning={"effort": "low"})
+        both = {"reasoning": {"effort": "low", "summary": "auto"}}
+        assert stored(reasoning_effort="low", reasoning={"summary": "auto"}) == stored(**both)
+        assert stored(reasoning_effort="low", **both) == stored(**both)
+
+    def test_two_names_must_ask_for_the_same_effort(self) -> None:
+        found = error(reasoning_effort="low", reasoning={"effort": "high"})
+        assert (found.param, found.code) == ("reasoning_effort", "mutually_exclusive_parameters")
 
     def test_reasoning_is_stored_only_if_it_was_sent(self) -> None:
         assert stored()["reasoning"] is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from workers.toolservers.browser.backends import api
 from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
 from workers.toolservers.browser.pages import Format, Hit, Page
 
 URL = "https://api.exa.ai"
+_COUNTRY = re.compile("[A-Za-z]{2}")
 
 
 class Exa:
@@ -19,9 +22,11 @@ class Exa:
         self._headers = {"x-api-key": key}
         self._seconds = seconds
 
-    async def search(self, query: str, topn: int) -> list[Hit]:
-        answer = await self._post("/search", {"query": query, "numResults": topn, "contents": {"summary": True}})
-        results = [entry for entry in api.objects(answer.get("results")) if api.is_web(api.text(entry.get("url")))]
+    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+        asked = {"query": query, "numResults": topn, "contents": {"summary": True}, **_asked(options)}
+        answer = await self._post("/search", asked)
+        found = [(entry, api.text(entry.get("url"))) for entry in api.objects(answer.get("results"))]
+        results = [entry for entry, url in found if api.is_web(url) and options.allow(url)]
         return [
             Hit(entry["url"], api.text(entry.get("title")), api.text(entry.get("summary"))) for entry in results[:topn]
         ]
@@ -37,6 +42,16 @@ class Exa:
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return await api.call("POST", self._url + path, self._seconds, json=body, headers=self._headers)
+
+
+def _asked(options: SearchOptions) -> dict[str, Any]:
+    """Exa's own fields for the options."""
+    asked = {
+        "includeDomains": list(options.allowed_domains),
+        "excludeDomains": list(options.blocked_domains),
+        "userLocation": options.country.upper() if _COUNTRY.fullmatch(options.country) else None,
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
 def _reason(answer: dict[str, Any]) -> str:

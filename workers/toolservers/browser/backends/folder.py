@@ -20,6 +20,7 @@ from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Document, strip_links
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode
+from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read
 
@@ -46,8 +47,9 @@ class Folder:
         self._index: dict[str, _Entry] = {}
         self._indexing = threading.Lock()
 
-    async def search(self, query: str, topn: int) -> list[Hit]:
-        return await asyncio.to_thread(self._search, query, topn)
+    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+        """All pages have one domain."""
+        return await asyncio.to_thread(self._search, query, topn) if options.allow(f"https://{HOST}/") else []
 
     async def fetch(self, url: str) -> Page:
         parts = urlsplit(url)

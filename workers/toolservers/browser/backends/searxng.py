@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workers.toolservers.browser.backends import api
 from workers.toolservers.browser.fetching.fetcher import Fetcher
+from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
 from workers.toolservers.browser.pages import Hit, Page
 
 
@@ -19,15 +20,22 @@ class Searxng:
         self._seconds = seconds
         self._fetcher = fetcher
 
-    async def search(self, query: str, topn: int) -> list[Hit]:
-        params = {"q": query, "format": "json", "pageno": "1"}
+    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+        """Most engines know `site:`. What one finds elsewhere all the same is left out."""
+        params = {"q": _with_sites(query, options), "format": "json", "pageno": "1"}
         answer = await api.call("GET", self._url, self._seconds, params=params)
         hits: dict[str, Hit] = {}
         for result in api.objects(answer.get("results")):
             url = api.text(result.get("url"))
-            if api.is_web(url):
+            if api.is_web(url) and options.allow(url):
                 hits.setdefault(url, Hit(url, api.text(result.get("title")), api.text(result.get("content"))))
         return list(hits.values())[:topn]
 
     async def fetch(self, url: str) -> Page:
         return await self._fetcher.fetch(url)
+
+
+def _with_sites(query: str, options: SearchOptions) -> str:
+    allowed = " OR ".join(f"site:{domain}" for domain in options.allowed_domains)
+    blocked = [f"-site:{domain}" for domain in options.blocked_domains]
+    return " ".join([query, *([f"({allowed})"] if allowed else []), *blocked])

@@ -1,0 +1,182 @@
+"""Items of `input` about local tools: calls as a model made them, and what came of them on the client's machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from app.protocol.requests.base import CallId, RequestModel, check_object_type, tag_of
+from app.protocol.requests.fields import MAX_INT, MAX_PARTS
+from app.protocol.requests.items.stored_item import CallItem, FromCaller, StoredItem
+from app.protocol.requests.tools.local import Environment
+from app.protocol.requests.validation import refused
+from app.protocol.types import Json
+
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
+Words = Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)]
+OutputStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class ShellAction(RequestModel):
+    commands: Words
+    max_output_length: Count | None = None
+    timeout_ms: Count | None = None
+
+
+class ShellCall(CallItem):
+    """Commands for the client's shell."""
+
+    prefix = "sh"
+
+    type: Literal["shell_call"]
+    call_id: CallId
+    action: ShellAction
+    environment: Environment = None
+
+    def _fields(self) -> Json:
+        environment = None if self.environment is None else {"type": self.environment.type}
+        action = self.action.model_dump()
+        return {"type": self.type, "call_id": self.call_id, "action": action, "environment": environment}
+
+
+class Exit(RequestModel):
+    type: Literal["exit"]
+    exit_code: int
+
+
+class Timeout(RequestModel):
+    type: Literal["timeout"]
+
+
+Outcome = Annotated[
+    Annotated[Exit, Tag("<exit>")] | Annotated[Timeout, Tag("<timeout>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("exit", "timeout"))),
+]
+
+
+class CommandOutput(RequestModel):
+    """What one command wrote, and how it ended."""
+
+    stdout: str
+    stderr: str
+    outcome: Outcome
+
+    def stored(self) -> Json:
+        return {"stdout": self.stdout, "stderr": self.stderr, "outcome": self.outcome.stored()}
+
+
+class ShellCallOutput(FromCaller, StoredItem):
+    """What the commands of a shell call gave."""
+
+    prefix = "sho"
+
+    type: Literal["shell_call_output"]
+    call_id: CallId
+    output: Annotated[list[CommandOutput], Field(max_length=MAX_PARTS, fail_fast=True)]
+    max_output_length: Count | None = None
+    status: OutputStatus | None = None
+
+    def _fields(self) -> Json:
+        output = [part.stored() for part in self.output]
+        limit = self.max_output_length
+        return {"type": self.type, "call_id": self.call_id, "output": output, "max_output_length": limit}
+
+
+class WriteFile(RequestModel):
+    type: Literal["create_file", "update_file"]
+    path: str
+    diff: str
+
+
+class DeleteFile(RequestModel):
+    type: Literal["delete_file"]
+    path: str
+
+
+Operation = Annotated[
+    Annotated[WriteFile, Tag("<create_file>")]
+    | Annotated[WriteFile, Tag("<update_file>")]
+    | Annotated[DeleteFile, Tag("<delete_file>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("create_file", "update_file", "delete_file"))),
+]
+
+
+class ApplyPatchCall(CallItem):
+    """A change of one file."""
+
+    prefix = "apc"
+
+    type: Literal["apply_patch_call"]
+    call_id: CallId
+    operation: Operation
+
+    def _fields(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "operation": self.operation.stored()}
+
+
+class ApplyPatchCallOutput(FromCaller, StoredItem):
+    """Whether the file was changed, and what the editor said."""
+
+    prefix = "apco"
+
+    type: Literal["apply_patch_call_output"]
+    call_id: CallId
+    output: str | None = None
+    status: OutputStatus | None = None
+
+
+class LocalShellAction(RequestModel):
+    type: Literal["exec"]
+    command: Words
+    env: dict[str, str]
+    timeout_ms: Count | None = None
+    user: str | None = None
+    working_directory: str | None = None
+
+
+class LocalShellCall(CallItem):
+    """One command for the client's machine."""
+
+    prefix = "lsh"
+
+    type: Literal["local_shell_call"]
+    call_id: CallId
+    action: LocalShellAction
+
+
+class LocalShellCallOutput(StoredItem):
+    """What the command gave. OpenAI's types name the call by `id`, and most clients by `call_id`."""
+
+    prefix = "lsho"
+
+    type: Literal["local_shell_call_output"]
+    call_id: CallId | None = None
+    output: str
+    status: OutputStatus | None = None
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> Self:
+        if self.call_id is None and self.id is None:
+            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "call_id")
+        return self
+
+    def stored_under(self, new_id: str) -> Json:
+        """An `id` that names the call is not the item's own."""
+        item = super().stored_under(new_id)
+        return item if self.call_id is not None else {**item, "id": f"{self.prefix}_{new_id}"}
+
+    def _fields(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id or self.id, "output": self.output}
+
+
+AnyLocalItem = (
+    Annotated[ShellCall, Tag("<shell_call>")]
+    | Annotated[ShellCallOutput, Tag("<shell_call_output>")]
+    | Annotated[ApplyPatchCall, Tag("<apply_patch_call>")]
+    | Annotated[ApplyPatchCallOutput, Tag("<apply_patch_call_output>")]
+    | Annotated[LocalShellCall, Tag("<local_shell_call>")]
+    | Annotated[LocalShellCallOutput, Tag("<local_shell_call_output>")]
+)

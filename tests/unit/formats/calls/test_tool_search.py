@@ -1,0 +1,159 @@
+"""The server's tool search: what a query finds, and what the model is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.events.deltas import CallArguments, CallStart, ToolSearch
+from tests.support.requests import message, stored_request
+from tests.support.worker import scripted_model
+from workers.engine import make_engine
+from workers.formats.builder import build_turn
+from workers.formats.calls.client_tools import client_tools_of
+from workers.formats.calls.hosted import NameStyle
+from workers.formats.calls.router import CallableTools, CallRouter
+from workers.formats.calls.tool_search import MAX_FOUND, search
+from workers.formats.calls.tools import tools_of
+from workers.formats.steps import Called, Returned, steps_of
+from workers.formats.turn import PastTurn, TurnContext
+
+Json = dict[str, Any]
+
+SEARCH: Json = {"type": "tool_search", "execution": "server", "description": None, "parameters": None}
+
+
+def late(name: str, description: str | None = None, **more: Any) -> Json:
+    return {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "parameters": None,
+        "strict": None,
+        "defer_loading": True,
+        **more,
+    }
+
+
+WEATHER = late("get_weather", "The forecast for a city.")
+INVOICE = late("createInvoice", "Bills a customer.")
+MAIL: Json = {
+    "type": "namespace",
+    "name": "mail",
+    "description": "Letters.",
+    "tools": [late("send", "Sends one."), late("list_drafts")],
+}
+TOOLS = [SEARCH, WEATHER, INVOICE, MAIL]
+
+
+def found(query: Any, *tools: Json) -> list[str]:
+    """The names that a query finds, those in a namespace behind it."""
+    deferred = client_tools_of(stored_request(tools=list(tools or TOOLS))).deferred
+    entries = search({"query": query}, deferred)
+    nested = [[f"{entry['name']}.{tool['name']}" for tool in entry.get("tools", ())] for entry in entries]
+    return [name for entry, names in zip(entries, nested, strict=True) for name in names or [entry["name"]]]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("weather", ["get_weather"]),
+        ("forecasts", ["get_weather"]),
+        ("INVOICE", ["createInvoice"]),
+        ("bill a customer", ["createInvoice", "get_weather"]),
+        ("send mail", ["mail.send", "mail.list_drafts"]),
+        ("letters", ["mail.send", "mail.list_drafts"]),
+        ("xylophone", []),
+        ("", []),
+        (5, []),
+    ],
+)
+def test_a_query_finds_tools_by_their_names_and_descriptions(query: Any, names: list[str]) -> None:
+    assert found(query) == names
+
+
+def test_a_name_says_more_than_a_description() -> None:
+    assert found("pay", late("a", "Pay here, or there."), late("pay")) == ["pay", "a"]
+
+
+def test_a_search_finds_a_few_of_many() -> None:
+    assert found("tool", *(late(f"tool_{index}") for index in range(50))) == [
+        f"tool_{index}" for index in range(MAX_FOUND)
+    ]
+
+
+@given(st.text(max_size=40))
+def test_a_search_finds_the_same_every_time(query: str) -> None:
+    assert found(query) == found(query)
+
+
+def test_the_model_is_told_what_there_is_and_is_shown_none_of_it() -> None:
+    made = tools_of(stored_request(tools=TOOLS))
+    (tool,) = made.all
+    assert tool.name == "tool_search"
+    assert (tool.description or "").endswith("There are:\n- mail: Letters.\n- get_weather\n- createInvoice")
+    assert made.callable.searched is not None and not made.callable.search
+
+
+def test_a_call_of_the_search_has_what_it_found() -> None:
+    deferred = client_tools_of(stored_request(tools=TOOLS)).deferred
+    calls = CallRouter(CallableTools(searched=deferred))
+    deltas = calls.feed([CallStart("tool_search"), CallArguments('{"query": "weather"}')])
+    assert [*deltas, *calls.flush()] == [ToolSearch({"query": "weather"}, (WEATHER,))]
+    assert calls.searched
+
+
+def test_a_search_that_a_limit_cut_finds_nothing() -> None:
+    calls = CallRouter(CallableTools(searched=()))
+    deltas = calls.feed([CallStart("tool_search"), CallArguments('{"query": "wea')])
+    assert [*deltas, *calls.flush(cut=True)] == []
+    assert not calls.searched
+
+
+def searched(index: int, *tools: Json) -> list[Json]:
+    own = {"call_id": None, "execution": "server", "status": "completed"}
+    return [
+        {"type": "tool_search_call", "id": f"tsc_{index}", "arguments": {"query": "x"}, **own},
+        {"type": "tool_search_output", "id": f"tso_{index}", "tools": list(tools), **own},
+    ]
+
+
+def test_each_search_of_a_turn_has_its_own_result() -> None:
+    items = [*searched(1, WEATHER), *searched(2)]
+    assert list(steps_of(items, NameStyle.CHAT)) == [
+        Called("tsc_1", "tool_search", '{"query": "x"}'),
+        Returned("tsc_1", "tool_search", "These tools can be called now: get_weather."),
+        Called("tsc_2", "tool_search", '{"query": "x"}'),
+        Returned("tsc_2", "tool_search", "No tools were found."),
+    ]
+
+
+async def test_the_next_turn_is_shown_what_a_search_found() -> None:
+    engine = make_engine(scripted_model())
+    await engine.start()
+    past = [PastTurn((), tuple(searched(1, WEATHER)))]
+    turn = await build_turn(engine, scripted_model(), stored_request(tools=TOOLS), [message("x")], past, TurnContext())
+    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    assert "These tools can be called now: get_weather." in prompt
+    assert prompt.index('"name": "get_weather"') < prompt.index("user")
+    assert '"name": "createInvoice"' not in prompt
+
+
+def test_a_call_of_a_found_tool_has_its_name_as_its_namespace_as_openai_says_it() -> None:
+    request = stored_request(tools=TOOLS)
+    client = client_tools_of(request, searched(1, WEATHER, MAIL))
+    calls = CallRouter(tools_of(request, client=client).callable)
+    assert calls.feed([CallStart("get_weather")]) == [CallStart("get_weather", "get_weather")]
+    assert calls.feed([CallStart("mail__send")])[-1] == CallStart("send", "mail")
+
+
+def test_a_call_of_a_found_tool_comes_back_under_the_name_that_the_model_used() -> None:
+    called = {"call_id": "c", "name": "get_weather", "namespace": "get_weather", "arguments": "{}"}
+    items = [*searched(1, WEATHER), {"type": "function_call", **called}]
+    request = stored_request(tools=TOOLS)
+    client = client_tools_of(request, items)
+    assert list(steps_of(items, NameStyle.CHAT, client))[-1] == Called("c", "get_weather", "{}")
+    assert [tool.name for tool in tools_of(request, client=client).all] == ["tool_search", "get_weather"]
