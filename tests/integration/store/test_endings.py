@@ -57,11 +57,13 @@ async def test_responses_cancelled_together_end_as_if_cancelled_one_by_one(db: D
     assert (await row_of(db, foreign)).status is Status.QUEUED
 
 
-async def test_only_background_responses_are_cancelled_if_the_caller_says_so(db: Database) -> None:
-    foreground, background = await queued(db, background=False), await queued(db, background=True)
-    refused, ended = await endings.cancel_all(db, [foreground, background], "default", only_background=True)
-    assert refused is None and ended is not None and ended.chunk is not None
-    assert (await row_of(db, foreground)).status is Status.QUEUED
+async def test_only_kept_responses_are_cancelled_if_the_caller_says_so(db: Database) -> None:
+    kinds = [{"background": False, "store": False}, {"background": False}, {"background": True, "store": False}]
+    ids = [await queued(db, **kind) for kind in kinds]
+    refused, *ended = await endings.cancel_all(db, ids, "default", only_kept=True)
+    assert refused is None
+    assert all(each is not None and each.chunk is not None for each in ended)
+    assert (await row_of(db, ids[0])).status is Status.QUEUED
 
 
 @pytest.mark.parametrize("how", ["complete", "cancel", "fail", "cancel while queued"])
