@@ -40,6 +40,7 @@ AROUND: Sequence[Json] = (
     {"background": True},
     {"tools": [SEARCH]},
     *({"tools": [{**tool, "name": name} for name in "xy"]} for tool in (FUNCTION, CUSTOM)),
+    {"tools": [{"type": "shell"}, {"type": "apply_patch"}]},
     {"tools": [CODE, WEB, *({**MCP, "server_label": name} for name in "xy")]},
 )
 SAMPLES: Mapping[str, Sequence[Any]] = {
@@ -58,11 +59,9 @@ NEEDS: Mapping[str, Json] = {
     "FunctionCallOutput": _CALL_NEEDS,
     "ToolSearchCall": _CALL_NEEDS,
     "ResponseToolSearchOutputItemParamParam": _CALL_NEEDS,
-    "ToolSearchToolParam": {"execution": "client"},
     "CodeInterpreter": {"container": {"type": "auto"}},
     "ContextManagement": {"type": "compaction"},
     "ToolChoiceAllowedParam": {"tools": SAMPLES["tool_choice[allowed_tools].tools"][0]},
-    "UserLocation": {"type": "approximate"},
 }
 
 
