@@ -89,7 +89,7 @@ class Walk:
         field_name = where.rsplit(".", 1)[-1].partition("[")[0]
         named = re.sub(r"\[\d+\]$", "", error.where or "").rpartition(".")[2]
         is_object = nested_in(member) is not None
-        is_refused = error.code in NAMED and named in ((field_name, "type") if is_object else (named,))
+        is_refused = error.code in NAMED and named in ((field_name, "type", "role") if is_object else (named,))
         is_complete = (get_origin(member) is Literal or member is bool) and named == field_name
         if not is_refused and not is_complete:
             self.unknown[where] = str(error)

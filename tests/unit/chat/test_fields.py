@@ -84,9 +84,9 @@ def test_the_page_names_what_is_as_in_a_response() -> None:
 
 
 def test_the_page_names_every_field_of_a_message() -> None:
-    section = PAGE.split("# Messages of a chat request\n", 1)[1].split("\n#", 1)[0]
+    section = PAGE.split("# Messages of a chat request\n", 1)[1].split("\n### Namespaces", 1)[0]
     every = {name for _, model in PARTS[:10] for name in model.model_fields}
-    shown = set(re.findall(r"`(\w+)`", section))
+    shown = set(re.findall(r"\b(\w+)\b", section))
     assert every - {"role", "text", "id", "function", "custom", "audio", "function_call"} <= shown | {"image_url"}
 
 

@@ -13,9 +13,11 @@ from typing import Any, get_args
 
 import orjson
 import pytest
+from openai.types.chat import completion_create_params
 from openai.types.responses import ResponseCreateParams
 from typing_extensions import TypedDict
 
+from app.chat.translation import chat_request
 from app.protocol.errors import InvalidRequest
 from tests.support.refusals import CODE, CUSTOM, FUNCTION, IMAGE, MCP, SAID, SCHEMA, SEARCH, WEB
 from tests.support.requests import parse_request
@@ -30,6 +32,16 @@ def of_response(body: Json) -> Hashable:
     except InvalidRequest as error:
         raise Refused(error.error.code, error.error.param) from None
     heeded = [request.secrets(), request.obfuscation, request.fields.completion_window]
+    return orjson.dumps([request.stored("resp_1", {}), heeded], option=orjson.OPT_SORT_KEYS)
+
+
+def of_chat(body: Json) -> Hashable:
+    """The same of a chat request."""
+    try:
+        request = chat_request({"model": "m", "messages": [{"role": "user", "content": "x"}], **body})
+    except InvalidRequest as error:
+        raise Refused(error.error.code, error.error.param) from None
+    heeded = [request.obfuscation, request.include_usage, request.include_reasoning]
     return orjson.dumps([request.stored("resp_1", {}), heeded], option=orjson.OPT_SORT_KEYS)
 
 
@@ -65,6 +77,36 @@ NEEDS: Mapping[str, Json] = {
 }
 
 
+CHAT_TOOLS = [{"type": "function", "function": {"name": name}} for name in "xy"]
+CHAT_AROUND: Sequence[Json] = (
+    {},
+    {"stream": True},
+    {"logprobs": True},
+    {
+        "messages": [
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            }
+        ]
+    },
+    *({"tools": [{"type": kind, kind: {"name": name}} for name in "xy"]} for kind in ("function", "custom")),
+)
+CHAT_SAMPLES: Mapping[str, Sequence[Any]] = {
+    "parameters": ({"type": "object"}, SCHEMA),
+    "schema": ({"type": "object"}, SCHEMA),
+    "image_url.url": (IMAGE["image_url"], "https://x.example/"),
+    "logit_bias": ({"1": 1.0}, {"2": 1.0}),
+    "allowed_tools.tools": ([CHAT_TOOLS[0]], [CHAT_TOOLS[1]]),
+}
+CHAT_NEEDS: Mapping[str, Json] = {
+    "ImageURL": {"url": IMAGE["image_url"]},
+    "ChatCompletionAssistantMessageParam": {"content": "x"},
+    "JSONSchema": {"schema": {"type": "object"}},
+    "ChatCompletionAllowedToolsParam": {"tools": [CHAT_TOOLS[0]]},
+}
+
+
 @dataclass(frozen=True)
 class Request:
     """A type of the package's, what the server makes of one, and the heading of its hints in docs/protocol.md."""
@@ -77,7 +119,17 @@ class Request:
     needs: Mapping[str, Json] = field(default_factory=lambda: NEEDS)
 
 
-REQUESTS = {"responses": Request(get_args(ResponseCreateParams)[0], of_response, "Hints")}
+REQUESTS = {
+    "responses": Request(get_args(ResponseCreateParams)[0], of_response, "Hints"),
+    "chat": Request(
+        completion_create_params.CompletionCreateParamsNonStreaming,
+        of_chat,
+        "Hints of chat requests",
+        CHAT_AROUND,
+        CHAT_SAMPLES,
+        CHAT_NEEDS,
+    ),
+}
 
 
 @cache
