@@ -46,9 +46,8 @@ class Message:
     @property
     def shown_mode(self) -> str:
         """What Flower shows as args: tier, mode and attempt, like `flex, background, stream, attempt 1`."""
-        tier, background = _CLASSES.get(self.priority, ("count", False))
-        mode = ["background" if background else "foreground", *(["stream"] if self.stream else [])]
-        return ", ".join([tier, *mode, f"attempt {self.attempt}"])
+        stream = ["stream"] if self.stream else []
+        return ", ".join([*class_of(self.priority), *stream, f"attempt {self.attempt}"])
 
     @property
     def shown_owner(self) -> str:
@@ -95,6 +94,13 @@ _CLASSES: Mapping[int, tuple[str, bool]] = MappingProxyType(
     {priority: (tier, bool(n)) for tier, priorities in _TIERS.items() for n, priority in enumerate(priorities)}
 )
 """The service tier of a priority, and whether it is one of background responses."""
+
+
+def class_of(priority: int) -> tuple[str, str]:
+    """The service tier of a priority (`count` of none), and `background` or `foreground`, in words."""
+    tier, background = _CLASSES.get(priority, ("count", False))
+    return tier, "background" if background else "foreground"
+
 
 WEIGHTS: Mapping[int, float] = MappingProxyType(
     {
