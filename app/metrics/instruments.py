@@ -9,12 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.metrics.labels import Bounded
 from app.protocol.errors import ApiError, LimitReached
+from app.protocol.status import Status
 from app.queue.message import Priority, class_of
+from config.server_kind import ServerKind
 
 LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 43200, 86400)
 """Seconds of what may last a day."""
@@ -23,6 +27,8 @@ SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60
 TOKENS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 300, 3600, 86400)
 """Seconds between two tokens."""
 BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+UNKNOWN_TOOL = "unknown"
+"""The kind of a call of a tool that does not exist."""
 
 Registry = CollectorRegistry | None
 
@@ -66,14 +72,22 @@ class ApiMetrics:
             self._limit_refusals.labels(limit.kind.value, self._projects.label(limit.project)).inc()
 
 
+def _at_zero(counter: Counter, *labels: tuple[str, ...]) -> Counter:
+    """The counter, with these labels from the start on: a rate needs a value before the first event."""
+    for values in labels:
+        counter.labels(*values)
+    return counter
+
+
 def outside_endings(registry: Registry = None) -> Counter:
     """What `app/announcer.py` counts, in API processes and in maintenance."""
-    return Counter(
+    counter = Counter(
         "longhaul_outside_endings",
         "Responses that this process ended from outside their run: cancelled by a caller, failed at a deadline, ...",
         ("status",),
         registry=registry,
     )
+    return _at_zero(counter, (Status.CANCELLED.value,), (Status.FAILED.value,))
 
 
 class WorkerMetrics:
@@ -127,6 +141,7 @@ class WorkerMetrics:
             " drain).",
             ("reason",),
         )
+        _at_zero(self._takeovers, (model, "yield"), (model, "release"))
         self._generated = self._counter("longhaul_generated_tokens", "Tokens that the engine generated.").labels(model)
         self._prompt = self._counter("longhaul_prompt_tokens", "Tokens of the prompts of turns.").labels(model)
         self._cached = self._counter(
@@ -134,6 +149,10 @@ class WorkerMetrics:
         ).labels(model)
         self._tool_calls = self._counter(
             "longhaul_tool_calls", "Calls of hosted tools, by kind, and whether they succeeded.", ("kind", "outcome")
+        )
+        _at_zero(
+            self._tool_calls,
+            *((model, *each) for each in product((*get_args(ServerKind), UNKNOWN_TOOL), ("ok", "failed"))),
         )
 
     def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
@@ -190,7 +209,7 @@ class WorkerMetrics:
 
     def called_tool(self, kind: str | None, *, ok: bool) -> None:
         """A call has its result. Without a kind: of a tool that does not exist."""
-        self._tool_calls.labels(self._model, kind or "unknown", "ok" if ok else "failed").inc()
+        self._tool_calls.labels(self._model, kind or UNKNOWN_TOOL, "ok" if ok else "failed").inc()
 
 
 UNREAD = WorkerMetrics()
@@ -243,6 +262,7 @@ class MaintenanceMetrics:
             ("kind",),
             registry=registry,
         )
+        _at_zero(self.redeliveries, ("answer",), ("count",))
         self.dead_workers = Counter(
             "longhaul_dead_workers",
             "Workers that died, lost their lease, or left responses behind, and were removed.",

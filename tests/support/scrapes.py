@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -22,6 +22,15 @@ class Scrape:
     @classmethod
     def of(cls, text: str) -> Scrape:
         return cls({family.name: family for family in text_string_to_metric_families(text)})
+
+    @classmethod
+    def of_all(cls, texts: Iterable[str]) -> Scrape:
+        """The samples of several processes, each family once."""
+        families: dict[str, Metric] = {}
+        for text in texts:
+            for family in text_string_to_metric_families(text):
+                families.setdefault(family.name, Metric(family.name, "", family.type)).samples += family.samples
+        return cls(families)
 
     def value(self, sample: str, **labels: str) -> float:
         """The sum of the samples of that name which have these labels."""
