@@ -74,7 +74,7 @@ async def worker_lifespan(
         stack.enter_context(serving(settings, registry))
         metrics = WorkerMetrics(model.name, registry)
         mcp_sessions = McpSessions(file.catalog.tools, settings.tool_result_bytes)
-        shown = _with_statistics(model, settings)
+        shown = with_statistics(model, settings)
         engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(
             _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics)
@@ -171,7 +171,7 @@ async def _claiming(
         )
 
 
-def _with_statistics(model: ServedModel, settings: Settings) -> ServedModel:
+def with_statistics(model: ServedModel, settings: Settings) -> ServedModel:
     """The model with vLLM's own statistics, if somebody may read them and its `engine_args` do not say."""
     if settings.metrics_port is None or model.engine != VLLM:
         return model

@@ -9,14 +9,15 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app.metrics.labels import top
 from app.protocol.text import type_and_places
-from app.queue.message import class_of
+from app.queue.message import CLASSES, class_of
 from app.store.database import Database
 from app.store.queue import fleet
 from app.store.queue.fleet import FleetFacts
@@ -26,6 +27,7 @@ log = logging.getLogger("longhaul.metrics")
 READ_SECONDS = 4.0
 """How long a scrape waits for Postgres. Prometheus gives up after ten seconds, by default."""
 
+STATES = ("waiting", "sent", "running", "yielded", "released")
 _Key = tuple[str, ...]
 _CLASS = ("model", "tier", "mode")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -118,20 +120,28 @@ def figures(facts: FleetFacts, models: Mapping[str, str]) -> dict[str, dict[_Key
     def model(queue: str) -> str:
         return of_queue.get(queue, queue.removeprefix("model."))
 
-    known = dict.fromkeys(of_queue.values(), 0.0)
+    known = list(dict.fromkeys(of_queue.values()))
     return {
-        **_queue_figures(facts, model),
+        **_queue_figures(facts, model, known),
         **_worker_figures(facts, known),
-        "suspects": _summed([((model(each.queue),), each.crashed) for each in facts.begun]),
+        "suspects": _summed(_none(known) + [((model(each.queue),), each.crashed) for each in facts.begun]),
         "waiting_by_project": {(name,): count for name, count in top(_by_project(facts)).items()},
         "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
         "log_overdue_seconds": {(): facts.overdue_seconds},
     }
 
 
-def _queue_figures(facts: FleetFacts, model: Callable[[str], str]) -> dict[str, dict[_Key, float]]:
-    counts: list[tuple[_Key, float]] = []
-    oldest: dict[_Key, float] = {}
+def _none(models: Iterable[str], *labels: Iterable[str]) -> list[tuple[_Key, float]]:
+    """Zeros for all of these labels: what has nothing is shown, and an alert sees it come."""
+    return [(key, 0.0) for key in product(models, *labels)]
+
+
+def _queue_figures(
+    facts: FleetFacts, model: Callable[[str], str], known: Sequence[str]
+) -> dict[str, dict[_Key, float]]:
+    tiers, modes = map(dict.fromkeys, zip(*CLASSES, strict=True))
+    counts = _none(known, tiers, modes, STATES)
+    oldest: dict[_Key, float] = dict(_none(known, tiers, modes))
     for flow in facts.flows:
         key = (model(flow.queue), *class_of(flow.priority))
         counts.append(((*key, "waiting"), flow.count))
@@ -146,16 +156,17 @@ def _queue_figures(facts: FleetFacts, model: Callable[[str], str]) -> dict[str, 
     return {"responses": _summed(counts), "oldest_queued_seconds": oldest}
 
 
-def _worker_figures(facts: FleetFacts, known: Mapping[str, float]) -> dict[str, dict[_Key, float]]:
-    states = [((worker.model, "serving" if worker.slots else "draining"), 1.0) for worker in facts.workers]
-    none = [((name, state), 0.0) for name in known for state in ("serving", "draining")]
+def _worker_figures(facts: FleetFacts, known: Sequence[str]) -> dict[str, dict[_Key, float]]:
+    states: list[tuple[_Key, float]] = [
+        ((worker.model, "serving" if worker.slots else "draining"), 1.0) for worker in facts.workers
+    ]
     leases: dict[_Key, float] = {}
     for worker in facts.workers:
         leases[worker.model,] = min(leases.get((worker.model,), worker.lease_seconds_left), worker.lease_seconds_left)
-    slots = [((worker.model,), float(worker.slots)) for worker in facts.workers]
+    slots: list[tuple[_Key, float]] = [((worker.model,), float(worker.slots)) for worker in facts.workers]
     return {
-        "workers": _summed(none + states),
-        "slots": _summed([((name,), 0.0) for name in known] + slots),
+        "workers": _summed(_none(known, ("serving", "draining")) + states),
+        "slots": _summed(_none(known) + slots),
         "lease_seconds": leases,
     }
 

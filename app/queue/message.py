@@ -117,6 +117,9 @@ WEIGHTS: Mapping[int, float] = MappingProxyType(
 FOREGROUND = tuple(sorted(priority.value for pair in _TIERS.values() for priority in pair[:1]))
 """The priorities of responses that a client waits for."""
 
+CLASSES = tuple(map(class_of, _CLASSES))
+"""All pairs of a service tier and a mode."""
+
 
 class Kind(StrEnum):
     """The kinds of lists in Redis, each by what its name ends with. No queue and no node has `#` in its name.

@@ -179,8 +179,11 @@ def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(fleet: Long
 def test_every_query_of_the_board_and_the_alerts_asks_for_what_a_scrape_has(fleet: Longhaul) -> None:
     with fleet.client() as client:
         client.responses.create(model="scripted", input="/say Hello")
-    until_sync(lambda: is_served(fleet), what="metrics of all")
-    found = scraped(fleet).labels | NO_SAMPLES
+        ids = [client.responses.create(**LONG).id for _ in range(100)]
+        until_sync(lambda: is_served(fleet), what="metrics of all")
+        found = scraped(fleet).labels | NO_SAMPLES
+        for response_id in ids:
+            client.responses.cancel(response_id)
     checked = set()
     for query in queries():
         asked = Query.of(query)
