@@ -35,7 +35,7 @@ async def maintain(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     db = Database(settings.database_dsn, 4)
-    watched = Database(settings.monitor_database_url or settings.database_dsn, 2)
+    watched = Database(settings.monitor_database_url or settings.database_dsn, 1)
     registry = CollectorRegistry()
     metrics = MaintenanceMetrics(registry)
     registry.register(FleetCollector(watched, settings.event_retention_seconds, partial(_models, settings)))

@@ -105,7 +105,8 @@ class Maintenance:
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
         lease = self._settings.lease_seconds
-        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease)
+        count = self._metrics.lost_attempts.inc
+        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease, count=count)
         self._metrics.dead_workers.inc(len(dead))
         for worker in dead:
             log.error("worker %s is gone; its responses go to other workers", worker)

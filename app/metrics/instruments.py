@@ -1,7 +1,7 @@
 """Every metric that a process counts itself, each with one sentence. docs/metrics.md lists them; a test compares both.
 
-A class is handed to whoever knows its facts. Without a registry it counts all the same, and nobody can read it: so no
-caller asks whether metrics are on. An observation takes less than a microsecond.
+A class is handed to whoever knows its facts. Without a registry it counts all the same, but for what comes with each
+token, and nobody can read it: so no caller asks whether metrics are on. An observation takes less than a microsecond.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.metrics.labels import Bounded
+from app.metrics.tokens import UNTIMED, TokenMetrics, TokenTimes
 from app.protocol.errors import ApiError, LimitReached
 from app.protocol.status import Status
 from app.queue.message import Priority, class_of
@@ -59,11 +60,17 @@ class ApiMetrics:
         )
         self.outside_endings = outside_endings(registry)
         self._projects = Bounded()
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        """What counts an answer. To find it by its labels takes longer than to count."""
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """An answer begins, so many seconds after its request."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(method, route).observe(seconds)
+        """An answer begins, so many seconds after its request. The method and the route are of few."""
+        key = method, route, status
+        if (found := self._answers.get(key)) is None:
+            counter, times = self._requests.labels(method, route, str(status)), self._request_seconds
+            found = self._answers[key] = counter, times.labels(method, route)
+        found[0].inc()
+        found[1].observe(seconds)
 
     def refused(self, error: ApiError | None) -> None:
         """A request is refused because of this error; counts if a limit was reached."""
@@ -117,12 +124,6 @@ class WorkerMetrics:
             ("tier", "mode"),
             LONG,
         )
-        self._inter_token = self._histogram(
-            "longhaul_inter_token_seconds",
-            "Seconds from one delta of the engine to the next within a turn, divided by its tokens.",
-            (),
-            TOKENS,
-        )
         self._commit_seconds = self._histogram(
             "longhaul_journal_commit_seconds", "Seconds of one commit of the journal.", (), SHORT
         )
@@ -137,12 +138,14 @@ class WorkerMetrics:
         )
         self._takeovers = self._counter(
             "longhaul_takeovers",
-            "Claims of a response that an earlier attempt had begun, by why that ended: yield, or release (crash or"
-            " drain).",
+            "Claims of a response that an earlier attempt had begun, by why that ended: yield, or release (a crash or"
+            " a drain).",
             ("reason",),
         )
         _at_zero(self._takeovers, (model, "yield"), (model, "release"))
-        self._generated = self._counter("longhaul_generated_tokens", "Tokens that the engine generated.").labels(model)
+        self._tokens = TokenMetrics(model, TOKENS)
+        if registry is not None:
+            registry.register(self._tokens)
         self._prompt = self._counter("longhaul_prompt_tokens", "Tokens of the prompts of turns.").labels(model)
         self._cached = self._counter(
             "longhaul_cached_prompt_tokens", "Of these, tokens that the engine had in its cache: what placement gains."
@@ -187,8 +190,10 @@ class WorkerMetrics:
 
     def turn(self, first: Callable[[], float] | None, priority: int) -> TokenTimes:
         """Of a turn that begins. `first` gives the seconds since the insert of a response that has no token yet."""
+        if self._registry is None:
+            return UNTIMED
         observed = self._first_token.labels(self._model, *class_of(priority)) if first is not None else None
-        return TokenTimes(self._inter_token.labels(self._model), self._generated, observed, first)
+        return TokenTimes(self._tokens, observed, first)
 
     def read_prompt(self, tokens: int, cached: int) -> None:
         """A turn has ended, whose prompt had so many tokens."""
@@ -225,33 +230,6 @@ WORKER_GAUGES = {
 """Gauges of a worker: `longhaul_worker_` and the key is the name."""
 
 
-class TokenTimes:
-    """When the tokens of one turn come."""
-
-    __slots__ = ("_first", "_gap", "_generated", "_last", "_since_insert")
-
-    def __init__(
-        self, gap: Histogram, generated: Counter, first: Histogram | None, since_insert: Callable[[], float] | None
-    ) -> None:
-        self._gap = gap
-        self._generated = generated
-        self._first = first
-        self._since_insert = since_insert
-        self._last = 0.0
-
-    def note(self, tokens: int) -> None:
-        """The engine gave so many tokens."""
-        if not tokens:
-            return
-        now = time.perf_counter()
-        if self._last:
-            self._gap.observe((now - self._last) / tokens)
-        elif self._first is not None and self._since_insert is not None:
-            self._first.observe(self._since_insert())
-        self._last = now
-        self._generated.inc(tokens)
-
-
 class MaintenanceMetrics:
     """What maintenance knows of its own work."""
 
@@ -266,6 +244,11 @@ class MaintenanceMetrics:
         self.dead_workers = Counter(
             "longhaul_dead_workers",
             "Workers that died, lost their lease, or left responses behind, and were removed.",
+            registry=registry,
+        )
+        self.lost_attempts = Counter(
+            "longhaul_lost_attempts",
+            "Attempts that these workers ran: their responses were released.",
             registry=registry,
         )
         self._steps = Histogram(
