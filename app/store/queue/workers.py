@@ -277,8 +277,10 @@ _CRASHES: ColumnElement[int] = literal_column(
 
 
 async def release_all(connection: Connection, worker: str, *, crashed: bool) -> int:
-    """Releases every response of a worker that is dead; returns how many there were. `crashed`: it counts against those that made no progress, and
-    the others are forgiven earlier ones."""
+    """Releases every response of a worker that is dead; returns how many there were.
+
+    `crashed`: it counts against those that made no progress, and the others are forgiven earlier ones.
+    """
     # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
     owned = select(responses.c.id).where(_IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
     released = await connection.execute(
