@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from prometheus_client import Counter
+
 from app.aio import BackgroundTasks
+from app.metrics.instruments import outside_endings
 from app.queue.publisher import TaskQueue
 from app.store.rows import EndResult
 from app.streaming.pubsub import PubSub
@@ -14,7 +17,8 @@ CLOSE_SECONDS = 2.0
 class Announcer:
     """Whoever is not told finds it in Postgres: so nothing here raises, and no caller has to wait."""
 
-    def __init__(self, pubsub: PubSub, queue: TaskQueue) -> None:
+    def __init__(self, pubsub: PubSub, queue: TaskQueue, endings: Counter | None = None) -> None:
+        self._endings = endings or outside_endings()
         self._pubsub = pubsub
         self._queue = queue
         self._notices = BackgroundTasks()
@@ -28,6 +32,8 @@ class Announcer:
         ended = [(result.row, result.chunk) for result in results if result.chunk is not None]
         if not ended:
             return
+        for row, _ in ended:
+            self._endings.labels(row.status.value).inc()
         await self._pubsub.publish([chunk for _, chunk in ended])
         # of others no worker has heard
         if known := [row.id for row, _ in ended if row.sent_at is not None or row.attempt]:

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import ClassVar
 
 SHARE = 7
 """A project may hold so many times what it leaves free: 7/8 of the total if it is alone, 7/15 beside another such."""
@@ -26,8 +27,11 @@ class UnknownAddress(str):
 class BoundReached(Exception):
     """Nothing was taken. The same request may succeed later."""
 
+    reason: ClassVar[str]
+
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound.what)
+        bound.refusals[self.reason] += 1
         self.what = bound.what
         self.total = f"{bound.total} {bound.unit}{bound.what}"
         """How many there may be, in words."""
@@ -36,9 +40,13 @@ class BoundReached(Exception):
 class TotalReached(BoundReached):
     """The process has too little room."""
 
+    reason = "total"
+
 
 class ShareReached(BoundReached):
     """The process has room, but the project holds its share."""
+
+    reason = "share"
 
 
 class Holding:
@@ -118,6 +126,8 @@ class Bound:
         self.unit = unit
         self.total = total
         self.held = 0
+        self.refusals = {each.reason: 0 for each in (TotalReached, ShareReached)}
+        """How often something did not fit."""
         self._free = free
         self._seconds = seconds
         self._shares = shares

@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from prometheus_client import CollectorRegistry
 
 from app.access.charges import Charges
 from app.access.directory import Directory
@@ -24,6 +25,9 @@ from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
+from app.metrics.bounds import BoundsCollector
+from app.metrics.instruments import ApiMetrics
+from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
 from app.responses.create.references import ReferenceLimits, ReferenceResolver
@@ -59,13 +63,15 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         models = ModelsFile(settings) if catalog is None else catalog
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
         settings.check_auth()
+        settings.check_metrics()
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None
+    metrics = ApiMetrics(registry := CollectorRegistry())
     app = FastAPIOffline(
         title="Longhaul",
         version=version("longhaul"),
         description=DESCRIPTION,
-        lifespan=partial(_lifespan, settings=settings, models=models),
+        lifespan=partial(_lifespan, settings=settings, models=models, metrics=metrics, registry=registry),
         redirect_slashes=False,
         redoc_url=None,
         static_url="/docs/static",
@@ -76,7 +82,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     app.add_middleware(HeadMiddleware)
     app.add_middleware(AuthenticationMiddleware, auth=settings.auth, origins=settings.cors_origins)
     app.add_middleware(HostMiddleware, allowed={settings.host.lower(), *settings.allowed_hosts})
-    app.add_middleware(RequestIdMiddleware)
+    app.add_middleware(RequestIdMiddleware, metrics=metrics)
     if settings.cors_origins:
         app.add_middleware(cross_origin, allow_origins=settings.cors_origins)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
@@ -84,7 +90,14 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | ModelCatalog) -> AsyncIterator[State]:
+async def _lifespan(
+    _: FastAPI,
+    *,
+    settings: Settings,
+    models: ModelsFile | ModelCatalog,
+    metrics: ApiMetrics,
+    registry: CollectorRegistry,
+) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
     pubsub = PubSub(settings.broker_url, pubsub_key(db))
     queue = TaskQueue(settings)
@@ -97,7 +110,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
     catalogs, charges = PermittedCatalogs(catalog, asked), Charges(db, asked)
     registered = RegisteredModels(db)
     reader = ResponseReader(db, pubsub, settings)
-    announcer = Announcer(pubsub, queue)
+    announcer = Announcer(pubsub, queue, metrics.outside_endings)
     canceller = ResponseCanceller(db, announcer, reader)
     responses = ResponseService(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
@@ -112,8 +125,11 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
     background = BackgroundTasks()
     if isinstance(models, ModelsFile):
         background.start(_follow(models, catalogs))
+    bounds = ProcessBounds.of(settings)
+    watched = BoundsCollector([*bounds.all, *reader.bounds])
+    registry.register(watched)
     try:
-        with begun_by_signals(shutdown):
+        with begun_by_signals(shutdown), serving(settings, registry, settings.api_processes):
             started_at = int(time.time())
             runtime = Runtime(
                 settings=settings,
@@ -129,9 +145,11 @@ async def _lifespan(_: FastAPI, *, settings: Settings, models: ModelsFile | Mode
                 registered=registered,
                 readiness=RecentReadiness(db, pubsub),
                 started_at=started_at,
+                metrics=metrics,
             )
-            yield State(runtime=runtime, bounds=ProcessBounds.of(settings), directory=directory)
+            yield State(runtime=runtime, bounds=bounds, directory=directory)
     finally:
+        registry.unregister(watched)
         await background.close(0)
         await directory.close()
         await responses.close()

@@ -145,6 +145,14 @@ class Settings(BaseSettings):
     """Port of Flower."""
     flower_auth: Annotated[str, Field(pattern=r"^[^:\s,]+:[^\s,]+$")] | None = None
     """`user:password` of Flower; unset: a password is generated and kept in `home`."""
+    metrics_host: str = "127.0.0.1"
+    """Address that `/metrics` of each process listens on."""
+    metrics_port: Port | None = None
+    """Port of `/metrics` of this process; unset: it serves none."""
+    metrics_token: Annotated[str, Field(pattern=r"^[\x21-\x7e]{16,512}$")] | None = None
+    """Bearer token that `/metrics` asks for; required where other machines reach it."""
+    monitor_database_url: PostgresUrl | None = None
+    """URL of Postgres for a role that reads what the fleet's metrics need, and no prompt; unset: DATABASE_URL."""
     models: Path = CHECKOUT / "config" / "models.toml"
     """The models file."""
     model: str | None = None
@@ -235,6 +243,16 @@ class Settings(BaseSettings):
             raise ConfigError(
                 f"LONGHAUL_HOST: with {self.host!r} other machines reach the API, and it asks nobody for a key; "
                 "set LONGHAUL_AUTH=keys, or LONGHAUL_HOST=127.0.0.1"
+            )
+
+    def check_metrics(self) -> None:
+        """Raises ConfigError if strangers could read `/metrics`."""
+        if self.metrics_port is None:
+            return
+        if self.metrics_token is None and not _is_loopback(self.metrics_host):
+            raise ConfigError(
+                f"LONGHAUL_METRICS_HOST: with {self.metrics_host!r} other machines reach /metrics, and it asks nobody "
+                "for a token; set LONGHAUL_METRICS_TOKEN, or LONGHAUL_METRICS_HOST=127.0.0.1"
             )
 
     @cached_property

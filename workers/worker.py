@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
+from prometheus_client import CollectorRegistry
+
 from app.aio import end_tasks
 from app.dispatcher import Dispatcher
+from app.metrics.instruments import WorkerMetrics
+from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
 from app.store.database import Database
@@ -19,7 +23,7 @@ from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
 from config.memory import freeze_gc
-from config.models import ServedModel, require_folders
+from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
 from config.settings import Settings
 from config.worker_readiness import PART_DIED, WorkerReadiness
@@ -66,10 +70,14 @@ async def worker_lifespan(
         stack.push_async_callback(pubsub.close)
         queue = TaskQueue(settings)
         stack.push_async_callback(queue.close)
+        registry = CollectorRegistry()
+        stack.enter_context(serving(settings, registry))
+        metrics = WorkerMetrics(model.name, registry if settings.metrics_port is not None else None)
         mcp_sessions = McpSessions(file.catalog.tools, settings.tool_result_bytes)
-        engine = await stack.enter_async_context(_loaded(model, db, mcp_sessions, readiness))
+        shown = with_statistics(model, settings)
+        engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(
-            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness)
+            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics)
         )
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -117,11 +125,12 @@ async def _claiming(
     mcp_sessions: McpSessions,
     stop: Callable[[], None],
     readiness: WorkerReadiness,
+    metrics: WorkerMetrics,
 ) -> AsyncIterator[Runner]:
     """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
     async with AsyncExitStack() as stack:
         # The lease ends before the journal: a released response belongs to other workers, so late chunks are fenced.
-        journal = Journal(db, pubsub)
+        journal = Journal(db, pubsub, metrics)
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
         pace = Pace()
@@ -143,21 +152,42 @@ async def _claiming(
         stack.push_async_callback(lease.close)
         await lease.start()
         slots.changed = lease.renew_now
+        metrics.watch(_figures(slots, runs))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
         inputs = Inputs(db, most_context, settings.max_context_bytes)
         clock = FlushClock(flush_clock.bound(settings.events_per_second, on_cpu=engine.on_cpu))
         yield Runner(
-            Claimer(db, runs, lambda: lease.worker),
+            Claimer(db, runs, lambda: lease.worker, metrics),
             runs,
-            Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock),
+            Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock, metrics),
             ErrorHandler(db, journal, settings.max_crashes, stop),
             dispatcher,
             pace,
             slots,
             lease.node,
+            metrics,
         )
+
+
+def with_statistics(model: ServedModel, settings: Settings) -> ServedModel:
+    """The model with vLLM's own statistics, if somebody may read them and its `engine_args` do not say."""
+    if settings.metrics_port is None or model.engine != VLLM:
+        return model
+    return replace(model, engine_args={"disable_log_stats": False, **model.engine_args})
+
+
+def _figures(slots: Slots, runs: ActiveRuns) -> Mapping[str, Callable[[], float]]:
+    """What a scrape reads, from a thread of its own."""
+    return {
+        "slots": lambda: slots.count,
+        "offered_slots": lambda: slots.offered,
+        "running_responses": lambda: len(runs.attempts()),
+        "generating_responses": lambda: slots.generating,
+        "waiting_responses": lambda: len(slots.waiting),
+        "away_responses": lambda: sum(slots.away),
+    }
 
 
 async def _follow(file: ModelsFile, mcp_sessions: McpSessions) -> None:

@@ -19,6 +19,7 @@ from app.api.authentication import CALLER
 from app.api.holdings import ProcessBounds, holdings_of
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
+from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
 from app.responses.models.catalog import PermittedCatalogs
@@ -50,6 +51,7 @@ class Runtime:
     readiness: RecentReadiness
     started_at: int
     """Epoch seconds."""
+    metrics: ApiMetrics
 
 
 class State(TypedDict):

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 from app.access.changes import AdministrationError, NothingThere
 from app.api.rate_limits import RETRY_AFTER_SECONDS, headers_of_error
@@ -38,6 +39,8 @@ from app.protocol.types import Json
 from app.store.database import PoolInUse, StatementTimeout, StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
 
+REFUSED = "longhaul.refused"
+"""The key of the error in the scope of a refused request."""
 OK = 200
 SERVICE_UNAVAILABLE = 503
 
@@ -87,7 +90,22 @@ def encoded_reply(body: bytes, status: int = OK, headers: Mapping[str, str] | No
 
 def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Returns the answer to a refused request."""
-    return reply(error.error.body(), status_of(error), {**error_headers(error), **(headers or {})})
+    body, all_headers = orjson.dumps(error.error.body()), {**error_headers(error), **(headers or {})}
+    return Refusal(error, body, status_of(error), all_headers)
+
+
+class Refusal(Response):
+    """An answer that leaves its error in the scope, where the outermost middleware counts it."""
+
+    media_type = "application/json"
+
+    def __init__(self, error: ApiError, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(body, status, headers)
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[REFUSED] = self._error
+        await super().__call__(scope, receive, send)
 
 
 def error_headers(error: ApiError) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,6 +54,11 @@ class ProcessBounds:
     """WebSockets included. Each counts for its client's address, and from its first request on for the request's
     project."""
     websockets: Bound
+
+    @property
+    def all(self) -> Sequence[Bound]:
+        """For metrics."""
+        return self.bodies, self.accepting, self.answers, self.connections, self.websockets
 
     @classmethod
     def of(cls, settings: Settings) -> ProcessBounds:

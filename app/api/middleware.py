@@ -17,8 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.aio import run_until
 from app.api import rate_limits
-from app.api.errors import crash, refuse
+from app.api.errors import REFUSED, crash, refuse
 from app.api.holdings import known_holdings
+from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import Misdirected, Unavailable
 from config.hosts import is_allowed_host
 
@@ -28,6 +29,7 @@ REQUEST_ID = "longhaul.request_id"
 """The key of the request's id in its ASGI scope."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "WEBSOCKET"})
 _VALID_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -38,8 +40,9 @@ class RequestIdMiddleware:
     A request that is cancelled because the server stops is answered with 503.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metrics: ApiMetrics | None = None) -> None:
         self._app = app
+        self._metrics = metrics or ApiMetrics()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -53,8 +56,9 @@ class RequestIdMiddleware:
                 started = True
                 if (holdings := known_holdings(scope)) is not None:
                     holdings.release_body()  # Whatever the answer needs of the request, it is no longer the body.
-                spent = round(1000 * (time.perf_counter() - begun))
-                ours = (b"x-request-id", request_id.encode()), (b"openai-processing-ms", b"%d" % spent)
+                spent = time.perf_counter() - begun
+                self._count(scope, message, spent)
+                ours = (b"x-request-id", request_id.encode()), (b"openai-processing-ms", b"%d" % round(1000 * spent))
                 message["headers"] = [*message.get("headers", ()), *ours]
             await send(message)
 
@@ -78,6 +82,12 @@ class RequestIdMiddleware:
             if (holdings := known_holdings(scope)) is not None:
                 holdings.release_body()
                 holdings.release_answer()
+
+    def _count(self, scope: Scope, start: Message, seconds: float) -> None:
+        method = scope.get("method", "WEBSOCKET")
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.answered(method if method in _METHODS else "other", route, start.get("status", 101), seconds)
+        self._metrics.refused(scope.get(REFUSED))
 
 
 class HeadMiddleware:

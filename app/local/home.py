@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ SERVICES_FILE = "services"
 """The URLs of the services of a running `longhaul up`."""
 WORKERS_FILE = "workers"
 """Its workers: name, model and devices of each."""
+SCRAPES_FILE = "metrics.json"
+"""Where `/metrics` of its processes is, for Prometheus' `file_sd_configs`."""
 _ID = re.compile(r"[0-9a-f]{12}")
 POLL_SECONDS = 0.1
 
@@ -77,10 +80,16 @@ class Home:
         finally:
             file.unlink(missing_ok=True)
             (self.path / WORKERS_FILE).unlink(missing_ok=True)
+            (self.path / SCRAPES_FILE).unlink(missing_ok=True)
 
     def show_workers(self, workers: Iterable[tuple[str, str, str]]) -> None:
         """Tells other commands on this machine which workers run: name, model and devices. Raises LocalError."""
         _write_private(self.path / WORKERS_FILE, "".join("\t".join(worker) + "\n" for worker in workers))
+
+    def show_scrapes(self, targets: Mapping[str, Sequence[str]]) -> None:
+        """Tells Prometheus which addresses each process serves metrics at. Raises LocalError."""
+        found = [{"targets": list(each), "labels": {"process": name}} for name, each in targets.items()]
+        _write_private(self.path / SCRAPES_FILE, json.dumps(found, indent=2) + "\n")
 
     @asynccontextmanager
     async def lock(self, max_wait: float, log: Callable[[str], None]) -> AsyncIterator[int]:

@@ -28,6 +28,8 @@ def check_port(variable: str, host: str, port: int) -> None:
     It names `variable`, which sets the port, or the one beside it that sets the host.
     """
     host_variable = f"{variable.removesuffix('PORT')}HOST"
+    if port > 65535:
+        raise ConfigError(f"{variable}: there is no port {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -94,6 +94,7 @@ def api(settings: Settings) -> Launch:
     _check_shared(settings)
     settings.check_auth()
     check_port("LONGHAUL_PORT", settings.host, settings.port)
+    _check_metrics(settings, settings.api_processes)
     _allow_open_files(settings.max_connections + OTHER_FILES)
     argv = [
         *("-m", "uvicorn" if settings.api_processes == 1 else f"{CONNECTION}.processes"),
@@ -129,6 +130,7 @@ def worker(settings: Settings) -> Launch:
     """Celery with Longhaul's pool, on the queue of the model that it serves."""
     model = _check_shared(settings).choose(settings.model)
     require_folders(model)
+    _check_metrics(settings)
     if settings.ready_file is not None:
         _clear(settings.ready_file)
     name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}-{uuid.uuid4().hex[:8]}"
@@ -154,6 +156,7 @@ def _clear(ready_file: Path) -> None:
 def maintenance(settings: Settings) -> Launch:
     """The maintenance loop."""
     _check_shared(settings)
+    _check_metrics(settings)
     return Launch(("-m", "app.maintenance"))
 
 
@@ -172,6 +175,14 @@ def flower(settings: Settings) -> Launch:
     env = {"FLOWER_DB": str(home.path / "flower.db"), **options}
     env |= {"FLOWER_ADDRESS": settings.flower_host, "FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
     return Launch(("-m", "celery", "--quiet", "--app", "app.queue.flower:flower_app", "flower"), env)
+
+
+def _check_metrics(settings: Settings, processes: int = 1) -> None:
+    """Raises ConfigError if a process of these could not serve `/metrics`: each takes a port, from the first on."""
+    settings.check_metrics()
+    if settings.metrics_port is not None:
+        for port in range(settings.metrics_port, settings.metrics_port + processes):
+            check_port("LONGHAUL_METRICS_PORT", settings.metrics_host, port)
 
 
 def _check_shared(settings: Settings) -> ModelCatalog:

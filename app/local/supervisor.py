@@ -17,6 +17,7 @@ from app.local.procfile import API, WORKER, Process, once
 from app.local.restarts import NewLines, StopRequest, Supervised, stop_after, supervise
 from app.local.workers.devices import Devices
 from app.local.workers.plan import Worker, plan
+from app.local.workers.scrapes import Scrapes
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
 from config.settings import ConfigError
@@ -69,6 +70,7 @@ class Supervisor:
         wanted: Wanted,
         surroundings: Surroundings,
         home: Home,
+        scrapes: Scrapes,
         console: Console,
         stopping: StopRequest,
     ) -> None:
@@ -77,6 +79,7 @@ class Supervisor:
         self._wanted = wanted
         self._surroundings = surroundings
         self._home = home
+        self._scrapes = scrapes
         self._console = console
         self._stopping = stopping
         self._others_stop = StopRequest()
@@ -112,11 +115,12 @@ class Supervisor:
     async def _supervise(self, process: Process, stopping: StopRequest, *, is_needed: bool) -> str | None:
         """Returns None, or why nothing must run."""
         lines = NewLines(self._console.writer_for(process.name))
-        start = partial(Child.start, self._surroundings.program(process), lines)
         drain_seconds = self._surroundings.drain_seconds if process.name == API else 0.0
         log = partial(self._log_of, process.name)
-        program = Supervised(start, log, drain_seconds, is_needed, self._wanted.file.unchanged, lines.ended)
-        return await supervise(program, stopping)
+        with self._scrapes.port(process) as served:
+            start = partial(Child.start, self._surroundings.program(served), lines)
+            program = Supervised(start, log, drain_seconds, is_needed, self._wanted.file.unchanged, lines.ended)
+            return await supervise(program, stopping)
 
     def _log_of(self, name: str, line: str) -> None:
         self._console.log(f"{name} {line}")

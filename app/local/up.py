@@ -26,6 +26,7 @@ from app.local.supervisor import Supervisor, Surroundings, Wanted
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from app.local.workers.devices import visible_devices
 from app.local.workers.plan import Worker
+from app.local.workers.scrapes import Scrapes
 from config.models import load_models
 from config.models_file import ModelsFile
 from config.settings import CHECKED_VARIABLE, ConfigError, Settings
@@ -90,6 +91,7 @@ def _checked(settings: Settings, home: Home, model: str | None, workers: int, pr
         raise LocalError(f"cannot read {procfile}: {getattr(error, 'strerror', 'not UTF-8')}") from None
     if API in commands:
         settings.check_auth()
+    settings.check_metrics()
     settings, model = _model(settings, model, home)
     for name, variable, host, port in (
         (API, "LONGHAUL_PORT", settings.host, settings.port),
@@ -155,7 +157,9 @@ async def _run(start: Start, urls: Urls, lock: int, stopping: StopRequest, conso
     welcoming = asyncio.create_task(_print_welcome(start, console))
     welcoming.add_done_callback(partial(_report_failure, console))
     try:
-        await Supervisor(start.commands, start.workers, start.wanted, surroundings, start.home, console, stopping).run()
+        scrapes = Scrapes(start.settings, start.home)
+        parts = (surroundings, start.home, scrapes, console, stopping)
+        await Supervisor(start.commands, start.workers, start.wanted, *parts).run()
     finally:
         welcoming.cancel()
         await asyncio.gather(welcoming, return_exceptions=True)

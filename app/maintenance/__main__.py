@@ -6,15 +6,24 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+
+from prometheus_client import CollectorRegistry
 
 from app.aio import run_until
+from app.maintenance.fleet import FleetCollector
 from app.maintenance.loop import Maintenance
+from app.metrics.instruments import MaintenanceMetrics
+from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
+from config.models import load_models
 from config.settings import ConfigError, Settings, load_settings
 
 log = logging.getLogger("longhaul.maintenance")
@@ -26,25 +35,39 @@ async def maintain(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     db = Database(settings.database_dsn, 4)
+    watched = Database(settings.monitor_database_url or settings.database_dsn, 1)
+    registry = CollectorRegistry()
+    metrics = MaintenanceMetrics(registry)
+    registry.register(FleetCollector(watched, settings.event_retention_seconds, partial(_models, settings)))
     pubsub = PubSub(settings.broker_url, pubsub_key(db))
     queue = TaskQueue(settings)
 
     async def work() -> None:
         await wait_for_schema(db)
-        await Maintenance(settings, db, pubsub, queue).run()
+        await Maintenance(settings, db, pubsub, queue, metrics=metrics).run()
 
     try:
-        await run_until(work(), stopped.wait())
+        with serving(settings, registry):
+            await run_until(work(), stopped.wait())
         log.info("stopped")
     finally:
+        await watched.close()
         await queue.close()
         await pubsub.close()
         await db.close()
 
 
+def _models(settings: Settings) -> Mapping[str, str]:
+    """The models of the models file by queue, as it is now; none if it cannot be read."""
+    with suppress(ConfigError):
+        return {model.queue: model.name for model in load_models(settings.models).models}
+    return {}
+
+
 def main() -> int:
     try:
         settings = load_settings()
+        settings.check_metrics()
         setup_logging(settings.log_level)
         asyncio.run(maintain(settings))
     except ConfigError as error:

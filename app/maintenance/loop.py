@@ -17,6 +17,7 @@ from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
 from app.dispatcher import Dispatcher
+from app.metrics.instruments import MaintenanceMetrics
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
@@ -63,6 +64,7 @@ class Maintenance:
         *,
         round_seconds: float = ROUND_SECONDS,
         lost_seconds: float = LOST_SECONDS,
+        metrics: MaintenanceMetrics | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -71,7 +73,8 @@ class Maintenance:
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
         self._dispatcher = Dispatcher(db, queue)
-        self._announcer = Announcer(pubsub, queue)
+        self._metrics = metrics or MaintenanceMetrics()
+        self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
         self._servers = workers.ServerWatch()
         self._suspects_since = math.inf
         """Since when suspects wait and none was sent."""
@@ -102,7 +105,9 @@ class Maintenance:
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
         lease = self._settings.lease_seconds
-        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease)
+        count = self._metrics.lost_attempts.inc
+        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease, count=count)
+        self._metrics.dead_workers.inc(len(dead))
         for worker in dead:
             log.error("worker %s is gone; its responses go to other workers", worker)
         if dead:
@@ -129,8 +134,10 @@ class Maintenance:
     async def redeliver(self) -> None:
         """Makes what was sent and not claimed wait again: Redis lost it, or a worker leaves it lying, or is gone."""
         while lost := await redelivery.put_back(self._db, self._lost_seconds, BATCH):
+            self._metrics.redeliveries.labels("answer").inc(len(lost))
             log.info("%d messages led to no claim; their responses wait again", len(lost))
         while messages := await redelivery.resend_counts(self._db, self._lost_seconds, BATCH):
+            self._metrics.redeliveries.labels("count").inc(len(messages))
             await self._send(messages)
 
     async def _send(self, messages: Sequence[Message]) -> None:
@@ -204,7 +211,8 @@ class Maintenance:
         name = getattr(step, "__name__", "maintenance")
         while True:
             try:
-                await step()
+                with self._metrics.step(name):
+                    await step()
                 if name in self._waiting:
                     self._waiting.discard(name)
                     log.info("%s works again", name)

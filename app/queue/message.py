@@ -46,9 +46,8 @@ class Message:
     @property
     def shown_mode(self) -> str:
         """What Flower shows as args: tier, mode and attempt, like `flex, background, stream, attempt 1`."""
-        tier, background = _CLASSES.get(self.priority, ("count", False))
-        mode = ["background" if background else "foreground", *(["stream"] if self.stream else [])]
-        return ", ".join([tier, *mode, f"attempt {self.attempt}"])
+        stream = ["stream"] if self.stream else []
+        return ", ".join([*class_of(self.priority), *stream, f"attempt {self.attempt}"])
 
     @property
     def shown_owner(self) -> str:
@@ -96,6 +95,13 @@ _CLASSES: Mapping[int, tuple[str, bool]] = MappingProxyType(
 )
 """The service tier of a priority, and whether it is one of background responses."""
 
+
+def class_of(priority: int) -> tuple[str, str]:
+    """The service tier of a priority (`count` of none), and `background` or `foreground`, in words."""
+    tier, background = _CLASSES.get(priority, ("count", False))
+    return tier, "background" if background else "foreground"
+
+
 WEIGHTS: Mapping[int, float] = MappingProxyType(
     {
         Priority.PRIORITY_FOREGROUND: 16.0,
@@ -110,6 +116,9 @@ WEIGHTS: Mapping[int, float] = MappingProxyType(
 
 FOREGROUND = tuple(sorted(priority.value for pair in _TIERS.values() for priority in pair[:1]))
 """The priorities of responses that a client waits for."""
+
+CLASSES = tuple(map(class_of, _CLASSES))
+"""All pairs of a service tier and a mode."""
 
 
 class Kind(StrEnum):

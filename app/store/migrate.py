@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from app.store.database import Database, Patience, StoreBusy, StoreLocked, StoreUnavailable
+from app.store.queue import fleet
 
 log = logging.getLogger("longhaul.store")
 
@@ -24,6 +25,15 @@ LOCK_SECONDS = 2
 Behind a migration that waits, every other statement on that table waits, too.
 """
 _LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; any unused number
+
+
+_MONITOR_IS_THERE = text(
+    """
+    SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :role)
+        AND pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'responses'::regclass), 'USAGE')
+    """
+)
+"""Whether the server has the role that reads the fleet's metrics, and this one may say what it reads."""
 
 
 class SchemaTooOld(Exception):
@@ -68,6 +78,9 @@ def _upgrade(connection: Connection) -> None:
             "the version that made it"
         )
     command.upgrade(_config(connection), "head")
+    if connection.execute(_MONITOR_IS_THERE, {"role": fleet.ROLE}).scalar_one():
+        for table, columns in fleet.COLUMNS.items():
+            connection.execute(text(f"GRANT SELECT ({', '.join(columns)}) ON {table} TO {fleet.ROLE}"))
 
 
 async def migrate(db: Database) -> None:

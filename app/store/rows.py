@@ -58,6 +58,8 @@ class ResponseRow:
     error: Json | None
     incomplete_details: Json | None
     created_at: datetime
+    inserted_at: datetime
+    """By Postgres' clock."""
     started_at: datetime | None
     finished_at: datetime | None
     log: str

@@ -106,8 +106,8 @@ class PubSub:
         except Exception as error:
             raise PubSubUnavailable(type(error).__name__) from error
 
-    async def publish(self, chunks: Sequence[Chunk]) -> None:
-        """Publishes committed chunks, up to MAX_PUBLISHED in a round trip.
+    async def publish(self, chunks: Sequence[Chunk]) -> bool:
+        """Publishes committed chunks, up to MAX_PUBLISHED in a round trip; returns whether Redis has them.
 
         Never raises. If it cannot, that is logged, and readers poll Postgres.
         """
@@ -121,6 +121,7 @@ class PubSub:
             self._can_publish = False
         else:
             self._can_publish = True
+        return self._can_publish
 
     async def _publish(self, messages: Messages, chunks: Sequence[Chunk]) -> None:
         channels = [CHANNEL + chunk.response_id for chunk in chunks]

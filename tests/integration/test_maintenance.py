@@ -189,6 +189,8 @@ async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Datab
     queue = Queue()
     steps = maintenance(db, pubsub, queue)
     await steps.release_dead_workers()
+    metrics = steps._metrics
+    assert [each.collect()[0].samples[0].value for each in (metrics.dead_workers, metrics.lost_attempts)] == [1, 1]
     await alive(db, "another")
     await steps.send_released()
     assert queue.sent == [row.id]

@@ -9,7 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from prometheus_client import CollectorRegistry
+
 from app.dispatcher import Dispatcher
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -102,7 +105,9 @@ class Worker:
     ) -> None:
         """`limit` is the most responses that it runs at once; None: as many as its engine has slots."""
         self.engine = engine or ScriptedEngine(model)
-        self.journal = Journal(db, pubsub)
+        self.registry = CollectorRegistry()
+        metrics = WorkerMetrics(model.name, self.registry)
+        self.journal = Journal(db, pubsub, metrics)
         self.engine_deaths = 0
         self.jobs: list[asyncio.Task[Outcome]] = []
         self.runs = ActiveRuns()
@@ -115,14 +120,17 @@ class Worker:
         inputs = Inputs(db, held_bytes=held_context_bytes)
         clock = FlushClock(events_per_second)
         self.runner = Runner(
-            Claimer(db, self.runs, lambda: self.lease.worker),
+            Claimer(db, self.runs, lambda: self.lease.worker, metrics),
             self.runs,
-            Generator(db, self.engine, slots, model, inputs, mcp_sessions or McpSessions(), self.journal, clock),
+            Generator(
+                db, self.engine, slots, model, inputs, mcp_sessions or McpSessions(), self.journal, clock, metrics
+            ),
             ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
             self.dispatcher,
             pace,
             slots,
             self.lease.node,
+            metrics,
         )
 
     def _on_engine_death(self) -> None:

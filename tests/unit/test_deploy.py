@@ -165,7 +165,7 @@ class TestCompose:
         wanted = page.partition("```sql\n")[2].partition("```")[0]
         wanted = wanted.replace("CREATE DATABASE longhaul;\n", "").replace("\\connect longhaul\n", "")
         found = "".join(line for line in _text("postgres-roles.sql").splitlines(True) if line[0] not in "-\\")
-        for name in ("owner", "runtime"):
+        for name in ("owner", "runtime", "monitor"):
             found = found.replace(f":'{name}'", f"'{name.upper()}_PASSWORD'")
             assert f"{name}-password" in COMPOSE["services"]["postgres"]["secrets"]
         assert found == wanted
@@ -188,7 +188,10 @@ class TestCompose:
 
 
 class TestKubernetes:
-    @pytest.mark.parametrize("name", [name for name, found in DOCUMENTS.items() if "keda" not in found["apiVersion"]])
+    @pytest.mark.parametrize(
+        "name",
+        [name for name, found in DOCUMENTS.items() if not found["apiVersion"].startswith(("keda", "monitoring"))],
+    )
     def test_a_manifest_is_valid(self, name: str) -> None:
         if DOCUMENTS[name]["kind"] != "Kustomization":
             kubernetes_validate.validate(DOCUMENTS[name], KUBERNETES_VERSION, strict=True)
@@ -234,9 +237,20 @@ class TestKubernetes:
         for name, value in DOCUMENTS["settings.yaml:0"]["data"].items():
             monkeypatch.setenv(name, value)
         Settings().check_auth()
+        with pytest.raises(ConfigError, match="LONGHAUL_METRICS_TOKEN"):
+            Settings().check_metrics()
+        monkeypatch.setenv("LONGHAUL_METRICS_TOKEN", "0123456789abcdef")  # of the Secret
+        Settings().check_metrics()
 
     def test_the_ports_are_those_that_the_product_listens_on(self) -> None:
-        assert _container("api.yaml:0")["ports"] == [{"name": "http", "containerPort": DEFAULTS.port}]
+        metrics = {
+            "name": "metrics",
+            "containerPort": int(DOCUMENTS["settings.yaml:0"]["data"]["LONGHAUL_METRICS_PORT"]),
+        }
+        assert _container("api.yaml:0")["ports"] == [{"name": "http", "containerPort": DEFAULTS.port}, metrics]
+        for name in PODS:
+            if name.startswith(("worker-", "maintenance")):
+                assert _container(name)["ports"] == [metrics]
         assert _container("flower.yaml:0")["ports"] == [{"name": "http", "containerPort": DEFAULTS.flower_port}]
         assert DOCUMENTS["api.yaml:1"]["spec"]["ports"][0]["targetPort"] == "http"
 
@@ -255,6 +269,10 @@ class TestKubernetes:
         assert DOCUMENTS["api.yaml:1"]["spec"]["selector"] == labels
         everything, api = DOCUMENTS["network.yaml:0"]["spec"], DOCUMENTS["network.yaml:1"]["spec"]
         assert "ingress" not in everything, "nothing is let in"
+        metrics = DOCUMENTS["network.yaml:2"]["spec"]
+        assert metrics["podSelector"] == everything["podSelector"]
+        assert [port["port"] for rule in metrics["ingress"] for port in rule["ports"]] == ["metrics"]
+        assert all("namespaceSelector" in each for rule in metrics["ingress"] for each in rule["from"])
         assert everything["podSelector"]["matchLabels"].items() <= labels.items()
         assert api["podSelector"]["matchLabels"] == labels
         assert [port["port"] for rule in api["ingress"] for port in rule["ports"]] == ["http"]
@@ -332,6 +350,21 @@ class TestSystemd:
         assert UNITS[name]["Service"]["Restart"] == ("on-failure" if name == "longhaul-migrate" else "always")
         assert "RestartPreventExitStatus" not in UNITS[name]["Service"]
         assert UNITS[name]["Unit"]["StartLimitIntervalSec"] == "0"
+
+    def test_each_process_of_a_machine_serves_metrics_at_a_port_of_its_own(self) -> None:
+        ports = {
+            name: "".join(re.findall(r"LONGHAUL_METRICS_PORT=(\S+)", _text(f"systemd/{name}.service")))
+            for name in UNITS
+        }
+        served = {name: port.replace("%i", "0") for name, port in ports.items() if port}
+        assert set(served) == {"longhaul-api", "longhaul-maintenance", "longhaul-worker@"}
+        assert len(set(served.values())) == 3
+        assert "%i" in ports["longhaul-worker@"]
+        page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+        assert (
+            f"{served['longhaul-api']} and on for the API, {served['longhaul-maintenance']} for maintenance, " in page
+        )
+        assert f"{served['longhaul-worker@']} + GPU for workers" in page
 
     def test_every_unit_gets_the_time_that_it_takes_to_stop(self) -> None:
         assert float(UNITS["longhaul-api"]["Service"]["TimeoutStopSec"]) > API_STOP_SECONDS
@@ -442,8 +475,11 @@ class TestProxies:
 def _secrets_of(command: str) -> dict[str, str]:
     """The secret in each file that a process gets: what it has to know, and no other."""
     owner = {"DATABASE_URL": "OWNER_DATABASE_URL", "LONGHAUL_ADMIN_KEY": "LONGHAUL_ADMIN_KEY"}
-    own = {"flower": {"LONGHAUL_FLOWER_AUTH": "LONGHAUL_FLOWER_AUTH"}, "migrate": owner}
-    return {"REDIS_URL": "REDIS_URL", **own.get(command, {"DATABASE_URL": "DATABASE_URL"})}
+    served = {name: name for name in ("DATABASE_URL", "LONGHAUL_METRICS_TOKEN")}
+    monitor = {**served, "LONGHAUL_MONITOR_DATABASE_URL": "LONGHAUL_MONITOR_DATABASE_URL"}
+    flower = {"LONGHAUL_FLOWER_AUTH": "LONGHAUL_FLOWER_AUTH"}
+    own = {"flower": flower, "migrate": owner, "maintenance": monitor}
+    return {"REDIS_URL": "REDIS_URL", **own.get(command, served)}
 
 
 def _file_and_secret(secret: str | dict[str, str]) -> tuple[str, str]:

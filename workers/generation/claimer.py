@@ -8,6 +8,7 @@ from functools import partial
 
 from app.aio import run_to_completion
 from app.batching import Batcher
+from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import Status
 from app.store.database import RETRY_SECONDS, Database, StoreUnavailable, retry_until_available
 from app.store.queue import workers
@@ -23,8 +24,11 @@ MAX_BATCH = 64
 class Claimer:
     """Claims responses for a worker: `worker` says its id now."""
 
-    def __init__(self, db: Database, runs: ActiveRuns, worker: Callable[[], str]) -> None:
+    def __init__(
+        self, db: Database, runs: ActiveRuns, worker: Callable[[], str], metrics: WorkerMetrics = UNREAD
+    ) -> None:
         self._db = db
+        self._metrics = metrics
         self._runs = runs
         self._worker = worker
         self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
@@ -70,4 +74,4 @@ class Claimer:
         return await retry_until_available(submit)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | LargeRow | None]:
-        return await claims.claim_all(self._db, wanted)
+        return await claims.claim_all(self._db, wanted, metrics=self._metrics)

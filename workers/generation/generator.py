@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.tasks import COMPACT, COUNT
@@ -45,7 +46,9 @@ class Generator:
         mcp_sessions: McpSessions,
         journal: Journal,
         clock: FlushClock,
+        metrics: WorkerMetrics = UNREAD,
     ) -> None:
+        self._metrics = metrics
         self._db = db
         self._engine = engine
         self._slots = slots
@@ -74,12 +77,13 @@ class Generator:
         writer = ChunkWriter(self._journal, run, self._clock)
         if request.get("task") == COUNT:
             return await self._count(run, writer, context)
-        generator = TurnGenerator(self._engine, self._slots, self._gate, run, writer)
+        generator = TurnGenerator(self._engine, self._slots, self._gate, run, writer, self._metrics)
         compaction = Compaction(self._engine, generator, self._model, run, writer, self._inputs)
         if request.get("task") == COMPACT:
             end, usage = await compaction.summarise(await context.use(compaction.turn))
             return await writer.finish(end, Finish(FinishReason.STOP, usage))
-        return await TurnLoop(self._engine, generator, self._model, run, writer, context, compaction).answer()
+        parts = (run, writer, context, compaction, self._metrics)
+        return await TurnLoop(self._engine, generator, self._model, *parts).answer()
 
     async def _count(self, run: Run, writer: ChunkWriter, context: Context) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""

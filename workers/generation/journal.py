@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import compress
+from time import monotonic
 from weakref import WeakValueDictionary
 
 from app.aio import end_tasks
 from app.batching import Batcher
+from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.events.chunk import Chunk
 from app.protocol.text import type_and_places
 from app.sizes import is_large, weight
@@ -50,7 +52,8 @@ class Journal:
     others may hold, have commits of their own as well.
     """
 
-    def __init__(self, db: Database, pubsub: PubSub) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, metrics: WorkerMetrics = UNREAD) -> None:
+        self._metrics = metrics
         self._db = db
         self._pubsub = pubsub
         self._small = _Lane(self._commit, MAX_BATCH, self._again)
@@ -61,6 +64,8 @@ class Journal:
         self._open: WeakValueDictionary[str, asyncio.Future[bool]] = WeakValueDictionary()
         """The commit of each response's last entry, as long as anybody waits for it."""
         self._unpublished: list[Chunk] = []
+        self._unpublished_since = 0.0
+        """When the oldest of them was committed, by the monotonic clock."""
         self._publisher: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
@@ -88,6 +93,8 @@ class Journal:
 
     def publish(self, *chunks: Chunk) -> None:
         """Publishes committed chunks after all that were committed before."""
+        if not self._unpublished:
+            self._unpublished_since = monotonic()
         self._unpublished += chunks
         if self._unpublished and (self._publisher is None or self._publisher.done()):
             self._publisher = asyncio.create_task(self._publish(), name="journal-publisher")
@@ -95,7 +102,8 @@ class Journal:
     async def _commit(self, entries: Sequence[Entry]) -> list[bool]:
         """Whether each entry was committed; a fenced one was not. Raises StoreUnavailable, ItemTaken and Refused."""
         try:
-            appended = await logs.append(self._db, entries)
+            with self._metrics.commit(len(entries)):
+                appended = await logs.append(self._db, entries)
         except (StoreUnavailable, ItemTaken):
             raise
         except Exception as error:
@@ -117,8 +125,9 @@ class Journal:
 
     async def _publish(self) -> None:
         while self._unpublished:
-            chunks, self._unpublished = self._unpublished, []
-            await self._pubsub.publish(chunks)
+            chunks, since, self._unpublished = self._unpublished, self._unpublished_since, []
+            if await self._pubsub.publish(chunks):
+                self._metrics.published(monotonic() - since)
 
 
 class _Lane:

@@ -11,12 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.heavy import off_loop
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
 from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.queue.message import Priority
 from app.store.database import Database, retry_until_available
 from app.store.responses import logs
 from app.store.rows import ResponseRow
@@ -81,6 +83,17 @@ class Run:
     def now(self) -> datetime:
         """The time by Postgres' clock, which retention goes by: that of the claim, and what has passed since."""
         return self.row.read_at + timedelta(seconds=time.monotonic() - self.claimed_at)
+
+    def report(self, metrics: WorkerMetrics, outcome: str, *, goes_on: bool) -> None:
+        """The attempt has ended, and the response with it unless it `goes_on`. Counts are no responses."""
+        if self.row.priority != Priority.COUNT:
+            metrics.attempted(outcome, time.monotonic() - self.claimed_at)
+            if not goes_on and self.row.started_at is not None:
+                metrics.ended(outcome, (self.now() - self.row.started_at).total_seconds())
+
+    def since_insert(self) -> float:
+        """The seconds since its insert, by Postgres' clock."""
+        return (self.now() - self.row.inserted_at).total_seconds()
 
     def fence(self) -> None:
         """Cancels the run's task, which then writes nothing more for this response.

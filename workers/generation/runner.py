@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from app.aio import run_to_completion
 from app.dispatcher import Dispatcher
 from app.heavy import PROJECT
+from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.tasks import COUNT
 from app.store.responses import endings
 from app.store.rows import ResponseRow
@@ -46,6 +47,7 @@ class Runner:
         pace: Pace,
         slots: Slots,
         node: str,
+        metrics: WorkerMetrics = UNREAD,
     ) -> None:
         """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
         self._claimer = claimer
@@ -56,6 +58,7 @@ class Runner:
         self._pace = pace
         self.slots = slots
         self.node = node
+        self._metrics = metrics
 
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
@@ -64,6 +67,8 @@ class Runner:
             return await self.discarded(response_id)
         PROJECT.set(row.project)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
+        if row.attempt == 1 and row.started_at is not None:
+            self._metrics.waited(row.priority, (row.started_at - row.inserted_at).total_seconds())
         outcome = await self._supervise(row)
         log.info("%s attempt %d: %s", response_id, row.attempt, outcome.value)
         return outcome
@@ -110,6 +115,7 @@ class Runner:
                 outcome = await run_to_completion(self._errors.outcome(run))
             return outcome
         finally:  # also if the response failed, which raises
+            run.report(self._metrics, "failed" if outcome is None else outcome.value, goes_on=outcome in _GOES_ON)
             if outcome not in _GOES_ON:
                 self._correct_flow(run)
             self._dispatcher.nudge(row.queue)  # its place is free

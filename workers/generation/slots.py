@@ -108,6 +108,11 @@ class Slots:
             self.changed()
 
     @property
+    def generating(self) -> int:
+        """How many responses generate now."""
+        return len(self._generating)
+
+    @property
     def kept(self) -> int:
         """How many slots are kept for foreground places."""
         return kept_of(self.count)

@@ -51,6 +51,7 @@ class Session:
         self._responses = runtime.responses
         self._charges = runtime.charges
         self._shutdown = runtime.shutdown
+        self._metrics = runtime.metrics
         self._max_bytes = runtime.settings.max_body_bytes
         self._omitted_tools = runtime.settings.omit_tools
         self._project = project
@@ -139,6 +140,7 @@ class Session:
 
         That is OpenAI's rule: the client then starts over with all of its items.
         """
+        self._metrics.refused(error)
         if stream.last_unstored is not None and continued == stream.last_unstored:
             stream.last_unstored = None
         await self._socket.send_text(error_event(error, stream.stream_id))

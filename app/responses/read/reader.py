@@ -98,6 +98,11 @@ class ResponseReader:
             partial(logs.have_news, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
 
+    @property
+    def bounds(self) -> Sequence[Bound]:
+        """For metrics."""
+        return self.readers, self._pages
+
     async def close(self) -> None:
         """Ends what readers still ask."""
         await self._news.close()

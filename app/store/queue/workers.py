@@ -241,6 +241,7 @@ async def release_dead_workers(
     comeback_seconds: float = 10.0,
     watch: ServerWatch | None = None,
     lease_seconds: float = 30.0,
+    count: Callable[[int], None] = lambda _: None,
 ) -> list[str]:
     """Removes dead workers and releases their responses, in one transaction; returns the workers' ids.
 
@@ -251,6 +252,8 @@ async def release_dead_workers(
     A death counts as a crash of what the worker ran, unless it sent no heartbeat since this server started: then it
     has stopped with the server, as all do when a machine shuts down, and may have had no Postgres to release its
     responses in. Nor does it count if a worker left responses behind when it unregistered.
+
+    `count` is called with the number of responses that were released.
     """
     watch = watch or ServerWatch()
     async with db.autocommit() as connection:
@@ -263,8 +266,8 @@ async def release_dead_workers(
     async with db.begin() as connection:
         dead = dict.fromkeys(left, False)
         dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
-        for worker, crashed in dead.items():
-            await release_all(connection, worker, crashed=crashed)
+        released = [await release_all(connection, worker, crashed=crashed) for worker, crashed in dead.items()]
+    count(sum(released))
     return list(dead)
 
 
@@ -273,16 +276,19 @@ _CRASHES: ColumnElement[int] = literal_column(
 )
 
 
-async def release_all(connection: Connection, worker: str, *, crashed: bool) -> None:
-    """Releases every response of a worker that is dead. `crashed`: it counts against those that made no progress, and
-    the others are forgiven earlier ones."""
+async def release_all(connection: Connection, worker: str, *, crashed: bool) -> int:
+    """Releases every response of a worker that is dead; returns how many there were.
+
+    `crashed`: it counts against those that made no progress, and the others are forgiven earlier ones.
+    """
     # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
     owned = select(responses.c.id).where(_IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
-    await connection.execute(
+    released = await connection.execute(
         update(responses)
         .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
         .values(**RELEASED, crashes=_CRASHES if crashed else responses.c.crashes)
     )
+    return released.rowcount
 
 
 async def registered_models(db: Database) -> dict[str, RegisteredModel]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text, update
 
+from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
@@ -48,7 +49,7 @@ _CLAIM = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.queue_deadline, r.layout,
+        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.queue_deadline, r.layout,
             b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
@@ -68,13 +69,16 @@ _CLAIM = text(
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND NOT {IS_SPENT.format("l.")}
     )
-    RETURNING {", ".join(_RETURNED)}
+    RETURNING {", ".join(_RETURNED)}, l.yielded AS had_yielded
     """
 )
 
 
 async def claim_all(
-    db: Database, wanted: Sequence[tuple[str, str]], max_claims: int = MAX_CLAIMS
+    db: Database,
+    wanted: Sequence[tuple[str, str]],
+    max_claims: int = MAX_CLAIMS,
+    metrics: WorkerMetrics = UNREAD,
 ) -> list[ResponseRow | LargeRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
@@ -89,7 +93,10 @@ async def claim_all(
     for response_id, worker in wanted:
         requests.setdefault(response_id, _ClaimRequest(response_id, worker))
     parameters = {**_REQUEST.named_parameters(list(requests.values())), "max_claims": max_claims}
-    rows = {row.id: row_or_large(row) for row in await db.execute(_CLAIM, parameters)}
+    rows: dict[str, ResponseRow | LargeRow] = {}
+    for row in await db.execute(_CLAIM, parameters):
+        metrics.claimed(row.attempt, has_yielded=row.had_yielded)
+        rows[row.id] = row_or_large(row)
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 

@@ -88,7 +88,10 @@ class Longhaul(Contender):
 
     async def begin(self, role: Role) -> None:
         """Starts one program; for the API, waits until it answers."""
-        await self.launch(role, (*COMMAND, role.value), self._environment(), self._code)
+        env = self._environment()
+        if (port := env.get("LONGHAUL_METRICS_PORT")) is not None:  # a port for each process
+            env["LONGHAUL_METRICS_PORT"] = str(int(port) + [*Role].index(role))
+        await self.launch(role, (*COMMAND, role.value), env, self._code)
         if role is Role.API:
             await self.ready(role, partial(answers, f"{self.url}/health/live"))
 

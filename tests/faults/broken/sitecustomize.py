@@ -93,7 +93,7 @@ def _without_claim(claims: Any) -> None:
             row = (await connection.execute(statement)).one_or_none()
         return None if row is None else response_row(row)
 
-    async def claim_all(db: Any, wanted: Sequence[tuple[str, str]], *_: Any) -> list[Any]:
+    async def claim_all(db: Any, wanted: Sequence[tuple[str, str]], *_: Any, **__: Any) -> list[Any]:
         return [await claim(db, response_id, worker) for response_id, worker in wanted]
 
     claims.claim_all = claim_all

@@ -453,7 +453,7 @@ async def test_a_claim_whose_reply_was_lost_runs_exactly_once(
 ) -> None:
     response_id, claim, lost = await queued(db, input=asking("/count 100")), claims.claim_all, []
 
-    async def lossy(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
+    async def lossy(db: Database, wanted: Sequence[tuple[str, str]], **_: Any) -> list[ResponseRow | None]:
         rows = await claim(db, wanted)
         if len(lost) < copies:
             lost.append(rows)

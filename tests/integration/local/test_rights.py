@@ -19,6 +19,8 @@ import redis
 from openai import OpenAI
 
 from app.local.ports import free_port
+from app.store.database import Database
+from app.store.queue import fleet
 from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
 from tests.support.celery_processes import Process
@@ -30,7 +32,9 @@ from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 PAGE = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
 DATABASE = "longhaul_rights"
-NAMES = ("rights_owner", "rights_runtime")
+MONITOR = "longhaul_monitor"
+"""By its name `longhaul migrate` knows it."""
+NAMES = ("rights_owner", "rights_runtime", MONITOR)
 AUTH = ("longhaul", "secret")
 SPEED = "[models.engine_args]\ntokens_per_second = 50\n"
 
@@ -51,8 +55,8 @@ async def run_as_administrator(url: str, statements: list[str]) -> None:
 
 
 @contextmanager
-def roles(services: Services) -> Iterator[tuple[str, str]]:
-    """The URLs of the migrating and of the other role, made by the page's statements."""
+def roles(services: Services) -> Iterator[tuple[str, str, str]]:
+    """The URLs of the migrating role, of that of all processes, and of the monitor, made by the page's statements."""
     url = urlsplit(services.owner_url)
     page = block("sql").replace("DATABASE longhaul", f"DATABASE {DATABASE}")
     for name in ("owner", "runtime"):
@@ -62,12 +66,12 @@ def roles(services: Services) -> Iterator[tuple[str, str]]:
     with let_in(services, NAMES), dropped_afterwards(url.geturl()):
         for target, statements in ((url.geturl(), before), (own, after)):
             asyncio.run(run_as_administrator(target, [each for each in statements.split(";\n") if each]))
-        owner, runtime = (
+        owner, runtime, monitor = (
             f"postgresql://{name}:{password}@/{DATABASE}?{url.query}"
             for name, password in re.findall(r"ROLE (\w+) LOGIN PASSWORD '(\w+)'", before)
         )
         until_sync(lambda: asyncio.run(is_let_in(owner)), what="Postgres has read its rules")
-        yield owner, runtime
+        yield owner, runtime, monitor
 
 
 @contextmanager
@@ -129,7 +133,9 @@ def redis_user(services: Services, folder: Path) -> Iterator[str]:
 class Deployment:
     """One process of each kind; `api` and `flower` are clients of theirs."""
 
-    def __init__(self, stack: ExitStack, folder: Path, migrating: str, database: str, redis_url: str) -> None:
+    def __init__(
+        self, stack: ExitStack, folder: Path, migrating: str, database: str, monitor: str, redis_url: str
+    ) -> None:
         (folder / "models.toml").write_text(models_of("scripted") + SPEED)
         port, flower_port = free_port(), free_port()
         env = {
@@ -144,8 +150,11 @@ class Deployment:
         migrate = Process([*LONGHAUL, "migrate"], {**env, "DATABASE_URL": migrating}, folder / "migrate.log")
         assert migrate.wait() == 0, migrate.text
         self.processes = {}
+        self.metrics_port = free_port()
+        own = {"LONGHAUL_METRICS_PORT": str(self.metrics_port), "LONGHAUL_MONITOR_DATABASE_URL": monitor}
         for name in ("api", "worker", "maintenance", "flower"):
-            process = Process([*LONGHAUL, name], {**env, "DATABASE_URL": database}, folder / f"{name}.log")
+            more = {"DATABASE_URL": database, **(own if name == "maintenance" else {})}
+            process = Process([*LONGHAUL, name], {**env, **more}, folder / f"{name}.log")
             stack.callback(process.kill)
             self.processes[name] = process
         self.api = stack.enter_context(OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0))
@@ -218,13 +227,45 @@ async def test_the_embedded_server_s_runtime_role_reads_and_writes_rows_and_noth
 
 
 def test_the_page_s_runtime_role_reads_and_writes_rows_and_nothing_else(services: Services) -> None:
-    with roles(services) as (owner, runtime):
+    with roles(services) as (owner, runtime, _):
         refused = longhaul("migrate", env={"DATABASE_URL": runtime})
         assert refused.returncode == 1
         assert "its role does not own the schema: give `migrate` the owner's DATABASE_URL" in refused.stderr
         assert longhaul("migrate", env={"DATABASE_URL": owner}).returncode == 0
         assert longhaul("migrate", env={"DATABASE_URL": runtime}).returncode == 0, "nothing is to be done"
         asyncio.run(may_do_rows_alone(runtime))
+
+
+MONITOR_MAY_NOT = (
+    "SELECT request FROM responses",
+    "SELECT output FROM responses",
+    "SELECT * FROM responses",
+    "SELECT frames FROM chunks",
+    "SELECT item FROM conversation_items",
+    "SELECT id FROM api_keys",
+    "SELECT value FROM keys",
+    "UPDATE responses SET status = 'failed'",
+    "DELETE FROM workers",
+)
+
+
+def test_the_page_s_monitor_reads_the_fleet_s_metrics_and_no_prompt(services: Services) -> None:
+    async def check(url: str) -> None:
+        db = Database(url, 1)
+        try:
+            assert (await fleet.read(db, 60.0)).workers == []
+        finally:
+            await db.close()
+        connection = await asyncpg.connect(url)
+        try:
+            for statement in MONITOR_MAY_NOT:
+                assert await is_refused(connection, statement), statement
+        finally:
+            await connection.close()
+
+    with roles(services) as (owner, _, monitor):
+        assert longhaul("migrate", env={"DATABASE_URL": owner}).returncode == 0
+        asyncio.run(check(monitor))
 
 
 def answers(url: str) -> bool:
@@ -237,9 +278,9 @@ def answers(url: str) -> bool:
 @pytest.mark.long
 def test_every_process_works_with_the_rights_that_the_page_asks_for(services: Services, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        migrating, database = stack.enter_context(roles(services))
+        migrating, database, monitor = stack.enter_context(roles(services))
         redis_url = stack.enter_context(redis_user(services, tmp_path))
-        deployment = Deployment(stack, tmp_path, migrating, database, redis_url)
+        deployment = Deployment(stack, tmp_path, migrating, database, monitor, redis_url)
         deployment.wait_until_ready()
         responses = deployment.api.responses
         say, count = "/say Hello", "/count 3000"
@@ -260,6 +301,9 @@ def test_every_process_works_with_the_rights_that_the_page_asks_for(services: Se
         until_sync(lambda: responses.retrieve(taken_over).output_text, what=deployment.logs)
         deployment.processes["worker"].send_signal(signal.SIGTERM)
         until_sync(lambda: "released" in deployment.processes["worker"].text, what=deployment.logs)
+        scraped = httpx.get(f"http://127.0.0.1:{deployment.metrics_port}/metrics").text
+        assert "longhaul_fleet_up 1.0" in scraped, deployment.logs()
+        assert 'longhaul_fleet_workers{model="scripted",state="serving"}' in scraped
         for path in ("/workers", "/broker", "/tasks"):
             assert deployment.flower.get(path).status_code == 200, path
         for name, process in deployment.processes.items():

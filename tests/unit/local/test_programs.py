@@ -37,6 +37,28 @@ def option(launch: programs.Launch, name: str) -> str:
     return launch.argv[launch.argv.index(name) + 1]
 
 
+@pytest.mark.parametrize("name", ["api", "worker", "maintenance"])
+def test_a_process_whose_metrics_anybody_could_read_does_not_start(settings: Settings, name: str) -> None:
+    more = {"metrics_port": free_port(), "model": "two"}
+    getattr(programs, name)(settings.model_copy(update=more))
+    with pytest.raises(ConfigError, match="LONGHAUL_METRICS_TOKEN"):
+        getattr(programs, name)(settings.model_copy(update={**more, "metrics_host": "0.0.0.0"}))
+
+
+@pytest.mark.parametrize("name", ["api", "worker", "maintenance"])
+def test_a_port_of_metrics_that_is_in_use_is_one_line(settings: Settings, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        more = {"metrics_port": taken.getsockname()[1], "model": "two"}
+        with pytest.raises(ConfigError, match=r"LONGHAUL_METRICS_PORT: port .* is already in use"):
+            getattr(programs, name)(settings.model_copy(update=more))
+
+
+def test_every_process_of_an_api_has_a_port_for_its_metrics(settings: Settings) -> None:
+    more = {"metrics_port": 65535, "api_processes": 2}
+    with pytest.raises(ConfigError, match=r"LONGHAUL_METRICS_PORT: there is no port 65536"):
+        programs.api(settings.model_copy(update=more))
+
+
 def test_a_worker_consumes_the_queue_of_its_model_under_a_name_of_its_own(settings: Settings) -> None:
     launch = programs.worker(settings.model_copy(update={"model": "Org/One"}))
     assert option(launch, "--queues") == "model.Org/One"

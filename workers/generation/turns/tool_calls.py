@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from app.aio import run_to_completion
+from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.events.deltas import ToolEnded
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed
@@ -41,7 +42,10 @@ class ToolCallRunner:
     Calls are given by the indexes of their items.
     """
 
-    def __init__(self, run: Run, writer: ChunkWriter, interrupted: Collection[int]) -> None:
+    def __init__(
+        self, run: Run, writer: ChunkWriter, interrupted: Collection[int], metrics: WorkerMetrics = UNREAD
+    ) -> None:
+        self._metrics = metrics
         self._run = run
         self._writer = writer
         self._interrupted = interrupted
@@ -91,6 +95,7 @@ class ToolCallRunner:
         return failed
 
     async def _write_result(self, index: int, call: HostedCall, result: ToolResult) -> None:
+        self._metrics.called_tool(call.kind, ok=result.ok)
         step = self._run.history.add_result(index, call, result.result, result.sources)
         await self._writer.flush(Parsed((ToolEnded(index, result.ok, result.fields),)), step)
 

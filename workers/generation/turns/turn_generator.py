@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.heavy import off_loop
+from app.metrics.instruments import WorkerMetrics
+from app.metrics.tokens import TokenTimes
 from app.protocol.events.deltas import FinishReason
 from app.protocol.usage import Usage
 from workers.engine.base import Engine, EngineDelta, EngineError, RequestAborted
@@ -43,7 +45,10 @@ class GeneratedTurn:
 class TurnGenerator:
     """Generates the turns of one response, one at a time."""
 
-    def __init__(self, engine: Engine, slots: Slots, gate: SuspectGate, run: Run, writer: ChunkWriter) -> None:
+    def __init__(
+        self, engine: Engine, slots: Slots, gate: SuspectGate, run: Run, writer: ChunkWriter, metrics: WorkerMetrics
+    ) -> None:
+        self._metrics = metrics
         self._engine = engine
         self._slots = slots
         self._gate = gate
@@ -56,7 +61,7 @@ class TurnGenerator:
         parser, committed = turn.parser(), self._run.history.tokens
         # The events of committed tokens are known. Thousands of tokens would hold up all other streams.
         await off_loop(partial(parser.feed, committed), items=len(committed))
-        tokens, cached = list(committed), 0
+        tokens, cached, times = list(committed), 0, self._times()
         before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
         self._run.used = before + len(turn.prompt) + len(tokens)
         self._run.held = len(turn.prompt) + len(tokens) + min(turn.sampling.max_tokens or GROWTH, GROWTH)
@@ -64,6 +69,7 @@ class TurnGenerator:
         try:
             async with self._writer.begun(), self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
+                    times.note(len(delta.token_ids))
                     if delta.cached_tokens > cached:
                         self._run.held -= delta.cached_tokens - cached
                         cached = delta.cached_tokens
@@ -87,11 +93,17 @@ class TurnGenerator:
             raise
         rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
         usage = self._usage(turn, parser, cached)
+        self._metrics.read_prompt(usage.input_tokens, usage.cached_tokens)
         return GeneratedTurn(rest, (*tokens, *rest.tokens), reason, usage, parser)
 
     def left(self) -> AbstractContextManager[None]:
         """Around what the response waits for between two turns."""
         return self._slots.left(self._run)
+
+    def _times(self) -> TokenTimes:
+        history = self._run.history
+        has_tokens = history.tokens or history.turns or history.compaction is not None
+        return self._metrics.turn(None if has_tokens else self._run.since_insert, self._run.row.priority)
 
     def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
         row, history = self._run.row, self._run.history

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
 from app.protocol.item_types import CLIENT_ACTIONS, SERVER, TOOL_SEARCH_OUTPUT
 from app.protocol.types import Json
@@ -51,6 +52,7 @@ class TurnLoop:
         writer: ChunkWriter,
         context: Context,
         compaction: Compaction,
+        metrics: WorkerMetrics,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -58,7 +60,7 @@ class TurnLoop:
         self._writer = writer
         self._context = context
         self._history = run.history
-        self._calls = ToolCallRunner(run, writer, interrupted=self._begun_calls())
+        self._calls = ToolCallRunner(run, writer, self._begun_calls(), metrics)
         self._compaction = compaction
         self._generator = generator
         self._request: Mapping[str, Any] = run.row.request

@@ -20,6 +20,7 @@ from app.api.shutdown import Shutdown
 from app.api.websocket import streams
 from app.api.websocket.session import Session
 from app.bounds import Bound
+from app.metrics.instruments import ApiMetrics
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.bodies.request import ResponseRequest
@@ -72,13 +73,17 @@ def creation(model: str, stream_id: str) -> dict[str, Any]:
 SETTINGS = SimpleNamespace(max_body_bytes=10_000, omit_tools=())
 
 
+def parts() -> dict[str, Any]:
+    """What a session takes of the runtime beside its responses."""
+    charges = Charges(cast(Any, None), None)
+    return {"settings": SETTINGS, "shutdown": Shutdown(60), "charges": charges, "metrics": ApiMetrics()}
+
+
 @pytest.mark.parametrize("active", [1, 16])
 async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: pytest.MonkeyPatch, active: int) -> None:
     monkeypatch.setattr(streams, "MAX_ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
-    runtime = SimpleNamespace(
-        responses=service, settings=SETTINGS, shutdown=Shutdown(60), charges=Charges(cast(Any, None), None)
-    )
+    runtime = SimpleNamespace(responses=service, **parts())
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     for _ in range(10):
@@ -92,9 +97,7 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
 
 async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
     socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
-    runtime = SimpleNamespace(
-        responses=service, settings=SETTINGS, shutdown=Shutdown(60), charges=Charges(cast(Any, None), None)
-    )
+    runtime = SimpleNamespace(responses=service, **parts())
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     socket.seen.set()
@@ -118,9 +121,7 @@ async def test_a_session_that_ends_leaves_nothing_for_the_garbage_collector(kind
         cast(Any, socket),
         cast(
             Any,
-            SimpleNamespace(
-                responses=Service(), settings=SETTINGS, shutdown=Shutdown(60), charges=Charges(cast(Any, None), None)
-            ),
+            SimpleNamespace(responses=Service(), **parts()),
         ),
         "default",
     )

@@ -1,0 +1,268 @@
+"""Every metric that a process counts itself, each with one sentence. docs/metrics.md lists them; a test compares both.
+
+A class is handed to whoever knows its facts. Without a registry it counts all the same, but for what comes with each
+token, and nobody can read it: so no caller asks whether metrics are on. An observation takes less than a microsecond.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import product
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from app.metrics.labels import Bounded
+from app.metrics.tokens import UNTIMED, TokenMetrics, TokenTimes
+from app.protocol.errors import ApiError, LimitReached
+from app.protocol.status import Status
+from app.queue.message import Priority, class_of
+from config.server_kind import ServerKind
+
+LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 43200, 86400)
+"""Seconds of what may last a day."""
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+"""Seconds of what is over soon."""
+TOKENS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 300, 3600, 86400)
+"""Seconds between two tokens."""
+BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+UNKNOWN_TOOL = "unknown"
+"""The kind of a call of a tool that does not exist."""
+
+Registry = CollectorRegistry | None
+
+
+class ApiMetrics:
+    """What an API process knows."""
+
+    def __init__(self, registry: Registry = None) -> None:
+        self._requests = Counter(
+            "longhaul_http_requests",
+            "Requests by the status of their answer, or 101 for a WebSocket.",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._request_seconds = Histogram(
+            "longhaul_http_request_seconds",
+            "Seconds from the head of a request to the start of its answer.",
+            ("method", "route"),
+            buckets=(*SHORT, 600),
+            registry=registry,
+        )
+        self._limit_refusals = Counter(
+            "longhaul_limit_refusals",
+            "Requests, and messages of WebSockets, that were refused with 429 because a limit of their project was"
+            " reached.",
+            ("limit", "project"),
+            registry=registry,
+        )
+        self.outside_endings = outside_endings(registry)
+        self._projects = Bounded()
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        """What counts an answer. To find it by its labels takes longer than to count."""
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An answer begins, so many seconds after its request. The method and the route are of few."""
+        key = method, route, status
+        if (found := self._answers.get(key)) is None:
+            counter, times = self._requests.labels(method, route, str(status)), self._request_seconds
+            found = self._answers[key] = counter, times.labels(method, route)
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def refused(self, error: ApiError | None) -> None:
+        """A request is refused because of this error; counts if a limit was reached."""
+        if isinstance(error, LimitReached):
+            limit = error.shortage.limit
+            self._limit_refusals.labels(limit.kind.value, self._projects.label(limit.project)).inc()
+
+
+def _at_zero(counter: Counter, *labels: tuple[str, ...]) -> Counter:
+    """The counter, with these labels from the start on: a rate needs a value before the first event."""
+    for values in labels:
+        counter.labels(*values)
+    return counter
+
+
+def outside_endings(registry: Registry = None) -> Counter:
+    """What `app/announcer.py` counts, in API processes and in maintenance."""
+    counter = Counter(
+        "longhaul_outside_endings",
+        "Responses that this process ended from outside their run: cancelled by a caller, failed at a deadline, ...",
+        ("status",),
+        registry=registry,
+    )
+    return _at_zero(counter, (Status.CANCELLED.value,), (Status.FAILED.value,))
+
+
+class WorkerMetrics:
+    """What a worker knows. Counts of tokens (`POST /v1/responses/input_tokens`) are no responses here."""
+
+    def __init__(self, model: str = "", registry: Registry = None) -> None:
+        self._model = model
+        self._registry = registry
+        self._queue_wait = self._histogram(
+            "longhaul_queue_wait_seconds",
+            "Seconds from the insert of a response to its first claim.",
+            ("tier", "mode"),
+            LONG,
+        )
+        self._run = self._histogram(
+            "longhaul_run_seconds",
+            "Seconds from the first claim of a response to its end, over all of its attempts.",
+            ("status",),
+            LONG,
+        )
+        self._attempt = self._histogram(
+            "longhaul_attempt_seconds", "Seconds of one attempt, by how it ended.", ("outcome",), LONG
+        )
+        self._first_token = self._histogram(
+            "longhaul_first_token_seconds",
+            "Seconds from the insert of a response to its first token from the engine.",
+            ("tier", "mode"),
+            LONG,
+        )
+        self._commit_seconds = self._histogram(
+            "longhaul_journal_commit_seconds", "Seconds of one commit of the journal.", (), SHORT
+        )
+        self._commit_chunks = self._histogram(
+            "longhaul_journal_commit_chunks", "Chunks in one commit of the journal.", (), BATCH
+        )
+        self._publish_seconds = self._histogram(
+            "longhaul_publish_seconds",
+            "Seconds from a commit until Redis has its chunks for readers, of the oldest chunk of each batch.",
+            (),
+            SHORT,
+        )
+        self._takeovers = self._counter(
+            "longhaul_takeovers",
+            "Claims of a response that an earlier attempt had begun, by why that ended: yield, or release (a crash or"
+            " a drain).",
+            ("reason",),
+        )
+        _at_zero(self._takeovers, (model, "yield"), (model, "release"))
+        self._tokens = TokenMetrics(model, TOKENS)
+        if registry is not None:
+            registry.register(self._tokens)
+        self._prompt = self._counter("longhaul_prompt_tokens", "Tokens of the prompts of turns.").labels(model)
+        self._cached = self._counter(
+            "longhaul_cached_prompt_tokens", "Of these, tokens that the engine had in its cache: what placement gains."
+        ).labels(model)
+        self._tool_calls = self._counter(
+            "longhaul_tool_calls", "Calls of hosted tools, by kind, and whether they succeeded.", ("kind", "outcome")
+        )
+        _at_zero(
+            self._tool_calls,
+            *((model, *each) for each in product((*get_args(ServerKind), UNKNOWN_TOOL), ("ok", "failed"))),
+        )
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, ("model", *labels), buckets=buckets, registry=self._registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(name, text, ("model", *labels), registry=self._registry)
+
+    def watch(self, figures: Mapping[str, Callable[[], float]]) -> None:
+        """Shows these figures (the keys of WORKER_GAUGES) as they are at each scrape."""
+        for name, text in WORKER_GAUGES.items():
+            gauge = Gauge(f"longhaul_worker_{name}", text, ("model",), registry=self._registry)
+            gauge.labels(self._model).set_function(figures[name])
+
+    def claimed(self, attempt: int, *, has_yielded: bool) -> None:
+        """A claim was made, the first one or a later one."""
+        if attempt > 1:
+            self._takeovers.labels(self._model, "yield" if has_yielded else "release").inc()
+
+    def waited(self, priority: int, seconds: float) -> None:
+        """A response was claimed for the first time."""
+        if priority != Priority.COUNT:
+            self._queue_wait.labels(self._model, *class_of(priority)).observe(seconds)
+
+    def attempted(self, outcome: str, seconds: float) -> None:
+        """An attempt has ended."""
+        self._attempt.labels(self._model, outcome).observe(seconds)
+
+    def ended(self, status: str, seconds: float) -> None:
+        """A response has ended, so many seconds after its first claim."""
+        self._run.labels(self._model, status).observe(seconds)
+
+    def turn(self, first: Callable[[], float] | None, priority: int) -> TokenTimes:
+        """Of a turn that begins. `first` gives the seconds since the insert of a response that has no token yet."""
+        if self._registry is None:
+            return UNTIMED
+        observed = self._first_token.labels(self._model, *class_of(priority)) if first is not None else None
+        return TokenTimes(self._tokens, observed, first)
+
+    def read_prompt(self, tokens: int, cached: int) -> None:
+        """A turn has ended, whose prompt had so many tokens."""
+        self._prompt.inc(tokens)
+        self._cached.inc(cached)
+
+    @contextmanager
+    def commit(self, chunks: int) -> Iterator[None]:
+        """Around a commit of the journal. One that raises does not count."""
+        began = time.perf_counter()
+        yield
+        self._commit_seconds.labels(self._model).observe(time.perf_counter() - began)
+        self._commit_chunks.labels(self._model).observe(chunks)
+
+    def published(self, seconds: float) -> None:
+        """Redis has what was committed so long ago."""
+        self._publish_seconds.labels(self._model).observe(seconds)
+
+    def called_tool(self, kind: str | None, *, ok: bool) -> None:
+        """A call has its result. Without a kind: of a tool that does not exist."""
+        self._tool_calls.labels(self._model, kind or UNKNOWN_TOOL, "ok" if ok else "failed").inc()
+
+
+UNREAD = WorkerMetrics()
+"""Counts, and nobody reads it."""
+WORKER_GAUGES = {
+    "slots": "Responses that this worker's engine generates at once.",
+    "offered_slots": "Slots that may be sent responses now; 0 while the worker drains or has no connection to Redis.",
+    "running_responses": "Responses and counts that run in this worker.",
+    "generating_responses": "Of these, responses that have a slot.",
+    "waiting_responses": "Of these, responses that wait in the worker for a slot, their prompts ready.",
+    "away_responses": "Of these, responses that wait for hosted tools without a slot, as the dispatch knows it.",
+}
+"""Gauges of a worker: `longhaul_worker_` and the key is the name."""
+
+
+class MaintenanceMetrics:
+    """What maintenance knows of its own work."""
+
+    def __init__(self, registry: Registry = None) -> None:
+        self.redeliveries = Counter(
+            "longhaul_redeliveries",
+            "Messages that led to no claim in time: their responses wait again, or got a new message.",
+            ("kind",),
+            registry=registry,
+        )
+        _at_zero(self.redeliveries, ("answer",), ("count",))
+        self.dead_workers = Counter(
+            "longhaul_dead_workers",
+            "Workers that died, lost their lease, or left responses behind, and were removed.",
+            registry=registry,
+        )
+        self.lost_attempts = Counter(
+            "longhaul_lost_attempts",
+            "Attempts that these workers ran: their responses were released.",
+            registry=registry,
+        )
+        self._steps = Histogram(
+            "longhaul_maintenance_step_seconds",
+            "Seconds of one round of a step of maintenance.",
+            ("step",),
+            buckets=(0.01, 0.1, 0.5, 1, 10, 60, 600),
+            registry=registry,
+        )
+        self.outside_endings = outside_endings(registry)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Around a round of a step. One that raises does not count."""
+        began = time.perf_counter()
+        yield
+        self._steps.labels(name).observe(time.perf_counter() - began)

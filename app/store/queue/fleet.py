@@ -1,0 +1,161 @@
+"""What the rows say of the whole deployment at this moment: its responses, its workers, its logs.
+
+Two statements, and no column that holds a prompt, an output or an event: `COLUMNS` is all that they read. Their cost
+grows with what is unfinished, and not with what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from app.store.database import Database
+from app.store.tables import IS_SENT, IS_WAITING
+
+MAX_LOGS = 5_000
+"""Logs at the end of their retention that are looked at, of each kind."""
+
+ROLE = "longhaul_monitor"
+"""The role that `migrate` lets read COLUMNS, if the server has it."""
+COLUMNS: Mapping[str, Sequence[str]] = {
+    "responses": (
+        *("queue", "project", "priority", "position", "status", "worker", "yielded", "crashes"),
+        *("inserted_at", "sent_at", "sent_to", "finished_at", "log", "log_bytes"),
+    ),
+    "workers": ("model", "queue", "slots", "lease_until", "absent_since"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """A living worker."""
+
+    model: str
+    queue: str
+    slots: int
+    """0: it takes no responses now."""
+    lease_seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What waits of one queue, project and priority."""
+
+    queue: str
+    project: str
+    priority: int
+    count: int
+    """Those that have yielded included."""
+    oldest_seconds: float | None
+    """Since the insert of the first one that was never claimed; None: all have yielded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Responses of one queue and priority that were sent or claimed."""
+
+    queue: str
+    priority: int
+    state: str
+    """`sent`, `running`, `released` or `yielded`."""
+    count: int
+    in_line: int
+    """Those of them that wait for a dispatch: yielded ones."""
+    crashed: int
+    """Those that have crashed since they made progress."""
+    oldest_seconds: float
+    """Since the insert of the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFacts:
+    workers: Sequence[WorkerFacts]
+    flows: Sequence[Flow]
+    begun: Sequence[Begun]
+    reclaimable_bytes: int
+    """Of logs at the end of their retention, up to MAX_LOGS of each kind."""
+    overdue_seconds: float
+    """How long the first of them is at its end; 0: there is none."""
+
+
+# The settings hold for the transaction: the statistics of a table whose queue comes and goes are out of date, and the
+# next statement must follow its indexes.
+_WORKERS = text(
+    """
+    SELECT w.model, w.queue, w.slots, extract(epoch FROM w.lease_until - now())::float8 AS lease_seconds_left
+    FROM (SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+        set_config('jit', 'off', true)) s LEFT JOIN workers w ON w.lease_until > now() AND w.absent_since IS NULL
+    """
+)
+
+_W, _N = IS_WAITING.format("w."), IS_WAITING.format("n.")
+_AGE = "extract(epoch FROM now() - {})::float8"
+# `flow` steps from flow to flow over the index of what waits.
+_RESPONSES = text(
+    f"""
+    WITH RECURSIVE flow AS (
+        (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
+        ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM flow f CROSS JOIN LATERAL (
+            SELECT n.queue, n.project, n.priority FROM responses n
+            WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
+            ORDER BY n.queue, n.project, n.priority, n.position LIMIT 1
+        ) n
+    ), waiting AS (
+        SELECT f.*, 'waiting' AS state,
+            (SELECT count(*) FROM responses w WHERE {_W}
+                AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
+            (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
+                AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
+                ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1) AS oldest
+        FROM flow f
+    ), begun AS (
+        SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,
+            false AS line, r.crashes, r.inserted_at
+        FROM responses r WHERE {IS_SENT.format("r.")} AND (r.status = 'queued' OR r.worker IS NOT NULL)
+        UNION ALL
+        SELECT r.queue, r.priority, CASE WHEN r.yielded THEN 'yielded' ELSE 'released' END,
+            r.yielded AND r.sent_at IS NULL, r.crashes, r.inserted_at
+        FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL
+    ), overdue AS (
+        (SELECT r.log_bytes, r.finished_at FROM responses r WHERE r.finished_at IS NOT NULL AND r.log = 'live'
+            AND r.finished_at < now() - make_interval(secs => :retention) ORDER BY r.finished_at LIMIT {MAX_LOGS})
+        UNION ALL
+        (SELECT r.log_bytes, r.finished_at FROM responses r WHERE r.log = 'merged'
+            AND r.finished_at < now() - make_interval(secs => :retention) ORDER BY r.finished_at LIMIT {MAX_LOGS})
+    )
+    SELECT queue, project, priority, state, number, 0::bigint AS line, 0::bigint AS crashed, oldest FROM waiting
+    UNION ALL
+    SELECT queue, NULL, priority, state, count(*), count(*) FILTER (WHERE line), count(*) FILTER (WHERE crashes > 0),
+        max({_AGE.format("inserted_at")}) FROM begun GROUP BY 1, 3, 4
+    UNION ALL
+    SELECT '', NULL, 0, 'overdue', coalesce(sum(log_bytes), 0)::bigint, 0, 0,
+        coalesce({_AGE.format("min(finished_at)")} - CAST(:retention AS float8), 0) FROM overdue
+    """
+)
+
+
+async def read(db: Database, retention_seconds: float) -> FleetFacts:
+    """All of it; the responses as one snapshot has them. Raises StoreUnavailable."""
+    async with db.begin() as connection:
+        workers = [
+            WorkerFacts(row.model, row.queue, row.slots, row.lease_seconds_left)
+            for row in await connection.execute(_WORKERS)
+            if row.model is not None
+        ]
+        rows = list(await connection.execute(_RESPONSES, {"retention": retention_seconds}))
+    (overdue,) = (row for row in rows if row.state == "overdue")
+    return FleetFacts(
+        workers,
+        [Flow(r.queue, r.project, r.priority, r.number, r.oldest) for r in rows if r.state == "waiting"],
+        [
+            Begun(r.queue, r.priority, r.state, r.number, r.line, r.crashed, r.oldest)
+            for r in rows
+            if r.state in ("sent", "running", "released", "yielded")
+        ],
+        overdue.number,
+        max(overdue.oldest, 0.0),
+    )

@@ -1,0 +1,197 @@
+"""`/metrics` of every process of a real `longhaul up`: what they show is what the rows say, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+import psutil
+import pytest
+
+from app.local.ports import free_port
+from app.queue.message import class_of
+from tests.support.installations import running
+from tests.support.longhaul import Longhaul
+from tests.support.promql import Query, queries
+from tests.support.scrapes import Scrape
+from tests.support.services import open_folder
+from tests.support.waiting import until_sync
+
+STATES = """
+    SELECT priority, CASE
+        WHEN status = 'queued' AND sent_at IS NULL THEN 'waiting' WHEN status = 'queued' THEN 'sent'
+        WHEN worker IS NOT NULL THEN 'running' WHEN yielded THEN 'yielded' ELSE 'released' END AS state, count(*)
+    FROM responses WHERE finished_at IS NULL GROUP BY 1, 2
+"""
+OF_PROMETHEUS = {"instance", "job"}
+"""Labels that Prometheus adds."""
+NO_SAMPLES = {"longhaul_limit_refusals_total": {"limit", "project"}}
+"""What a scrape has only once a limit was reached (tests/unit/metrics/test_instruments.py)."""
+LONG = {"model": "scripted", "input": "/count 100000", "background": True}
+
+
+@pytest.fixture(scope="module")
+def fleet(scripted_models: Path) -> Iterator[Longhaul]:
+    env = {"LONGHAUL_METRICS_PORT": str(free_port()), "LONGHAUL_API_PROCESSES": "2"}
+    with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, workers=2, **env)) as installation:
+        yield installation
+
+
+def targets(fleet: Longhaul) -> dict[str, list[str]]:
+    """The addresses in the file that Prometheus reads, by process."""
+    found = json.loads((fleet.home / "metrics.json").read_text())
+    return {each["labels"]["process"]: each["targets"] for each in found}
+
+
+def scraped(fleet: Longhaul, process: str = "") -> Scrape:
+    """The metrics of all processes whose name begins so, together. Raises an error if one does not answer."""
+    addresses = [each for name, found in targets(fleet).items() if name.startswith(process) for each in found]
+    return Scrape.of_all([httpx.get(f"http://{address}/metrics", timeout=20).text for address in addresses])
+
+
+def is_served(fleet: Longhaul) -> bool:
+    try:
+        return scraped(fleet).value("longhaul_fleet_up") == 1
+    except httpx.HTTPError:
+        return False
+
+
+def rows(fleet: Longhaul) -> dict[tuple[str, ...], int]:
+    async def read() -> list[Any]:
+        url = dict(line.split("=", 1) for line in (fleet.home / "services").read_text().splitlines())["DATABASE_URL"]
+        connection = await asyncpg.connect(url)
+        try:
+            return list(await connection.fetch(STATES))
+        finally:
+            await connection.close()
+
+    found: Counter[tuple[str, ...]] = Counter()
+    for priority, state, count in asyncio.run(read()):
+        found[(*class_of(priority), state)] += count
+    return dict(found)
+
+
+def gauges(fleet: Longhaul) -> dict[tuple[str, ...], int]:
+    family = scraped(fleet, "maintenance").families["longhaul_fleet_responses"]
+    labels = ("tier", "mode", "state")
+    return {tuple(each.labels[name] for name in labels): int(each.value) for each in family.samples if each.value}
+
+
+def assert_that_gauges_are_rows(fleet: Longhaul, unfinished: int) -> None:
+    """At a moment at which nothing changes between two looks at the rows."""
+
+    def settled() -> bool:
+        before, shown = rows(fleet), gauges(fleet)
+        if before != rows(fleet) or sum(before.values()) != unfinished:
+            return False
+        assert shown == before
+        return True
+
+    until_sync(settled, what=lambda: f"{unfinished} unfinished: {rows(fleet)}")
+
+
+def test_each_process_has_a_port_of_its_own_and_prometheus_finds_them_all(fleet: Longhaul) -> None:
+    found = targets(fleet)
+    assert sorted(found) == ["api", "maintenance", "worker.1", "worker.2"]
+    assert [len(found[name]) for name in sorted(found)] == [2, 1, 1, 1]
+    addresses = [each for each in found.values() for each in each]
+    assert len(set(addresses)) == 5
+    until_sync(lambda: is_served(fleet), what="metrics of all")
+    assert scraped(fleet, "worker").value("longhaul_worker_slots", model="scripted") == 80
+
+
+def test_what_happens_is_counted_where_it_is_known(fleet: Longhaul) -> None:
+    before = scraped(fleet)
+    with fleet.client() as client:
+        for _ in range(4):
+            client.responses.create(model="scripted", input="/say Hello there")
+        *_, last = client.responses.create(model="scripted", input="/count 20", stream=True)
+    assert last.type == "response.completed"
+    ended = {"model": "scripted", "status": "completed"}
+    until_sync(lambda: scraped(fleet).value("longhaul_run_seconds_count", **ended) == 5, what="five runs")
+    after = scraped(fleet)
+
+    def grown(name: str, **labels: str) -> float:
+        return after.value(name, **labels) - before.value(name, **labels)
+
+    assert grown("longhaul_http_requests_total", method="POST", route="/v1/responses", status="200") == 5
+    assert grown("longhaul_queue_wait_seconds_count", tier="default", mode="foreground") == 5
+    assert grown("longhaul_first_token_seconds_count") == 5
+    assert grown("longhaul_attempt_seconds_count", outcome="completed") == 5
+    assert grown("longhaul_inter_token_seconds_count") > 0
+    assert grown("longhaul_generated_tokens_total") >= 20
+    assert grown("longhaul_journal_commit_chunks_sum") >= grown("longhaul_journal_commit_seconds_count") > 0
+    assert grown("longhaul_publish_seconds_count") > 0
+    assert after.value("longhaul_bound_size", bound="connections") == 2 * 4096
+
+
+def test_gauges_are_the_rows_also_after_every_process_was_killed(fleet: Longhaul) -> None:
+    count = 200
+    with fleet.http() as http:
+        ids = [http.post("/v1/responses", json=LONG).raise_for_status().json()["id"] for _ in range(count)]
+        assert_that_gauges_are_rows(fleet, count)
+        for process in processes(fleet):
+            process.kill()
+        until_sync(lambda: is_served(fleet), what="metrics of all after the kill")
+        assert_that_gauges_are_rows(fleet, count)
+        assert scraped(fleet, "worker").value("longhaul_takeovers_total", reason="release") > 0
+        for response_id in ids:
+            http.post(f"/v1/responses/{response_id}/cancel").raise_for_status()
+    assert_that_gauges_are_rows(fleet, 0)
+    assert scraped(fleet, "api").value("longhaul_outside_endings_total", status="cancelled") == count
+
+
+def processes(fleet: Longhaul) -> list[psutil.Process]:
+    """All but the supervisor, the services and their guardians, parents first."""
+    programs = [each for name in ("longhaul api", "longhaul maintenance", "celeryd") for each in fleet.named([name])]
+    programs = [each for each in programs if "app.local.guardian" not in " ".join(each.cmdline())]
+    assert len(programs) == 4
+    return [process for program in programs for process in (program, *program.children(recursive=True))]
+
+
+def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(fleet: Longhaul) -> None:
+    until_sync(lambda: is_served(fleet), what="metrics of all")
+    postgres = [each for each in fleet.processes() if "postgres" in each.name()]
+    assert postgres
+    for process in postgres:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        found = scraped(fleet)
+        assert found.value("longhaul_fleet_up") == 0
+        assert "longhaul_fleet_responses" not in {name for name in found.labels if found.value(name)}
+        assert found.value("longhaul_worker_slots") == 80
+        assert "longhaul_http_requests_total" in found.labels
+        assert "longhaul_maintenance_step_seconds_count" in found.labels
+    finally:
+        for process in postgres:
+            os.kill(process.pid, signal.SIGCONT)
+    until_sync(lambda: is_served(fleet), what="the fleet's metrics again")
+
+
+def test_every_query_of_the_board_and_the_alerts_asks_for_what_a_scrape_has(fleet: Longhaul) -> None:
+    with fleet.client() as client:
+        client.responses.create(model="scripted", input="/say Hello")
+        ids = [client.responses.create(**LONG).id for _ in range(100)]
+        until_sync(lambda: is_served(fleet), what="metrics of all")
+        found = scraped(fleet).labels | NO_SAMPLES
+        for response_id in ids:
+            client.responses.cancel(response_id)
+    checked = set()
+    for query in queries():
+        asked = Query.of(query)
+        assert asked.metrics, query
+        for metric, labels in asked.metrics.items():
+            assert metric in found, (metric, query)
+            assert labels <= found[metric] | OF_PROMETHEUS, (labels, query)
+        known = set().union(*(found[metric] for metric in asked.metrics))
+        assert asked.grouped <= known | OF_PROMETHEUS, (asked.grouped, query)
+        checked.add(query)
+    assert len(checked) > 40

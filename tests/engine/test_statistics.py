@@ -1,0 +1,63 @@
+"""vLLM's own metrics, where a worker serves metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from prometheus_client import REGISTRY
+
+from config.settings import Settings
+from tests.engine.cases import demo_model
+from tests.support.scrapes import scrape_of
+from tests.support.scripted import SCRIPTED
+from workers.engine import make_engine
+from workers.engine.base import Sampling
+from workers.worker import with_statistics
+
+
+def test_an_engine_keeps_statistics_if_somebody_may_read_them() -> None:
+    off, on = Settings(), Settings(metrics_port=9400)
+    model = demo_model()
+    assert with_statistics(model, off) is model
+    assert with_statistics(model, on).engine_args["disable_log_stats"] is False
+    chosen = replace(model, engine_args={"disable_log_stats": True})
+    assert with_statistics(chosen, on).engine_args["disable_log_stats"] is True
+    scripted = replace(model, engine=SCRIPTED)
+    assert with_statistics(scripted, on) is scripted
+
+
+STOCK = (
+    "e2e_request_latency_seconds",
+    "generation_tokens",
+    "inter_token_latency_seconds",
+    "kv_cache_usage_perc",
+    "num_requests_running",
+    "num_requests_waiting",
+    "prefix_cache_hits",
+    "prefix_cache_queries",
+    "prompt_tokens",
+    "request_prefill_time_seconds",
+    "request_queue_time_seconds",
+    "request_success",
+    "time_to_first_token_seconds",
+)
+"""What the board that comes with vLLM asks for."""
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")  # vLLM's own, at import
+async def test_the_metrics_of_vllms_own_board_are_there_and_have_data() -> None:
+    model = with_statistics(demo_model(), Settings(metrics_port=9400))
+    engine = await asyncio.to_thread(make_engine, model)
+    try:
+        await engine.start()
+        stream = engine.generate("one", [1, 2, 3], Sampling(max_tokens=5))
+        tokens = [token async for delta in stream for token in delta.token_ids]
+    finally:
+        await engine.stop()
+    found = scrape_of(REGISTRY)
+    assert {f"vllm:{name}" for name in STOCK} <= set(found.families)
+    assert found.value("vllm:generation_tokens_total") == len(tokens)
+    assert found.value("vllm:time_to_first_token_seconds_count") == 1

@@ -1,0 +1,108 @@
+"""What a worker counts, against the rows of the responses that it ran."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from app.queue.message import Priority
+from app.store.database import Database
+from app.store.responses import claims
+from app.streaming.pubsub import PubSub
+from tests.integration.generation.test_runner import SLOW, asking, committed
+from tests.support.logs import whole
+from tests.support.rows import queued
+from tests.support.scrapes import Scrape, scrape_of
+from tests.support.worker import Worker, worker
+from workers.generation.cancellation import Cancelled
+from workers.generation.outcome import Outcome, ResponseFailed
+
+
+def shown(w: Worker) -> Scrape:
+    return scrape_of(w.registry)
+
+
+async def test_a_response_counts_once_in_each_of_its_times(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/say Hello"), background=True)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    row, found = await whole(db, response_id), shown(w)
+    assert row.usage is not None
+    assert row.started_at is not None
+    waited = (row.started_at - row.inserted_at).total_seconds()
+    labels = {"model": "scripted", "tier": "default", "mode": "background"}
+    assert found.value("longhaul_queue_wait_seconds_count", **labels) == 1
+    assert found.value("longhaul_queue_wait_seconds_sum", **labels) == pytest.approx(waited)
+    assert found.value("longhaul_first_token_seconds_count", **labels) == 1
+    assert found.value("longhaul_first_token_seconds_sum") >= waited
+    assert found.value("longhaul_run_seconds_count", status="completed") == 1
+    assert found.value("longhaul_attempt_seconds_count", outcome="completed") == 1
+    assert found.value("longhaul_generated_tokens_total") == row.usage["output_tokens"]
+    assert found.value("longhaul_prompt_tokens_total") == row.usage["input_tokens"]
+    assert found.value("longhaul_takeovers_total") == 0
+
+
+async def test_a_response_that_another_attempt_continues_has_one_wait_one_run_and_one_takeover(
+    db: Database, pubsub: PubSub
+) -> None:
+    response_id = await queued(db, input=asking("/count 60"))
+    async with worker(db, pubsub, **SLOW) as w:
+        job = w.start(response_id)
+        await committed(db, response_id, 8, job)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+        assert await w.run(response_id) is Outcome.COMPLETED
+        found = shown(w)
+    assert found.value("longhaul_queue_wait_seconds_count") == 1
+    assert found.value("longhaul_first_token_seconds_count") == 1
+    assert found.value("longhaul_attempt_seconds_count", outcome="released") == 1
+    assert found.value("longhaul_attempt_seconds_count", outcome="completed") == 1
+    assert found.value("longhaul_run_seconds_count") == 1
+    assert found.value("longhaul_run_seconds_sum") >= found.value("longhaul_attempt_seconds_sum") * 0.9
+    assert found.value("longhaul_takeovers_total", reason="release") == 1
+    assert found.value("longhaul_takeovers_total", reason="yield") == 0
+
+
+async def test_a_takeover_after_a_yield_says_so(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/say Hello"))
+    async with worker(db, pubsub) as w:
+        await claims.claim_all(db, [(response_id, w.lease.worker)])
+        assert await claims.yield_(db, response_id, 1, w.lease.worker)
+        assert await w.run(response_id) is Outcome.COMPLETED
+        assert shown(w).value("longhaul_takeovers_total", reason="yield") == 1
+        assert shown(w).value("longhaul_takeovers_total", reason="release") == 0
+
+
+async def test_a_response_that_fails_counts_as_failed(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
+        with pytest.raises(ResponseFailed):
+            await w.run(await queued(db, input=asking("/fail 3")))
+        assert shown(w).value("longhaul_run_seconds_count", status="failed") == 1
+        assert shown(w).value("longhaul_attempt_seconds_count", outcome="failed") == 1
+
+
+async def test_a_count_of_tokens_is_no_response(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
+        response_id = await queued(db, input=asking("Hello"), task="count")
+        await change_priority(db, response_id)
+        assert await w.run(response_id) is Outcome.COMPLETED
+        found = shown(w)
+    for name in ("queue_wait", "run", "attempt", "first_token"):
+        assert found.value(f"longhaul_{name}_seconds_count") == 0, name
+
+
+async def change_priority(db: Database, response_id: str) -> None:
+    async with db.begin() as connection:
+        values = {"priority": Priority.COUNT.value, "id": response_id}
+        await connection.execute(text("UPDATE responses SET priority = :priority WHERE id = :id"), values)
+
+
+async def test_every_chunk_is_in_a_commit_that_was_timed(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
+        ids = [await queued(db, input=asking("/count 20"), stream=True) for _ in range(8)]
+        await asyncio.gather(*map(w.run, ids))
+        found = shown(w)
+    commits, chunks = (found.value(f"longhaul_journal_commit_{name}_count") for name in ("seconds", "chunks"))
+    assert commits == chunks > 0
+    assert found.value("longhaul_journal_commit_chunks_sum") >= 8

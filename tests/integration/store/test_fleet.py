@@ -1,0 +1,142 @@
+"""What the fleet's exporter reads of the rows, on real Postgres."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sqlalchemy import text
+
+from app.maintenance.fleet import figures
+from app.queue.message import Priority, class_of
+from app.store.database import Database
+from app.store.queue import fleet
+from app.store.responses import claims
+from tests.support.rows import alive, claim, claimed, queued
+from tests.support.waiting_rows import waiting
+
+RETENTION = 3600.0
+MODELS = {"model.scripted": "scripted"}
+STATES = """
+    SELECT queue, priority, CASE
+        WHEN status = 'queued' AND sent_at IS NULL THEN 'waiting' WHEN status = 'queued' THEN 'sent'
+        WHEN worker IS NOT NULL THEN 'running' WHEN yielded THEN 'yielded' ELSE 'released' END AS state, count(*)
+    FROM responses WHERE finished_at IS NULL GROUP BY 1, 2, 3
+"""
+"""The same figures, as one plain query finds them."""
+
+
+async def shown(db: Database) -> dict[str, dict[tuple[str, ...], float]]:
+    return figures(await fleet.read(db, RETENTION), MODELS)
+
+
+async def counted(db: Database) -> dict[tuple[str, ...], float]:
+    found: Counter[tuple[str, ...]] = Counter()
+    for queue, priority, state, number in await db.execute(text(STATES)):
+        found[(queue.removeprefix("model."), *class_of(priority), state)] += number
+    return dict(found)
+
+
+def nonzero(found: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    return {key: number for key, number in found.items() if number}
+
+
+async def test_each_response_counts_in_its_state_and_class(db: Database) -> None:
+    await alive(db)
+    await waiting(db, "p1", 3)
+    await waiting(db, "p1", 2, priority=Priority.FLEX)
+    await waiting(db, "p2", 1, priority=Priority.FOREGROUND)
+    running, yielding, released = [await claimed(db, background=True) for _ in range(3)]
+    assert await claims.yield_(db, yielding.id, yielding.attempt, str(yielding.worker))
+    assert await claims.release(db, released.id, released.attempt, str(released.worker))
+    found = await shown(db)
+    assert nonzero(found["responses"]) == await counted(db)
+    assert found["responses"]["scripted", "default", "background", "yielded"] == 1
+    assert found["responses"]["scripted", "default", "background", "waiting"] == 3
+    assert running.worker is not None
+
+
+async def test_the_age_is_that_of_the_oldest_response_that_nobody_has_claimed(db: Database) -> None:
+    first = await queued(db)
+    await queued(db)
+    async with db.begin() as connection:
+        await connection.execute(
+            text("UPDATE responses SET inserted_at = inserted_at - interval '100 s' WHERE id = :id"), {"id": first}
+        )
+    key = ("scripted", "default", "background")
+    assert 100 <= (await shown(db))["oldest_queued_seconds"][key] < 3600
+    await alive(db, "w")
+    assert await claim(db, first, "w") is not None
+    assert (await shown(db))["oldest_queued_seconds"][key] < 100
+
+
+async def test_workers_are_those_whose_lease_lasts_by_model(db: Database) -> None:
+    await alive(db, "w1")
+    await alive(db, "w2")
+    await alive(db, "gone", lease_seconds=-1)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE workers SET slots = 0 WHERE id = 'w2'"))
+    found = await shown(db)
+    assert found["workers"] == {("scripted", "serving"): 1, ("scripted", "draining"): 1}
+    assert found["slots"] == {("scripted",): 32}
+    assert 0 < found["lease_seconds"]["scripted",] <= 60
+
+
+async def test_a_model_of_the_models_file_without_workers_shows_none(db: Database) -> None:
+    assert (await shown(db))["workers"] == {("scripted", "serving"): 0, ("scripted", "draining"): 0}
+
+
+async def test_logs_count_from_the_end_of_their_retention_on(db: Database) -> None:
+    response = await claimed(db)
+    ended = (
+        "UPDATE responses SET status = 'cancelled', finished_at = now() - make_interval(secs => :age), output = '[]',"
+        " worker = NULL, log_bytes = 1000, log = :log WHERE id = :id"
+    )
+    for age, log, size in ((3000, "live", 0), (4000, "live", 1000), (4000, "merged", 1000), (4000, "deleted", 0)):
+        async with db.begin() as connection:
+            await connection.execute(text(ended), {"age": age, "log": log, "id": response.id})
+        found = await shown(db)
+        assert found["reclaimable_log_bytes"] == {(): size}
+        assert (found["log_overdue_seconds"][()] >= 400) is bool(size)
+
+
+async def test_projects_beyond_the_fifty_with_most_waiting_are_one(db: Database) -> None:
+    for number in range(52):
+        await waiting(db, f"p{number:02}", 1 if number < 2 else 3)
+    found = (await shown(db))["waiting_by_project"]
+    assert len(found) == 51
+    assert found["other",] == 2
+
+
+async def _plan(db: Database) -> str:
+    async with db.begin() as connection:
+        await connection.execute(fleet._WORKERS)
+        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {fleet._RESPONSES.text}")
+        return "\n".join((await connection.execute(explained, {"retention": RETENTION})).scalars())
+
+
+ENDED = text(
+    """
+    INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
+        input_bytes, cost, chain_length, context_bytes, layout, finished_at, output, started_at, attempt, log)
+    SELECT 'ended-' || n, 'p' || n % 20, 'scripted', 'model.scripted', 6, 'completed', true, false, true, '{}', now(),
+        0, 100, 1, 0, 1, now(), '[]', now(), 1, CASE WHEN n % 2 = 0 THEN 'merged' ELSE 'deleted' END
+    FROM generate_series(1, :count) n
+    """
+)
+
+
+async def test_a_scrape_reads_what_is_unfinished_and_no_more(db: Database) -> None:
+    async with db.begin(large=True) as connection:
+        await connection.execute(ENDED, {"count": 20_000})
+    for number in range(5):
+        await waiting(db, f"p{number}", 20)
+    plan = await _plan(db)
+    assert "Seq Scan on responses" not in plan
+    assert "Bitmap" not in plan
+    assert pages(plan) < 600, plan
+
+
+def pages(plan: str) -> int:
+    """The pages that the statement touched: those of its root node, which stand first."""
+    line = next(line for line in plan.splitlines() if "Buffers: shared" in line)
+    return sum(int(part.partition("=")[2]) for part in line.split() if part.startswith(("hit=", "read=")))

@@ -1,0 +1,115 @@
+"""What the instruments say of what they are told."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry
+
+from app.bounds import Bound, BoundReached
+from app.metrics.bounds import BoundsCollector
+from app.metrics.instruments import LONG, TOKENS, ApiMetrics, MaintenanceMetrics, WorkerMetrics
+from app.metrics.labels import MOST_PROJECTS
+from app.protocol.errors import InvalidRequest, LimitReached
+from app.protocol.limits import Allowance, LimitKind, LimitState, Shortage
+from app.queue.message import Priority
+from tests.support.scrapes import scrape_of
+
+DAY = 86400
+
+
+def worker() -> tuple[WorkerMetrics, CollectorRegistry]:
+    registry = CollectorRegistry()
+    return WorkerMetrics("m", registry), registry
+
+
+def test_what_may_last_a_day_has_a_bucket_for_it() -> None:
+    assert LONG[-1] == DAY
+    assert TOKENS[-1] == DAY
+
+
+def test_a_takeover_is_a_claim_after_the_first() -> None:
+    metrics, registry = worker()
+    metrics.claimed(1, has_yielded=False)
+    metrics.claimed(2, has_yielded=True)
+    metrics.claimed(3, has_yielded=False)
+    found = scrape_of(registry)
+    assert found.value("longhaul_takeovers_total") == 2
+    assert found.value("longhaul_takeovers_total", model="m", reason="yield") == 1
+
+
+def test_the_first_token_counts_once_and_later_ones_by_their_distance() -> None:
+    metrics, registry = worker()
+    times = metrics.turn(lambda: 7.0, Priority.FLEX)
+    for tokens in (0, 1, 4, 0, 1):
+        times.note(tokens)
+    found = scrape_of(registry)
+    labels = {"tier": "flex", "mode": "background"}
+    assert found.value("longhaul_first_token_seconds_count", **labels) == 1
+    assert found.value("longhaul_first_token_seconds_sum", **labels) == 7.0
+    assert found.value("longhaul_inter_token_seconds_count") == 2
+    assert found.value("longhaul_generated_tokens_total") == 6
+
+
+def test_a_turn_that_goes_on_has_no_first_token() -> None:
+    metrics, registry = worker()
+    metrics.turn(None, Priority.BACKGROUND).note(1)
+    assert scrape_of(registry).value("longhaul_first_token_seconds_count") == 0
+
+
+def test_a_commit_that_failed_does_not_count() -> None:
+    metrics, registry = worker()
+    with metrics.commit(3):
+        pass
+    with suppress(ValueError), metrics.commit(5):
+        raise ValueError
+    assert scrape_of(registry).value("longhaul_journal_commit_chunks_sum") == 3
+    assert scrape_of(registry).value("longhaul_journal_commit_seconds_count") == 1
+
+
+def limited(project: str) -> LimitReached:
+    limit = LimitState(project, "*", LimitKind.REQUESTS_PER_MINUTE, 1, 1.0)
+    return LimitReached(Shortage(limit, Allowance(limit, None), 1, 60.0))
+
+
+def test_only_what_a_limit_refused_counts_as_refused_by_it() -> None:
+    registry = CollectorRegistry()
+    metrics = ApiMetrics(registry)
+    metrics.refused(None)
+    metrics.refused(InvalidRequest("no"))
+    assert scrape_of(registry).value("longhaul_limit_refusals_total") == 0
+    metrics.refused(limited("p1"))
+    labels = {"limit": "requests_per_minute", "project": "p1"}
+    assert scrape_of(registry).value("longhaul_limit_refusals_total", **labels) == 1
+
+
+def test_the_projects_of_refusals_are_bounded() -> None:
+    registry = CollectorRegistry()
+    metrics = ApiMetrics(registry)
+    for number in range(MOST_PROJECTS + 5):
+        metrics.refused(limited(f"p{number}"))
+    assert scrape_of(registry).value("longhaul_limit_refusals_total", project="other") == 5
+
+
+def test_a_bound_shows_what_is_held_and_how_often_something_did_not_fit() -> None:
+    registry = CollectorRegistry()
+    readers, bodies = Bound("large readers", 2), Bound("bodies", 100, unit="bytes of ", shares=False)
+    registry.register(BoundsCollector([readers, bodies]))
+    held = readers.take("a"), bodies.take(None, 70)
+    for _ in range(2):
+        with suppress(BoundReached):
+            readers.take("a", 2)
+    found = scrape_of(registry)
+    assert found.value("longhaul_bound_held", bound="large_readers") == 1
+    assert found.value("longhaul_bound_size", bound="large_readers") == 2
+    assert found.value("longhaul_bound_held_bytes", bound="bodies") == 70
+    assert found.value("longhaul_bound_refusals_total", bound="large_readers", reason="total") == 2
+    for each in held:
+        each.release()
+    assert scrape_of(registry).value("longhaul_bound_held", bound="large_readers") == 0
+
+
+def test_classes_without_a_registry_count_and_nobody_reads_it() -> None:
+    for each in (ApiMetrics(), WorkerMetrics(), MaintenanceMetrics()):
+        assert each is not None
+    WorkerMetrics().called_tool(None, ok=False)

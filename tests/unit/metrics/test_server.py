@@ -1,0 +1,82 @@
+"""`/metrics` of one process: who may read it, and what happens where it cannot be served."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from app.local.ports import free_port
+from app.metrics.server import serving
+from config.settings import ConfigError, Settings
+
+TOKEN = "0123456789abcdef"
+
+
+def counting() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    Counter("longhaul_things", "Things.", registry=registry).inc(3)
+    return registry
+
+
+def test_a_process_without_a_port_serves_nothing() -> None:
+    with serving(Settings(), counting()) as port:
+        assert port is None
+
+
+def test_a_scrape_has_the_metrics_of_the_process_and_those_of_libraries() -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port:
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
+    assert answer.status_code == 200
+    assert "longhaul_things_total 3.0" in answer.text
+    assert "process_resident_memory_bytes" in answer.text
+
+
+@pytest.mark.parametrize("sent", [None, "Bearer wrong", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x"])
+def test_a_scrape_without_the_token_is_refused(sent: str | None) -> None:
+    with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={} if sent is None else {"authorization": sent})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "longhaul_things" not in answer.text
+
+
+def test_the_token_opens() -> None:
+    with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"bearer {TOKEN}"})
+    assert answer.status_code == 200
+
+
+def test_nothing_else_is_there() -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port:
+        assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 404
+        assert httpx.post(f"http://127.0.0.1:{port}/metrics").status_code == 501
+
+
+def test_each_process_of_several_takes_a_port_of_its_own() -> None:
+    settings = Settings(metrics_port=free_port())
+    with serving(settings, counting(), 20) as first, serving(settings, counting(), 20) as second:
+        assert first is not None
+        assert second is not None
+        assert first != second
+        assert httpx.get(f"http://127.0.0.1:{second}/metrics").status_code == 200
+
+
+def test_a_port_that_is_taken_stops_no_process(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with serving(Settings(metrics_port=taken.getsockname()[1]), counting()) as port:
+            assert port is None
+    assert "no metrics are served" in caplog.text
+
+
+def test_metrics_that_other_machines_reach_need_a_token() -> None:
+    for host in ("0.0.0.0", "10.0.0.1", "::"):
+        with pytest.raises(ConfigError, match=r"LONGHAUL_METRICS_HOST.*LONGHAUL_METRICS_TOKEN"):
+            Settings(metrics_port=9400, metrics_host=host).check_metrics()
+        Settings(metrics_port=9400, metrics_host=host, metrics_token=TOKEN).check_metrics()
+        Settings(metrics_host=host).check_metrics()
+    Settings(metrics_port=9400).check_metrics()
