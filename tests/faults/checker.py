@@ -51,6 +51,7 @@ LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.
 ENDED_BY_SIGNAL = ("KeyboardInterrupt", "KeyboardInterrupt: ", "SystemExit: 0")
 """The last lines of tracebacks that say only that a signal came while a program started, or while Flower stopped."""
 FORESEEN_ERRORS = (
+    "no metrics are served",  # another program has taken the port since the start
     "is gone; its responses go to other workers",
     "ran out; its %d responses go to other",
     "abandoned, but not cancelled",

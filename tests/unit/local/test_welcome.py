@@ -43,6 +43,7 @@ async def test_an_error_of_the_welcome_is_shown_and_ends_nothing(
 
     monkeypatch.setattr(up, "_print_welcome", fails)
     monkeypatch.setattr(up, "_environment", lambda _: {})
+    monkeypatch.setattr(up, "Scrapes", lambda *_: None)
     monkeypatch.setattr(up, "Supervisor", lambda *_: SimpleNamespace(run=partial(asyncio.sleep, 0.01)))
     start = SimpleNamespace(
         commands={}, workers=(), wanted=None, home=None, settings=None, surroundings=lambda *_: None
