@@ -12,6 +12,7 @@ TESTS = ROOT / "tests" / "clients"
 TESTS_OF = {
     "Codex CLI": "codex",
     "opencode": "opencode",
+    "Open WebUI": "open_webui",
     "openai (Python)": "openai openai_chat",
     "openai-agents (Python)": "agents",
     "LangChain (Python)": "langchain",
