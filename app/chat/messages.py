@@ -79,6 +79,8 @@ class UserMessage(_Message):
 class CalledFunction(RequestModel):
     name: str
     arguments: str
+    parsed_arguments: Annotated[Json | None, Field(exclude=True)] = None
+    """What openai's `parse` made of the arguments: its messages come back with it. A hint, as `parsed`."""
 
 
 class ChatFunctionToolCall(RequestModel):
@@ -117,6 +119,8 @@ class AssistantMessage(_Message):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+    parsed: Json | None = None
+    """What openai's `parse` made of the content."""
     provider_specific_fields: OpaqueObject | None = None
     """Of LiteLLM: what other servers answered. It is kept nowhere."""
     annotations: Annotated[list[Json] | None, SupportedValues(([],))] = None

@@ -45,6 +45,11 @@ WEATHER_TOOL: dict[str, Any] = {
     },
     "strict": True,
 }
+CHAT_WEATHER_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {name: value for name, value in WEATHER_TOOL.items() if name != "type"},
+}
+"""The same tool as chat completions have it."""
 WEATHER = {"city": "Paris", "temperature_c": 18, "sky": "sunny"}
 REPORT = json.dumps(WEATHER, separators=(",", ":"))
 """The result of get_weather for Paris."""

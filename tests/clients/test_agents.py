@@ -1,4 +1,4 @@
-"""openai-agents: whole runs, over HTTP and over its WebSocket transport."""
+"""openai-agents: whole runs, over HTTP, over its WebSocket transport, and by chat completions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from agents import (
     LocalShellTool,
     Model,
     ModelSettings,
+    OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
     OpenAIResponsesWSModel,
     ReasoningItem,
@@ -241,3 +242,28 @@ def get_weather_of(city: str) -> str:
     """Current weather of a city."""
     assert city == "Paris"
     return REPORT
+
+
+@pytest.fixture
+def chat_model(async_client: AsyncOpenAI, target: Target) -> Model:
+    return OpenAIChatCompletionsModel(target.model, async_client)
+
+
+async def test_chat_completions_call_a_tool_in_a_streamed_loop(chat_model: Model, target: Target) -> None:
+    result = Runner.run_streamed(agent(chat_model, tools=[get_weather]), target.script.weather, run_config=PLAIN)
+    async for _ in result.stream_events():
+        pass
+    assert result.final_output == target.script.weather_answer
+
+
+async def test_chat_completions_fill_a_model(chat_model: Model, target: Target) -> None:
+    result = await Runner.run(agent(chat_model, output_type=City), target.script.paris, run_config=PLAIN)
+    assert result.final_output == PARIS
+
+
+async def test_chat_completions_show_reasoning(chat_model: Model, target: Target) -> None:
+    settings = ModelSettings(reasoning=Reasoning(effort="medium"))
+    result = await Runner.run(agent(chat_model, model_settings=settings), target.script.hello, run_config=PLAIN)
+    (thought,) = [item for item in result.new_items if isinstance(item, ReasoningItem)]
+    assert [part.text for part in thought.raw_item.summary] == [target.script.hello_thought]
+    assert result.final_output == target.script.hello_answer

@@ -1,8 +1,9 @@
-"""The AI SDK with its OpenAI provider."""
+"""The AI SDK with its OpenAI provider, and with its two providers of chat completions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,56 @@ def test_an_error_is_typed(ai: NodeClient, target: Target) -> None:
     with pytest.raises(ClientFailed, match="temperature") as raised:
         ai("refused", target)
     assert (raised.value.name, raised.value.status) == ("AI_APICallError", 400)
+
+
+By = Callable[..., Any]
+
+
+@pytest.fixture(params=["chat", "compatible"])
+def by(request: pytest.FixtureRequest, ai: NodeClient, target: Target) -> By:
+    """Calls a function with `openai.chat()`, or with a model of @ai-sdk/openai-compatible."""
+
+    def call(name: str, **args: Any) -> Any:
+        return ai("by", target, provider=request.param, name=name, args=args)
+
+    return call
+
+
+def test_completions_generate_text(by: By, target: Target) -> None:
+    answer = by("generate", prompt=target.script.hello)
+    assert (answer["text"], answer["finishReason"]) == (target.script.hello_answer, "stop")
+    assert answer["usage"]["totalTokens"] == answer["usage"]["inputTokens"] + answer["usage"]["outputTokens"]
+
+
+def test_completions_stream_text(by: By, target: Target) -> None:
+    answer = by("stream", prompt=target.script.long)
+    assert answer["text"] == target.script.long_answer
+    assert answer["kinds"] == ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"]
+
+
+def test_completions_call_a_tool_in_a_loop(by: By, target: Target) -> None:
+    answer = by("callTool", prompt=target.script.weather, report=REPORT)
+    assert answer == {"text": target.script.weather_answer, "calls": CALLS}
+
+
+def test_completions_call_a_tool_in_a_streamed_loop(by: By, target: Target) -> None:
+    answer = by("streamToolCall", prompt=target.script.weather, report=REPORT)
+    assert answer["text"] == target.script.weather_answer
+    assert {"tool-input-start", "tool-input-delta", "tool-call", "tool-result"} <= set(answer["kinds"])
+
+
+def test_completions_fill_a_schema(by: By, target: Target) -> None:
+    assert by("structured", prompt=target.script.paris) == PARIS.model_dump()
+
+
+def test_an_error_of_completions_is_typed(by: By) -> None:
+    with pytest.raises(ClientFailed, match="temperature") as raised:
+        by("refused")
+    assert (raised.value.name, raised.value.status) == ("AI_APICallError", 400)
+
+
+def test_reasoning_of_completions_is_shown_and_goes_back(ai: NodeClient, target: Target) -> None:
+    """By @ai-sdk/openai-compatible; `openai.chat()` reads no reasoning."""
+    answer = ai("compatibleReason", target, prompt=target.script.hello)
+    assert answer["reasoningText"].strip() == answer["deltas"].strip() == target.script.hello_thought
+    assert answer["text"] == answer["again"] == target.script.hello_answer

@@ -1,4 +1,4 @@
-"""dspy: its LM over LiteLLM's Responses API, and a module on top of that."""
+"""dspy: its LM over LiteLLM's Responses API and chat completions, and a module on top of each."""
 
 from __future__ import annotations
 
@@ -50,9 +50,11 @@ def test_reasoning_is_shown(dspy: Any, to: dict[str, Any], target: Target) -> No
     assert answer == {"text": target.script.hello_answer, "reasoning_content": target.script.hello_thought}
 
 
-def test_a_module_predicts(dspy: Any, to: dict[str, Any], scripted: Longhaul) -> None:
+@pytest.mark.parametrize("model_type", ["responses", "chat"])
+def test_a_module_predicts(dspy: Any, to: dict[str, Any], scripted: Longhaul, model_type: str) -> None:
     """The scripted engine repeats the question, which has the fields of an answer."""
-    lm = dspy.LM(**{**to, "model": "openai/scripted", "api_base": f"{scripted.url}/v1"})
+    there = {"model": "openai/scripted", "api_base": f"{scripted.url}/v1", "model_type": model_type}
+    lm = dspy.LM(**{**to, **there})
     said = "What is the capital?\n\n[[ ## answer ## ]]\nParis\n\n[[ ## completed ## ]]"
     with dspy.context(lm=lm):
         assert dspy.Predict("question -> answer")(question=said).answer == "Paris"

@@ -1,15 +1,17 @@
-"""langchain-openai with `use_responses_api=True`."""
+"""langchain-openai with `use_responses_api=True`, and with chat completions, which are its default."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
+from openai import BadRequestError, DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import SecretStr
 
 from tests.clients.target import PARIS, REPORT, THINKING, City, Target
@@ -33,6 +35,12 @@ async def chat(target: Target) -> AsyncIterator[Chat]:
                 http_client=http_client,
                 http_async_client=http_async_client,
             )
+
+
+@pytest.fixture
+def completions(chat: Chat) -> Chat:
+    """LangChain as it comes."""
+    return partial(chat, use_responses_api=None)
 
 
 @tool
@@ -148,3 +156,71 @@ def test_a_context_beyond_the_threshold_is_compacted(scripted: Longhaul) -> None
     assert isinstance(compacted.content, list)
     assert [block["type"] for block in compacted.content if isinstance(block, dict)] == ["compaction", "text"]
     assert again.text == "You said: Bye!"
+
+
+def test_completions_invoke(completions: Chat, target: Target) -> None:
+    message = completions(temperature=0, max_tokens=100).invoke(target.script.hello)
+    assert isinstance(message, AIMessage)
+    assert message.text == target.script.hello_answer
+    assert message.response_metadata["finish_reason"] == "stop"
+    assert message.usage_metadata is not None
+    assert message.usage_metadata["total_tokens"] == (
+        message.usage_metadata["input_tokens"] + message.usage_metadata["output_tokens"]
+    )
+
+
+async def test_completions_stream_with_their_usage(completions: Chat, target: Target) -> None:
+    whole: AIMessageChunk | None = None
+    async for chunk in completions(stream_usage=True).astream(target.script.long):
+        assert isinstance(chunk, AIMessageChunk)
+        whole = chunk if whole is None else whole + chunk
+    assert whole is not None
+    assert whole.text == target.script.long_answer
+    assert whole.usage_metadata is not None
+    assert whole.usage_metadata["output_tokens"] > 0
+
+
+@pytest.mark.parametrize("parallel", [None, False])
+def test_completions_with_tools_make_a_loop(completions: Chat, target: Target, parallel: bool | None) -> None:
+    model = completions().bind_tools([get_weather], parallel_tool_calls=parallel)
+    asked = HumanMessage(target.script.weather)
+    called = model.invoke([asked])
+    assert isinstance(called, AIMessage)
+    (call,) = called.tool_calls
+    result = ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
+    assert model.invoke([asked, called, result]).text == target.script.weather_answer
+
+
+def test_a_call_of_completions_is_streamed(completions: Chat, target: Target) -> None:
+    whole: AIMessageChunk | None = None
+    for chunk in completions().bind_tools([get_weather]).stream(target.script.weather):
+        assert isinstance(chunk, AIMessageChunk)
+        whole = chunk if whole is None else whole + chunk
+    assert whole is not None
+    (call,) = whole.tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"})
+
+
+@pytest.mark.parametrize("method", ["json_schema", "json_mode"])
+def test_completions_with_structured_output(completions: Chat, target: Target, method: Any) -> None:
+    assert completions().with_structured_output(City, method=method).invoke(target.script.paris) == PARIS
+
+
+def test_completions_with_structured_output_by_a_call(completions: Chat, scripted_target: Target) -> None:
+    call = json.dumps({"name": "City", "arguments": PARIS.model_dump()})
+    model = completions(model=scripted_target.model, base_url=scripted_target.url)
+    structured = model.with_structured_output(City, method="function_calling")
+    assert structured.invoke(f"/raw <tool_call>{call}</tool_call>") == PARIS
+
+
+def test_completions_with_log_probabilities(completions: Chat, target: Target) -> None:
+    message = completions(logprobs=True, top_logprobs=2).invoke(target.script.hello)
+    tokens = message.response_metadata["logprobs"]["content"]
+    assert "".join(token["token"] for token in tokens) == target.script.hello_answer
+    assert {len(token["top_logprobs"]) for token in tokens} == {2}
+
+
+def test_an_error_of_completions_is_typed(completions: Chat) -> None:
+    with pytest.raises(BadRequestError) as raised:
+        completions(temperature=9).invoke("Hi")
+    assert raised.value.param == "temperature"

@@ -1,4 +1,4 @@
-"""LiteLLM's SDK: its Responses API, and its chat completions on top of that."""
+"""LiteLLM's SDK: its Responses API, its chat completions, and chat completions over its Responses API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.target import PARIS, REPORT, THINKING, WEATHER_TOOL, City, Target
+from tests.clients.target import CHAT_WEATHER_TOOL, PARIS, REPORT, THINKING, WEATHER_TOOL, City, Target
 from tests.support.longhaul import Longhaul
 
 
@@ -27,12 +27,7 @@ pytestmark = [
 ]
 
 TOOLS: Any = [WEATHER_TOOL]
-CHAT_TOOLS: Any = [
-    {
-        "type": "function",
-        "function": {name: value for name, value in WEATHER_TOOL.items() if name != "type"},
-    }
-]
+CHAT_TOOLS: Any = [CHAT_WEATHER_TOOL]
 
 
 @pytest.fixture
@@ -144,6 +139,60 @@ def test_completion_without_any_text_is_empty(scripted: Longhaul) -> None:
         messages=[{"role": "user", "content": "/raw "}],
     )
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("", "stop")
+
+
+def test_plain_completion(to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.hello}]
+    answer = litellm().completion(messages=said, temperature=0, max_tokens=100, **to)
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (target.script.hello_answer, "stop")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+# litellm 1.109.1 reads a chunk's computed fields as pydantic 2 no longer likes it.
+@pytest.mark.filterwarnings("ignore:Accessing the 'model_computed_fields':pydantic.PydanticDeprecatedSince211")
+@pytest.mark.filterwarnings("ignore:Accessing the 'model_fields':pydantic.PydanticDeprecatedSince211")
+def test_plain_completion_as_a_stream_with_its_usage(to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.long}]
+    chunks = list(litellm().completion(messages=said, stream=True, stream_options={"include_usage": True}, **to))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == (
+        target.script.long_answer
+    )
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+async def test_plain_acompletion_makes_a_tool_loop(to: dict[str, Any], target: Target) -> None:
+    said: list[Any] = [{"role": "user", "content": target.script.weather}]
+    first = await litellm().acompletion(messages=said, tools=CHAT_TOOLS, tool_choice="auto", **to)
+    message = first.choices[0].message
+    (call,) = message.tool_calls
+    assert (first.choices[0].finish_reason, json.loads(call.function.arguments)) == ("tool_calls", {"city": "Paris"})
+    said += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": REPORT}]
+    second = await litellm().acompletion(messages=said, tools=CHAT_TOOLS, **to)
+    assert second.choices[0].message.content == target.script.weather_answer
+
+
+def test_plain_completion_fills_a_model(to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.paris}]
+    answer = litellm().completion(messages=said, response_format=City, **to)
+    assert City.model_validate_json(answer.choices[0].message.content) == PARIS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_plain_completion_shows_reasoning(to: dict[str, Any], target: Target, stream: bool) -> None:
+    """As aider asks for it, too. LiteLLM sends `reasoning_effort` to names that it knows, and if it is allowed to."""
+    said = [{"role": "user", "content": target.script.hello}]
+    allowed = {"reasoning_effort": "medium", "allowed_openai_params": ["reasoning_effort"]}
+    answer = litellm().completion(messages=said, stream=stream, **allowed, **to)
+    messages = [chunk.choices[0].delta for chunk in answer] if stream else [answer.choices[0].message]
+    shown = "".join(getattr(message, "reasoning_content", None) or "" for message in messages)
+    assert shown.strip() == target.script.hello_thought
+    assert "".join(message.content or "" for message in messages) == target.script.hello_answer
+
+
+def test_an_error_of_plain_completion_names_a_field_of_chat(to: dict[str, Any]) -> None:
+    said = [{"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "no", "content": "18"}]
+    with pytest.raises(litellm().BadRequestError, match=r"messages\[1\]"):
+        litellm().completion(messages=said, **to)
 
 
 @pytest.fixture(autouse=True)

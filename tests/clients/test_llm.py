@@ -1,4 +1,4 @@
-"""llm, the command line tool: `llm openai endpoint URL --responses`."""
+"""llm, the command line tool: `llm openai endpoint URL`, with `--responses` and without."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Llm:
         assert done.status == 0, done.stderr
         return done
 
-    def ask(self, prompt: str, *options: str) -> Done:
-        return self("openai", "endpoint", self._target.url, "-m", self._target.model, "--responses", *options, prompt)
+    def ask(self, prompt: str, *options: str, api: str = "--responses") -> Done:
+        there = ["openai", "endpoint", self._target.url, "-m", self._target.model, *filter(None, [api])]
+        return self(*there, *options, prompt)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,12 @@ def test_a_tool_is_called_in_a_loop(llm: Llm, target: Target) -> None:
     answered = llm.ask(target.script.weather, "--functions", WEATHER, "--td")
     assert answered.stdout.strip() == target.script.weather_answer
     assert "get_weather({'city': 'Paris'})" in answered.stderr
+
+
+def test_chat_completions_are_the_default(llm: Llm, target: Target) -> None:
+    assert llm.ask(target.script.hello, api="").stdout.strip() == target.script.hello_answer
+    called = llm.ask(target.script.weather, "--functions", WEATHER, "--td", api="")
+    assert called.stdout.strip() == target.script.weather_answer
 
 
 def test_a_schema_is_a_structured_output(llm: Llm, target: Target) -> None:

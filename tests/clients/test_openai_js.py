@@ -83,3 +83,47 @@ def test_an_error_is_typed(openai_js: NodeClient, target: Target) -> None:
     with pytest.raises(ClientFailed, match="temperature") as raised:
         openai_js("refused", target)
     assert raised.value.status == 400
+
+
+def test_a_completion(openai_js: NodeClient, target: Target) -> None:
+    answer = openai_js("complete", target, input=target.script.hello)
+    (choice,) = answer["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", target.script.hello_answer)
+    assert answer["usage"]["completion_tokens"] > 0
+
+
+def test_a_completion_as_a_stream_with_its_usage(openai_js: NodeClient, target: Target) -> None:
+    *chunks, last = openai_js("completeStream", target, input=target.script.long)
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == target.script.long_answer
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    assert (last["choices"], last["usage"]["completion_tokens"] > 0) == ([], True)
+
+
+def test_the_stream_helper_of_completions(openai_js: NodeClient, target: Target) -> None:
+    answer = openai_js("completeStreamHelper", target, input=target.script.hello)
+    assert answer == {"text": target.script.hello_answer, "final": target.script.hello_answer}
+
+
+def test_a_parsed_completion(openai_js: NodeClient, target: Target) -> None:
+    assert openai_js("completeParsed", target, input=target.script.paris) == PARIS.model_dump()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_run_tools_makes_a_loop_of_completions(openai_js: NodeClient, target: Target, stream: bool) -> None:
+    answer = openai_js("runTools", target, input=target.script.weather, report=REPORT, stream=stream)
+    assert answer["given"] == [{"city": "Paris"}]
+    assert answer["text"] == target.script.weather_answer
+    assert answer["roles"] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_reasoning_of_a_completion(openai_js: NodeClient, target: Target) -> None:
+    answer = openai_js("complete", target, input=target.script.hello, asked={"reasoning_effort": "medium"})
+    message = answer["choices"][0]["message"]
+    assert message["reasoning_content"].strip() == target.script.hello_thought
+    assert message["content"] == target.script.hello_answer
+
+
+def test_an_error_of_completions_names_a_field_of_chat(openai_js: NodeClient, target: Target) -> None:
+    with pytest.raises(ClientFailed, match="top_logprobs") as raised:
+        openai_js("complete", target, input="Hi", asked={"top_logprobs": 99, "logprobs": True})
+    assert raised.value.status == 400

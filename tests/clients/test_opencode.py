@@ -1,4 +1,4 @@
-"""opencode: `opencode run` with the AI SDK's OpenAI provider, in a home of its own."""
+"""opencode: `opencode run` in a home of its own, by responses and by chat completions (`@ai-sdk/openai-compatible`)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OFFLINE = (
 
 
 class Opencode:
-    def __init__(self, folder: Path, target: Target) -> None:
+    def __init__(self, folder: Path, target: Target, npm: str) -> None:
         self.work = folder / "work"
         self.work.mkdir()
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **dict.fromkeys(OFFLINE, "1")}
         limit = {"context": 400_000, "output": 4096}
         model = {"name": target.model, "reasoning": True, "tool_call": True, "limit": limit}
         provider = {
-            "npm": "@ai-sdk/openai",
+            "npm": npm,
             "name": "Longhaul",
             "options": {"baseURL": target.url, "apiKey": "unused"},
             "models": {target.model: model},
@@ -60,9 +60,9 @@ class Opencode:
         return [event["part"] for event in events]
 
 
-@pytest.fixture
-def opencode(tmp_path: Path, scripted_target: Target) -> Opencode:
-    return Opencode(tmp_path, scripted_target)
+@pytest.fixture(params=["@ai-sdk/openai", "@ai-sdk/openai-compatible"])
+def opencode(request: pytest.FixtureRequest, tmp_path: Path, scripted_target: Target) -> Opencode:
+    return Opencode(tmp_path, scripted_target, request.param)
 
 
 def said(parts: list[dict[str, Any]]) -> str:

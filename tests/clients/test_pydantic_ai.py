@@ -1,4 +1,4 @@
-"""pydantic-ai: whole runs of its agents, with its model for the Responses API."""
+"""pydantic-ai: whole runs of its agents, with its models for the Responses API and for chat completions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from openai import AsyncOpenAI
 from pydantic_ai import Agent, NativeOutput, PartDeltaEvent, ThinkingPartDelta, Tool, ToolOutput
 from pydantic_ai.capabilities import ToolSearch
 from pydantic_ai.messages import ModelMessage, ThinkingPart
-from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.models.openai import (
+    OpenAIChatModel,
+    OpenAIChatModelSettings,
+    OpenAIResponsesModel,
+    OpenAIResponsesModelSettings,
+)
 from pydantic_ai.profiles.openai import openai_model_profile
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -177,3 +182,34 @@ async def test_tools_that_load_later_are_searched_for(scripted: Longhaul) -> Non
         asking = agent(model, tools=[Tool(get_weather, defer_loading=True)], capabilities=[ToolSearch(strategy=find)])
         result = await asking.run(f"/turns {search} /then {call} /then {{results}}")
     assert result.output == REPORT
+
+
+@pytest.fixture
+def chat_model(async_client: AsyncOpenAI, target: Target) -> OpenAIChatModel:
+    return OpenAIChatModel(target.model, provider=OpenAIProvider(openai_client=async_client))
+
+
+async def test_chat_completions_call_a_tool_in_a_loop(chat_model: OpenAIChatModel, target: Target) -> None:
+    result = await Agent(chat_model, tools=[get_weather]).run(target.script.weather)
+    assert result.output == target.script.weather_answer
+    assert result.usage.output_tokens > 0
+
+
+async def test_chat_completions_are_streamed(chat_model: OpenAIChatModel, target: Target) -> None:
+    async with Agent(chat_model).run_stream(target.script.long) as stream:
+        deltas = [delta async for delta in stream.stream_text(delta=True, debounce_by=None)]
+        assert stream.usage.output_tokens > 0
+    assert "".join(deltas) == target.script.long_answer
+
+
+async def test_chat_completions_fill_a_model(chat_model: OpenAIChatModel, target: Target) -> None:
+    assert (await Agent(chat_model, output_type=NativeOutput(City)).run(target.script.paris)).output == PARIS
+
+
+async def test_chat_completions_show_reasoning_and_take_it_back(chat_model: OpenAIChatModel, target: Target) -> None:
+    settings = OpenAIChatModelSettings(openai_reasoning_effort="medium")
+    asking = Agent(chat_model, model_settings=settings)
+    first = await asking.run(target.script.hello)
+    second = await asking.run(target.script.hello, message_history=first.all_messages())
+    assert thoughts(first.new_messages()) == [target.script.hello_thought]
+    assert second.output == target.script.hello_answer

@@ -1,5 +1,6 @@
-// The AI SDK with its OpenAI provider, whose default API is Responses.
+// The AI SDK with its OpenAI provider, whose default API is Responses, and with its two providers of chat completions.
 import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, isStepCount, Output, streamText, tool } from "ai";
 import { z } from "zod";
 
@@ -9,7 +10,12 @@ const City = z.object({ name: z.string(), country: z.string(), population: z.num
 const reasoning = { openai: { forceReasoning: true, reasoningEffort: "medium", reasoningSummary: "auto" } };
 
 function model(to) {
-  return createOpenAI({ baseURL: to.url, apiKey: "unused" })(to.model);
+  const there = { baseURL: to.url, apiKey: "unused" };
+  if (to.provider === "compatible") {
+    const options = { ...there, name: "longhaul", includeUsage: true, supportsStructuredOutputs: true };
+    return createOpenAICompatible(options).chatModel(to.model);
+  }
+  return to.provider === "chat" ? createOpenAI(there).chat(to.model) : createOpenAI(there)(to.model);
 }
 
 function weather(report) {
@@ -79,4 +85,20 @@ export async function talk(to, { name, asked }) {
 
 export async function refused(to) {
   await generateText({ model: model(to), prompt: "Hi", temperature: 9, maxRetries: 0 });
+}
+
+// The functions above with another provider.
+export async function by(to, { provider, name, args }) {
+  const functions = { generate, stream, callTool, streamToolCall, structured, refused };
+  return functions[name]({ ...to, provider }, args);
+}
+
+export async function compatibleReason(to, { prompt }) {
+  const asked = { model: model({ ...to, provider: "compatible" }), reasoning: "medium", maxRetries: 0 };
+  const first = await generateText({ ...asked, prompt });
+  const messages = [{ role: "user", content: prompt }, ...first.responseMessages, { role: "user", content: prompt }];
+  const streamed = streamText({ ...asked, messages });
+  let deltas = "";
+  for await (const part of streamed.fullStream) if (part.type === "reasoning-delta") deltas += part.text;
+  return { text: first.text, reasoningText: first.reasoningText, deltas, again: await streamed.text };
 }

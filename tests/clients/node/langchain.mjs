@@ -1,4 +1,4 @@
-// LangChain's ChatOpenAI with the Responses API.
+// LangChain's ChatOpenAI with the Responses API, and with chat completions, which are its default.
 import { tool } from "@langchain/core/tools";
 import { ChatOpenAI } from "@langchain/openai";
 import { z } from "zod";
@@ -6,7 +6,7 @@ import { z } from "zod";
 const City = z.object({ name: z.string(), country: z.string(), population: z.number().int(), capital: z.boolean() });
 
 function chat(to, more = {}) {
-  return new ChatOpenAI({ model: to.model, apiKey: "unused", configuration: { baseURL: to.url }, useResponsesApi: true, maxRetries: 0, ...more });
+  return new ChatOpenAI({ model: to.model, apiKey: "unused", configuration: { baseURL: to.url }, useResponsesApi: to.responses ?? true, maxRetries: 0, ...more });
 }
 
 export async function invoke(to, { input }) {
@@ -44,4 +44,9 @@ export async function reason(to, { input }) {
   }
   const thought = answer.contentBlocks.filter((block) => block.type === "reasoning").map((block) => block.reasoning);
   return { text: answer.text, thought: thought.join(""), streamed };
+}
+
+export async function completions(to, { name, args }) {
+  const functions = { invoke, stream, callTool, structured };
+  return functions[name]({ ...to, responses: false }, args);
 }

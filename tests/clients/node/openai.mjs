@@ -1,6 +1,6 @@
 // OpenAI's own client for JavaScript.
 import OpenAI from "openai";
-import { zodTextFormat } from "openai/helpers/zod";
+import { zodFunction, zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { ResponsesWS } from "openai/resources/responses/ws";
 import { z } from "zod";
 
@@ -126,4 +126,49 @@ export async function reason(to, { input }) {
 
 export async function refused(to) {
   await client(to).responses.create({ model: to.model, input: "Hi", temperature: 9 });
+}
+
+function said(input) {
+  return [{ role: "user", content: input }];
+}
+
+export async function complete(to, { input, asked = {} }) {
+  return client(to).chat.completions.create({ model: to.model, messages: said(input), ...asked });
+}
+
+export async function completeStream(to, { input }) {
+  const asked = { model: to.model, messages: said(input), stream: true, stream_options: { include_usage: true } };
+  const chunks = [];
+  for await (const chunk of await client(to).chat.completions.create(asked)) chunks.push(chunk);
+  return chunks;
+}
+
+export async function completeStreamHelper(to, { input }) {
+  const opened = client(to).chat.completions.stream({ model: to.model, messages: said(input) });
+  let text = "";
+  opened.on("content", (delta) => (text += delta));
+  const final = await opened.finalContent();
+  return { text, final };
+}
+
+export async function completeParsed(to, { input }) {
+  const asked = { model: to.model, messages: said(input), response_format: zodResponseFormat(City, "city") };
+  return (await client(to).chat.completions.parse(asked)).choices[0].message.parsed;
+}
+
+export async function runTools(to, { input, report, stream }) {
+  const parameters = z.object({ city: z.string() });
+  const given = [];
+  const weather = zodFunction({
+    name: "get_weather",
+    description: "Current weather of a city.",
+    parameters,
+    function: (args) => {
+      given.push(args);
+      return report;
+    },
+  });
+  const runner = client(to).chat.completions.runTools({ model: to.model, messages: said(input), tools: [weather], stream });
+  const text = await runner.finalContent();
+  return { text, given, roles: runner.messages.map((message) => message.role) };
 }

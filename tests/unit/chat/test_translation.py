@@ -116,7 +116,8 @@ class TestMessages:
             "images": [],
             "thinking_blocks": None,
             "provider_specific_fields": {"x": 1},
-            "tool_calls": [{**CALL, "index": 0}],
+            "parsed": {"x": 1},
+            "tool_calls": [{**CALL, "index": 0, "function": {**CALL["function"], "parsed_arguments": {"x": 1}}}],
         }
         user = {"role": "user", "name": "ann", "type": "text", "content": [{"type": "text", "text": "Go", **hint}]}
         plain = {"role": "assistant", "content": "Hi", "tool_calls": [CALL]}
