@@ -39,6 +39,7 @@ AROUND: Sequence[Json] = (
     {"stream": True},
     {"background": True},
     {"tools": [SEARCH]},
+    {"tools": [{"type": "shell"}, {"type": "apply_patch"}]},
     *({"tools": [{**tool, "name": name} for name in "xy"]} for tool in (FUNCTION, CUSTOM)),
     {"tools": [CODE, WEB, *({**MCP, "server_label": name} for name in "xy")]},
 )
