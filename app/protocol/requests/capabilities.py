@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
@@ -42,9 +43,15 @@ class Capabilities:
     known here, so its worker refuses what it cannot do."""
 
 
-def check_capabilities(request: Mapping[str, Any], model: Capabilities) -> None:
-    """Raises InvalidRequest about the first field of a stored request that asks for more than the model can do."""
-    for where, what in _missing(request, model):
+def check_capabilities(
+    request: Mapping[str, Any], model: Capabilities, names: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raises InvalidRequest about the first field of a stored request that asks for more than the model can do.
+
+    `names`: what the client called fields that are stored under another name.
+    """
+    for stored_as, what in _missing(request, model):
+        where = names.get(stored_as, stored_as)
         message = f"Invalid '{where}': the model '{request['model']}' {what}."
         raise InvalidRequest(message, where, "unsupported_parameter")
 

@@ -110,7 +110,7 @@ class RequestAcceptor:
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
-        await off_loop(partial(check_capabilities, document, can), size, count)
+        await off_loop(partial(check_capabilities, document, can, request.other_names), size, count)
         document["reasoning"] = applied_reasoning(document["reasoning"], can)
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)

@@ -39,7 +39,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     schemas.ErrorBody.model_validate(body)
     error: dict[str, Any] = body["error"]
     assert "\n" not in error["message"]
-    assert len(error["message"]) < 500
+    assert len(error["message"]) < 600
     return error
 
 

@@ -85,6 +85,11 @@ class ResponseRequest:
         return options is not None and bool(options.include_obfuscation)
 
     @property
+    def other_names(self) -> Mapping[str, str]:
+        """What the client called fields that are stored under another name, by that name."""
+        return {} if self.fields.reasoning_effort is None else {"reasoning.effort": "reasoning_effort"}
+
+    @property
     def tier(self) -> str:
         """`default`, `flex` or `priority`."""
         tier = self.fields.service_tier or "auto"

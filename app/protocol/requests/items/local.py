@@ -35,7 +35,7 @@ class ShellCall(CallItem):
     environment: Environment = None
 
     def _fields(self) -> Json:
-        environment = None if self.environment is None else {"type": self.environment.type}
+        environment = None if self.environment is None else self.environment.model_dump(exclude_none=True)
         action = self.action.model_dump()
         return {"type": self.type, "call_id": self.call_id, "action": action, "environment": environment}
 
