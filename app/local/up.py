@@ -157,7 +157,7 @@ async def _run(start: Start, urls: Urls, lock: int, stopping: StopRequest, conso
     welcoming = asyncio.create_task(_print_welcome(start, console))
     welcoming.add_done_callback(partial(_report_failure, console))
     try:
-        scrapes = Scrapes(start.settings, start.home)
+        scrapes = Scrapes(start.settings, start.home, console.log)
         parts = (surroundings, start.home, scrapes, console, stopping)
         await Supervisor(start.commands, start.workers, start.wanted, *parts).run()
     finally:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.ports import local_host
 from app.local.procfile import Process
@@ -18,7 +19,8 @@ _SERVES = re.compile(r"\blonghaul\s+(api|maintenance|worker)\b")
 class Scrapes:
     """Gives out the ports from LONGHAUL_METRICS_PORT on, and keeps the file by which Prometheus finds them."""
 
-    def __init__(self, settings: Settings, home: Home) -> None:
+    def __init__(self, settings: Settings, home: Home, log: Callable[[str], None]) -> None:
+        self._log = log
         self._first = settings.metrics_port
         self._api_processes = settings.api_processes
         self._host = local_host(settings.metrics_host)
@@ -29,7 +31,7 @@ class Scrapes:
     def port(self, process: Process) -> Iterator[Process]:
         """Within it, the process with a port of its own, if it serves metrics and LONGHAUL_METRICS_PORT is set.
 
-        Raises LocalError if the file cannot be written.
+        A file that cannot be written is logged, and stops nothing.
         """
         command = _SERVES.search(process.command)
         if self._first is None or command is None:
@@ -54,4 +56,7 @@ class Scrapes:
 
     def _show(self) -> None:
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self._home.show_scrapes({name: [f"{host}:{port}" for port in ports] for name, ports in self._ports.items()})
+        try:
+            self._home.show_scrapes({name: [f"{host}:{port}" for port in ports] for name, ports in self._ports.items()})
+        except LocalError as error:
+            self._log(str(error))

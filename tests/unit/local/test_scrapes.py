@@ -16,10 +16,11 @@ API = Process("api", "longhaul api")
 WORKER = Process("worker.1", "nice longhaul worker", {"LONGHAUL_MODEL": "m"})
 OTHER = Process("worker.2", "longhaul worker", {"LONGHAUL_MODEL": "m"})
 FLOWER = Process("flower", "longhaul flower")
+LOGGED: list[str] = []
 
 
 def scrapes(folder: Path, **settings: Any) -> Scrapes:
-    return Scrapes(Settings(**settings), Home.prepare(folder))
+    return Scrapes(Settings(**settings), Home.prepare(folder), LOGGED.append)
 
 
 def shown(folder: Path) -> dict[str, list[str]]:
@@ -62,3 +63,11 @@ def test_the_file_has_addresses_that_this_machine_reaches(tmp_path: Path) -> Non
     for host, address in (("0.0.0.0", "127.0.0.1:9400"), ("::", "[::1]:9400"), ("10.0.0.7", "10.0.0.7:9400")):
         with scrapes(tmp_path, metrics_port=9400, metrics_host=host).port(API):
             assert shown(tmp_path) == {"api": [address]}
+
+
+def test_a_file_that_cannot_be_written_is_logged_and_the_process_has_its_port_all_the_same(tmp_path: Path) -> None:
+    given = scrapes(tmp_path, metrics_port=9400)
+    (tmp_path / "metrics.json").mkdir()
+    with given.port(WORKER) as process:
+        assert port_of(process) == "9400"
+    assert all("cannot write" in line and "metrics.json" in line for line in LOGGED[-2:])
