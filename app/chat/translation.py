@@ -112,9 +112,6 @@ def _format(sent: CreateChatCompletion) -> Json | None:
     return {"type": asked.type, **schema}
 
 
-# -- tools -----------------------------------------------------------------------------------------------------
-
-
 def _tool(place: str, tool: Any) -> tuple[str, Rules, Any]:
     """Returns a tool, or a choice of one, in the flat form that responses have; `place` is its path."""
     if isinstance(tool, OmittedTool):
@@ -134,9 +131,6 @@ def _choice(choice: Any) -> tuple[str | Json | None, list[Placed]]:
     allowed = choice.allowed_tools
     chosen = [_tool(f"tool_choice.allowed_tools.tools[{index}]", tool) for index, tool in enumerate(allowed.tools)]
     return {"type": choice.type, "mode": allowed.mode, "tools": [tool for _, _, tool in chosen]}, chosen
-
-
-# -- messages --------------------------------------------------------------------------------------------------
 
 
 def _answered(messages: Sequence[Message]) -> Iterable[tuple[Message, str | None]]:
