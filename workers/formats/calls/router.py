@@ -15,7 +15,7 @@ a hosted tool                 see `python.py`, `browser.py`, `mcp.py`
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from app.protocol.events.deltas import (
@@ -28,13 +28,13 @@ from app.protocol.events.deltas import (
     Text,
     ToolSearch,
 )
-from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName, ClientTool
+from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName
 from workers.formats.calls.hosted import CollectedCall, HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.local_tools import LocalToolFormat, OpenLocalCall
 from workers.formats.calls.mcp import unknown_tool
 from workers.formats.calls.string_argument import State, StringArgumentReader
-from workers.formats.calls.tool_search import search
+from workers.formats.calls.tool_search import ToolIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CallableTools:
     """What the client calls its tools, if that is not the name for the model: those in namespaces have two."""
     search: bool = False
     """Whether a tool search of the client's is among them."""
-    searched: Sequence[ClientTool] | None = None
+    searched: ToolIndex | None = None
     """What a tool search on the server searches; None: there is no such search."""
     local: Mapping[str, LocalToolFormat] = field(default_factory=dict)
     """The local tools."""
@@ -178,7 +178,7 @@ class SearchCall(CollectedCall):
     does.
     """
 
-    def __init__(self, searched: Sequence[ClientTool] | None = None) -> None:
+    def __init__(self, searched: ToolIndex | None = None) -> None:
         super().__init__()
         self._searched = searched
 
@@ -187,7 +187,7 @@ class SearchCall(CollectedCall):
         if cut and not (self._arguments and arguments is not None):
             return []
         asked = {"arguments": self._arguments} if arguments is None else arguments
-        return [ToolSearch(asked, None if self._searched is None else search(asked, self._searched))]
+        return [ToolSearch(asked, None if self._searched is None else self._searched.search(asked))]
 
 
 class DisallowedCall(CollectedCall):

@@ -6,8 +6,10 @@ first attempt at a response and in any later one.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +35,10 @@ _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STEM = 4
 """Letters that two words must have in common at their beginnings, if one of them is longer than the other."""
+MAX_QUERY_CHARS = 1_000
+"""Of what a model asks for."""
+_Words = dict[str, dict[str, set[int]]]
+"""The first letters of words -> the words -> the numbers of the tools that have them."""
 _IN_NAME, _IN_TEXT = 3.0, 1.0
 
 
@@ -53,14 +59,46 @@ def description_of(given: str | None, deferred: Iterable[ClientTool]) -> str:
     return "\n\n".join(filter(None, (given or _DESCRIPTION, listed)))
 
 
-def search(arguments: Mapping[str, Any], deferred: Sequence[ClientTool]) -> tuple[Json, ...]:
-    """The tools that fit best, as the item `tool_search_output` has them: those of a namespace in it."""
-    query = _words(" ".join(value for value in arguments.values() if isinstance(value, str)))
-    texts = [(_words(_name_of(tool)), _words(_text_of(tool))) for tool in deferred]
-    weights = {word: _rarity(word, texts) for word in query}
-    scores = [sum(_score(word, *text) * weight for word, weight in weights.items()) for text in texts]
-    best = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[:MAX_FOUND]
-    return _grouped(deferred[index] for index in best if scores[index] > 0)
+class ToolIndex:
+    """Tools by the words of their names, and of what is said of them.
+
+    It is made once for a turn, where a large request is read. A search then looks at the words that begin alike alone:
+    it runs on the event loop, in the middle of an answer.
+    """
+
+    def __init__(self, tools: Sequence[ClientTool]) -> None:
+        self._tools = tools
+        self._names: _Words = {}
+        self._texts: _Words = {}
+        for index, tool in enumerate(tools):
+            _add(self._names, _words(_name_of(tool)), index)
+            _add(self._texts, _words(_text_of(tool)), index)
+
+    def search(self, arguments: Mapping[str, Any]) -> tuple[Json, ...]:
+        """Returns the tools that fit best, as the item `tool_search_output` has them: those of a namespace in it."""
+        query = " ".join(value for value in arguments.values() if isinstance(value, str))[:MAX_QUERY_CHARS]
+        scores: dict[int, float] = defaultdict(float)
+        for word in sorted(_words(query)):
+            named = _having(self._names, word)
+            told = _having(self._texts, word) - named
+            if having := len(named) + len(told):
+                rarity = math.log(1 + len(self._tools) / having)  # a word that few tools have says more
+                for found, score in ((named, _IN_NAME), (told, _IN_TEXT)):
+                    for index in found:
+                        scores[index] += score * rarity
+        best = heapq.nsmallest(MAX_FOUND, scores, key=lambda index: (-scores[index], index))
+        return _grouped(self._tools[index] for index in best)
+
+
+def _add(words: _Words, more: Iterable[str], index: int) -> None:
+    for word in more:
+        words.setdefault(word[:_STEM], {}).setdefault(word, set()).add(index)
+
+
+def _having(words: _Words, wanted: str) -> set[int]:
+    """The tools that have this word, or one that begins like it (`forecast`, `forecasts`)."""
+    alike = words.get(wanted[:_STEM], {})
+    return set().union(*(has for word, has in alike.items() if word.startswith(wanted) or wanted.startswith(word)))
 
 
 def _grouped(tools: Iterable[ClientTool]) -> tuple[Json, ...]:
@@ -81,27 +119,6 @@ def _grouped(tools: Iterable[ClientTool]) -> tuple[Json, ...]:
             }
             found.append(namespaces[name])
     return tuple(found)
-
-
-def _rarity(word: str, texts: Sequence[tuple[frozenset[str], frozenset[str]]]) -> float:
-    """A word that few tools have says more."""
-    having = sum(1 for text in texts if _score(word, *text) > 0)
-    return math.log(1 + len(texts) / having) if having else 0.0
-
-
-def _score(word: str, name: frozenset[str], text: frozenset[str]) -> float:
-    if _has(name, word):
-        return _IN_NAME
-    return _IN_TEXT if _has(text, word) else 0.0
-
-
-def _has(words: frozenset[str], wanted: str) -> bool:
-    return wanted in words or any(_alike(word, wanted) for word in words)
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether one word is the beginning of the other: `forecast`, `forecasts`."""
-    return min(len(one), len(other)) >= _STEM and (one.startswith(other) or other.startswith(one))
 
 
 def _name_of(tool: ClientTool) -> str:

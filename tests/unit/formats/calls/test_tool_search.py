@@ -16,7 +16,7 @@ from workers.formats.builder import build_turn
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.router import CallableTools, CallRouter
-from workers.formats.calls.tool_search import MAX_FOUND, search
+from workers.formats.calls.tool_search import MAX_FOUND, ToolIndex
 from workers.formats.calls.tools import tools_of
 from workers.formats.steps import Called, Returned, steps_of
 from workers.formats.turn import PastTurn, TurnContext
@@ -52,7 +52,7 @@ TOOLS = [SEARCH, WEATHER, INVOICE, MAIL]
 def found(query: Any, *tools: Json) -> list[str]:
     """The names that a query finds, those in a namespace behind it."""
     deferred = client_tools_of(stored_request(tools=list(tools or TOOLS))).deferred
-    entries = search({"query": query}, deferred)
+    entries = ToolIndex(deferred).search({"query": query})
     nested = [[f"{entry['name']}.{tool['name']}" for tool in entry.get("tools", ())] for entry in entries]
     return [name for entry, names in zip(entries, nested, strict=True) for name in names or [entry["name"]]]
 
@@ -100,14 +100,14 @@ def test_the_model_is_told_what_there_is_and_is_shown_none_of_it() -> None:
 
 def test_a_call_of_the_search_has_what_it_found() -> None:
     deferred = client_tools_of(stored_request(tools=TOOLS)).deferred
-    calls = CallRouter(CallableTools(searched=deferred))
+    calls = CallRouter(CallableTools(searched=ToolIndex(deferred)))
     deltas = calls.feed([CallStart("tool_search"), CallArguments('{"query": "weather"}')])
     assert [*deltas, *calls.flush()] == [ToolSearch({"query": "weather"}, (WEATHER,))]
     assert calls.searched
 
 
 def test_a_search_that_a_limit_cut_finds_nothing() -> None:
-    calls = CallRouter(CallableTools(searched=()))
+    calls = CallRouter(CallableTools(searched=ToolIndex(())))
     deltas = calls.feed([CallStart("tool_search"), CallArguments('{"query": "wea')])
     assert [*deltas, *calls.flush(cut=True)] == []
     assert not calls.searched
@@ -157,3 +157,8 @@ def test_a_call_of_a_found_tool_comes_back_under_the_name_that_the_model_used() 
     client = client_tools_of(request, items)
     assert list(steps_of(items, NameStyle.CHAT, client))[-1] == Called("c", "get_weather", "{}")
     assert [tool.name for tool in tools_of(request, client=client).all] == ["tool_search", "get_weather"]
+
+
+def test_what_a_search_reads_of_a_long_query_is_bounded() -> None:
+    assert found("get_weather " + "word " * 1_000_000) == ["get_weather"]
+    assert found("word " * 1_000 + "get_weather") == []
