@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from openai import Stream
 from openai.types.responses import ResponseStreamEvent
@@ -14,6 +15,7 @@ from config.settings import CHECKOUT
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
+from tests.support.waiting import until_sync
 
 MODEL = "two-ranks"
 MODELS = f"""
@@ -30,9 +32,8 @@ block_size = 32
 kv_cache_memory_bytes = 67108864
 tensor_parallel_size = 2
 """
-TOKENS = 600
-BEFORE = 20
-"""Events that the client has read when the rank is killed."""
+TOKENS = 2000
+"""Seconds on any machine: the rank is killed long before the end."""
 
 
 @pytest.fixture
@@ -58,6 +59,13 @@ def story(longhaul: Longhaul) -> Stream[ResponseStreamEvent]:
     )
 
 
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def text_of(events: list[ResponseStreamEvent]) -> str:
     return "".join(event.delta for event in events if event.type == "response.output_text.delta")
 
@@ -71,11 +79,11 @@ def test_a_response_whose_rank_is_killed_goes_on_in_the_middle_of_its_text(two_r
     events: list[ResponseStreamEvent] = []
     for event in story(two_ranks):
         events.append(event)
-        if len(events) == BEFORE:
+        if event.type == "response.output_text.delta" and _runs(ranks[1]):  # How many come depends on the machine.
             ranks[1].kill()
     numbers = dict.fromkeys(event.sequence_number for event in events)  # A silent stream repeats one.
     assert list(numbers) == list(range(len(numbers)))
     assert text_of(events) == text_of(whole)
     assert events[-1].type == whole[-1].type == "response.incomplete"
-    assert not any(rank.is_running() for rank in ranks), "the other rank ends with its engine"
-    assert len(two_ranks.named(("VLLM::Worker_TP",))) == 2
+    until_sync(lambda: not any(map(_runs, ranks)), what="the other rank ends with its engine")
+    until_sync(lambda: len(two_ranks.named(("VLLM::Worker_TP",))) == 2, what="the next engine has two ranks")
