@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.chat import names, request
+from app.chat.completion import CALLS
 from app.chat.messages import AssistantMessage, ImagePart, Message, RefusalPart, TextPart, ToolMessage
 from app.chat.names import Names, Rules
 from app.chat.request import CreateChatCompletion
@@ -22,7 +23,8 @@ from app.protocol.types import Json
 
 Placed = tuple[str, Rules, Json]
 """An element of the response request, where it comes from, and how its fields are called there."""
-CALLS = {"function": "function_call", "custom": "custom_tool_call"}
+_ITEM_OF = {kind: item for item, (kind, _) in CALLS.items()}
+"""The type of the item that a call becomes, by its type in chat."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
 
@@ -154,7 +156,7 @@ def _items(index: int, message: Message, answers: str | None) -> Iterable[Placed
     if isinstance(message, AssistantMessage):
         yield from _answer(where, message)
     elif isinstance(message, ToolMessage):
-        output_type = OUTPUT_OF[CALLS[answers or "function"]]
+        output_type = OUTPUT_OF[_ITEM_OF[answers or "function"]]
         item = {"type": output_type, "call_id": message.tool_call_id, "output": _content(message.content)}
         yield where, names.OUTPUT, item
     else:
@@ -181,7 +183,7 @@ def _answer(where: str, message: AssistantMessage) -> Iterable[Placed]:
             raise InvalidRequest(f"Missing required parameter: '{missing}'.", missing, "missing_required_parameter")
         yield where, names.MESSAGE, {"role": "assistant", "content": content}
     for number, call in enumerate(message.tool_calls or ()):
-        item = {"type": CALLS[call.type], "call_id": call.id, **getattr(call, call.type).model_dump()}
+        item = {"type": _ITEM_OF[call.type], "call_id": call.id, **getattr(call, call.type).model_dump()}
         yield f"{where}.tool_calls[{number}]", names.OF_CALLS[call.type], item
 
 
