@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
 from app.protocol.requests.base import CallId, RequestModel, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_INT, MAX_PARTS
 from app.protocol.requests.items.stored_item import CallItem, FromCaller, StoredItem
@@ -27,7 +28,7 @@ class ShellAction(RequestModel):
 class ShellCall(CallItem):
     """Commands for the client's shell."""
 
-    prefix = "sh"
+    prefix = SHELL.id_prefix
 
     type: Literal["shell_call"]
     call_id: CallId
@@ -107,7 +108,7 @@ Operation = Annotated[
 class ApplyPatchCall(CallItem):
     """A change of one file."""
 
-    prefix = "apc"
+    prefix = APPLY_PATCH.id_prefix
 
     type: Literal["apply_patch_call"]
     call_id: CallId
@@ -140,7 +141,7 @@ class LocalShellAction(RequestModel):
 class LocalShellCall(CallItem):
     """One command for the client's machine."""
 
-    prefix = "lsh"
+    prefix = LOCAL_SHELL.id_prefix
 
     type: Literal["local_shell_call"]
     call_id: CallId

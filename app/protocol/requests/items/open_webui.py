@@ -37,7 +37,7 @@ class Notes(RequestModel):
 class OpenWebUiCode(Notes, StatusItem):
     """Code that Open WebUI ran for a model. It is stored, and comes back, as a `code_interpreter_call`."""
 
-    prefix = "ci"
+    prefix = CODE_INTERPRETER.id_prefix
 
     type: Literal["open_webui:code_interpreter"]
     code: str

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.fields import DirectCallers
 from app.protocol.requests.validation import refused, wrong_kind
@@ -91,7 +90,7 @@ class ChosenLocalTool(RequestModel):
 
     @property
     def described(self) -> str:
-        return f"{LOCAL_TOOLS[self.type].tool_type} tool"
+        return f"{self.type} tool"
 
     def matches(self, tool: Any) -> bool:
         return bool(tool.type == self.type)
