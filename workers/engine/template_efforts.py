@@ -32,8 +32,12 @@ Shown = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any], Sequence[Json]
 
 def effort_args(effort: str) -> dict[str, Any]:
     """The template's arguments for this effort, under the names that templates have."""
-    reasons = effort not in _WITHOUT_REASONING
-    return {"reasoning_effort": effort, "enable_thinking": reasons, "thinking": reasons}
+    return {"reasoning_effort": effort, **switches(effort not in _WITHOUT_REASONING)}
+
+
+def switches(reasons: bool) -> dict[str, Any]:
+    """The template's arguments that turn reasoning on or off, under the names that templates have."""
+    return {"enable_thinking": reasons, "thinking": reasons}
 
 
 def applied_efforts(shown: Shown) -> dict[str, str | None] | None:

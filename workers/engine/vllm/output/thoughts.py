@@ -19,6 +19,7 @@ from typing import Any
 
 from app.protocol.events.deltas import Delta
 from workers.engine.output_format import OutputParser
+from workers.engine.template_efforts import switches
 
 _TAIL = 64
 """Tokens at a prompt's end that are looked at; what templates write behind the last turn is shorter."""
@@ -35,7 +36,7 @@ class Start(Enum):
 def thoughts_args(template_args: Mapping[str, Any], start: Start) -> dict[str, Any]:
     """Template arguments for vLLM's reasoning parsers: where the answer starts takes the place of switches."""
     reasons = start is not Start.CLOSED
-    made = {**template_args, "enable_thinking": reasons, "thinking": reasons}
+    made = {**template_args, **switches(reasons)}
     if reasons and template_args.get("reasoning_effort") in (None, "none", "no_think"):
         made["reasoning_effort"] = "high"  # the parsers of HY V3 and DeepSeek V4 look at it, too
     return {**made, "thinking_mode": "enabled"} if start is Start.OPEN else made  # MiniMax M3's
