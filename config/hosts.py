@@ -13,6 +13,11 @@ _NAME = re.compile(r"([a-z0-9_.-]+)(?::\d+)?")
 _ADDRESS = re.compile(r"(?:\d+\.\d+\.\d+\.\d+|\[[0-9a-f:.]+\])(?::\d+)?")
 
 
+def in_url(host: str) -> str:
+    """The host as URLs have it: IPv6 addresses in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def is_allowed_host(sent: Sequence[str], allowed: Collection[str]) -> bool:
     """Whether the one Host header names an address, localhost or an allowed name."""
     if len(sent) != 1:

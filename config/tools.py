@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from config.hosts import in_url
 from config.server_kind import BUILT_IN, ServerKind
 from config.settings import ConfigError, Seconds
 
@@ -158,7 +159,7 @@ def normalize_url(url: str) -> str | None:
     scheme = parts.scheme.lower()
     if scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.password is not None:
         return None
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    host = in_url(parts.hostname)
     netloc = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
     return urlunsplit((scheme, netloc, parts.path.rstrip("/"), parts.query, ""))
 

@@ -31,6 +31,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from config.hosts import in_url
 from config.logging import setup_logging
 from workers.toolservers.session_reaper import SessionReaper
 from workers.toolservers.settings import (
@@ -149,7 +150,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+    return f"http://{in_url(host)}:{port}{PATH}"
 
 
 def _require_token(token: str, app: ASGIApp) -> ASGIApp:

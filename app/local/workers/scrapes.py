@@ -11,6 +11,7 @@ from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.ports import local_host
 from app.local.procfile import Process
+from config.hosts import in_url
 from config.settings import Settings
 
 _SERVES = re.compile(r"\blonghaul\s+(api|maintenance|worker)\b")
@@ -55,7 +56,7 @@ class Scrapes:
         return range(start, start + count)
 
     def _show(self) -> None:
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        host = in_url(self._host)
         try:
             self._home.show_scrapes({name: [f"{host}:{port}" for port in ports] for name, ports in self._ports.items()})
         except LocalError as error:
