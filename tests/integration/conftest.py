@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.access.administration import Administration
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 from tests.support.services import AS_OWNER
+from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
@@ -73,3 +75,14 @@ async def pubsub(services: Any, db: Database) -> AsyncIterator[PubSub]:
     await started.start()
     yield started
     await started.close()
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return administration(db, pubsub)
+
+
+@pytest.fixture
+async def mine(admin: Administration) -> Tenant:
+    """A project, for an API with `auth="keys"`."""
+    return await tenant(admin, "mine")

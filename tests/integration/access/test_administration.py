@@ -23,11 +23,6 @@ from config.settings import load_settings
 from tests.support.waiting import until
 
 
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(Changes(db, pubsub), {})
-
-
 async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -> None:
     made = await admin.create_key("default", "mine", {Scope.RESPONSES})
     async with db.autocommit() as connection:

@@ -26,11 +26,6 @@ NEVER = 1000.0
 
 
 @pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(Changes(db, pubsub), {})
-
-
-@pytest.fixture
 async def directory(db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Directory]:
     """It never polls: what it learns, the doorbell told it."""
     monkeypatch.setattr(module, "POLL_SECONDS", NEVER)

@@ -29,14 +29,8 @@ from app.streaming.pubsub import PubSub
 from tests.support.requests import message
 from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
-from tests.support.tenants import administration
 
 TABLES = ("responses", "conversations", "conversation_items", "api_keys", "service_accounts", "limits", "settlements")
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
 
 
 async def sql(db: Database, statement: str, **values: Any) -> Any:

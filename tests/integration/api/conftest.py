@@ -9,12 +9,11 @@ from typing import Any
 import openai
 import pytest
 
-from app.access.administration import Administration
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
 from tests.support.player import Player
-from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.tenants import Tenant, as_caller
 
 
 @pytest.fixture
@@ -26,17 +25,6 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 @pytest.fixture
 def player(db: Database, pubsub: PubSub) -> Player:
     return Player(db, pubsub)
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
-
-
-@pytest.fixture
-async def mine(admin: Administration) -> Tenant:
-    """A project, for an API with `auth="keys"`."""
-    return await tenant(admin, "mine")
 
 
 @pytest.fixture

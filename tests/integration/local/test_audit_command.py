@@ -19,14 +19,8 @@ from app.local.commands.audit import _entries
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support.celery_processes import ROOT
-from tests.support.tenants import administration
 from tests.support.upping import LONGHAUL
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
 
 
 async def exported(services: Any, *arguments: str) -> Result:

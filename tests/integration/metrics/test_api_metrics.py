@@ -14,11 +14,10 @@ from app.access.administration import Administration
 from app.local.ports import free_port
 from app.protocol.limits import LimitKind
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.scrapes import Scrape, scrape
-from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.tenants import Tenant, as_caller
 
 TOKEN = "0123456789abcdef"
 HELLO = {"model": MODEL, "input": "Hello!", "background": True}
@@ -34,16 +33,6 @@ def settings(services: Any, db: Database, tmp_path: Path) -> Settings:
 async def api(settings: Settings) -> AsyncIterator[Api]:
     async with serving(settings) as running:
         yield running
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
-
-
-@pytest.fixture
-async def mine(admin: Administration) -> Tenant:
-    return await tenant(admin, "mine")
 
 
 async def shown(settings: Settings) -> Scrape:
