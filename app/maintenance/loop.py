@@ -24,7 +24,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
-from app.store.queue import dispatch, redelivery, workers
+from app.store.queue import dispatch, redelivery, windows, workers
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
@@ -50,6 +50,7 @@ _OVERDUE = {
     Status.QUEUED: ("queue_timeout", "no worker took it within its queue timeout"),
     Status.IN_PROGRESS: ("run_timeout", "it ran for longer than its run timeout"),
 }
+_MISSED = ("completion_window_expired", "it was not completed within its completion window")
 
 
 class Maintenance:
@@ -91,6 +92,7 @@ class Maintenance:
             self._repeat(often, self.dispatch),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
+            self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(SWEEP_SECONDS, self.sweep),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
@@ -145,13 +147,17 @@ class Maintenance:
         await self._queue.enqueue(*messages)
 
     async def expire(self) -> None:
-        """Fails responses that have waited or run for longer than their timeout."""
+        """Fails responses that have waited or run for longer than their timeout, or have missed their window."""
         failed_in_vain: set[str] = set()
         while found := await endings.find_overdue(self._db, BATCH, failed_in_vain):
-            for response_id, status in found:
-                code, message = _OVERDUE[status]
-                if not await self._fail(response_id, code, message, status):
-                    failed_in_vain.add(response_id)
+            for each in found:
+                code, message = _MISSED if each.is_due else _OVERDUE[each.status]
+                if not await self._fail(each.id, code, message, each.status):
+                    failed_in_vain.add(each.id)
+
+    async def raise_windows(self) -> None:
+        """Says how far work in windows rises in the order of its queue."""
+        await windows.raise_all(self._db)
 
     async def fail_exhausted(self) -> None:
         """Fails released responses that no worker may claim again."""

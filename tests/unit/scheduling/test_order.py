@@ -14,7 +14,7 @@ from app.scheduling.order import MAX_CHARGE, TIER_PART, Flow, WaitingFlow, Waiti
 from app.scheduling.placement import Candidate
 
 BACKGROUND = Priority.BACKGROUND
-CLASSES = [priority for priority in Priority if priority is not Priority.COUNT]
+CLASSES = [priority for priority in Priority if priority not in (Priority.COUNT, Priority.WINDOW)]
 
 
 def flow(
@@ -46,11 +46,12 @@ flows = st.lists(
         flow,
         st.sampled_from("abcdef"),
         st.lists(st.integers(0, 5000), min_size=1, max_size=20),
-        st.sampled_from(CLASSES),
+        st.sampled_from([*CLASSES, Priority.WINDOW]),
         st.integers(0, 1000).map(lambda number: 100 * number),
         tag=st.one_of(st.none(), st.floats(0, 1e6)),
         scale=st.floats(0.01, 100),
         project_weight=st.sampled_from([0.5, 1.0, 8.0]),
+        part=st.sampled_from([0.0, 0.1, 1.0]),
     ),
     max_size=6,
     unique_by=(lambda made: (made.flow.project, made.flow.priority), lambda made: made.responses[0].position),
@@ -63,7 +64,9 @@ def test_each_response_comes_once_starts_rise_and_a_flow_keeps_its_order(
 ) -> None:
     tagged = list(in_order(flows, virtual_time))
     assert len(tagged) == sum(len(each.responses) for each in flows)
-    assert [response.start for response in tagged] == sorted(response.start for response in tagged)
+    last = [each.flow for each in flows if each.in_windows and not each.part]
+    starts = [(response.flow in last, response.start) for response in tagged]
+    assert starts == sorted(starts), "work in windows that has not risen comes after all others"
     for each in flows:
         own = [response for response in tagged if response.flow == each.flow]
         assert [response.candidate for response in own] == [response.candidate for response in each.responses]
