@@ -7,7 +7,7 @@ responses took of late (`dispatch.py` keeps their means); and of which other pro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,12 +75,17 @@ async def raise_all(db: Database) -> None:
     for queue in queues:
         parts |= _parts(queue, [row for row in demands if row.queue == queue], [f for f in flows if f.queue == queue])
     before = {QueueFlow(row.queue, row.project, row.priority): row.part for row in flows}
-    changed = {flow: part for flow, part in parts.items() if part != before.get(flow, 0.0)}
-    if changed:
-        rises = _RISE.named_parameters([_Rise(part) for part in changed.values()])
-        async with db.begin() as connection:
-            await connection.execute(_LOCK, {"queues": queues})
-            await connection.execute(_RAISE, {**_FLOW.named_parameters(list(changed)), **rises})
+    await raise_to(db, {flow: part for flow, part in parts.items() if part != before.get(flow, 0.0)})
+
+
+async def raise_to(db: Database, parts: Mapping[QueueFlow, float]) -> None:
+    """Writes how far the work in windows of these flows rises."""
+    if not parts:
+        return
+    rises = _RISE.named_parameters([_Rise(part) for part in parts.values()])
+    async with db.begin() as connection:
+        await connection.execute(_LOCK, {"queues": sorted({flow.queue for flow in parts})})
+        await connection.execute(_RAISE, {**_FLOW.named_parameters(list(parts)), **rises})
 
 
 def _parts(queue: str, demands: Sequence[Any], flows: Sequence[Any]) -> dict[QueueFlow, float]:
