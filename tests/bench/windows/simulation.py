@@ -73,6 +73,7 @@ class Policy:
     """Longhaul's."""
 
     name = "Longhaul"
+    margin = MARGIN
 
     def priority(self, job: Job) -> Priority:
         return Priority.WINDOW if job.in_window else Priority.BACKGROUND
@@ -81,12 +82,8 @@ class Policy:
         """Where it is in its flow."""
         return job.due if job.in_window else 0.0
 
-    def part(self, flow: Flow, others: Sequence[Flow], demands: Sequence[Demand], run_seconds: float) -> float:
-        rate = SLOTS * SPEED * share_of(flow, others)
-        return part_of(demands, rate, run_seconds)
-
-    def is_late(self, left: float, run_seconds: float) -> bool:
-        return left <= run_seconds
+    def part(self, flow: Flow, others: Sequence[Flow], demands: Sequence[Demand], lead_seconds: float) -> float:
+        return part_of(demands, SLOTS * SPEED * share_of(flow, others), lead_seconds)
 
 
 class Fifo(Policy):
@@ -102,12 +99,13 @@ class Fifo(Policy):
 
 
 class DeadlinesFirst(Policy):
-    """Work in windows before all else, the nearest deadline first, whatever can still be in time."""
+    """The nearest deadline of a project first, before its other work, whether it can be in time or not."""
 
     name = "earliest deadline first"
+    margin = 0.0
 
-    def priority(self, job: Job) -> Priority:
-        return Priority.PRIORITY_BACKGROUND if job.in_window else Priority.FLEX
+    def part(self, flow: Flow, others: Sequence[Flow], demands: Sequence[Demand], lead_seconds: float) -> float:
+        return 1.0
 
 
 class Simulation:
@@ -137,6 +135,10 @@ class Simulation:
             self._happens(event[2])
             self._dispatch()
         return self.outcome
+
+    @property
+    def _lead(self) -> float:
+        return self._policy.margin * self._mean
 
     def _at(self, time: float, job: Job | None) -> None:
         heapq.heappush(self._events, (time, -1 if job is None else job.number, job))
@@ -179,7 +181,7 @@ class Simulation:
                 key = (flow.project, Priority.WINDOW)
                 others = [each for each in flows if each.priority != Priority.WINDOW or self._parts.get(key)]
                 demands = self._demands(key)
-                self._parts[key] = self._policy.part(flow, others, demands, MARGIN * self._mean)
+                self._parts[key] = self._policy.part(flow, others, demands, self._lead)
 
     def _demands(self, key: tuple[str, Priority]) -> list[Demand]:
         minutes: Counter[int] = Counter()
@@ -214,14 +216,14 @@ class Simulation:
                 part = self._parts.get(windows, 0.0) if Priority.WINDOW in beside else 0.0
                 responses = [self._response(row) for row in self._first(key, rows, most)]
                 tag = self._tags.get(key)
-                yield WaitingFlow(Flow(*key), responses, beside, tag, 1.0, part, MARGIN * self._mean)
+                yield WaitingFlow(Flow(*key), responses, beside, tag, 1.0, part, self._lead)
 
     def _first(
         self, key: tuple[str, Priority], rows: list[tuple[float, int, Job]], most: int
     ) -> list[tuple[float, int, Job]]:
         if key[1] != Priority.WINDOW:
             return rows[:most]
-        cut = bisect_right(rows, (self._now + MARGIN * self._mean, math.inf))
+        cut = bisect_right(rows, (self._now + self._lead, math.inf))
         return rows[cut : cut + most] + rows[: min(cut, most)]
 
     def _response(self, row: tuple[float, int, Job]) -> WaitingResponse:

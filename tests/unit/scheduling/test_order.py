@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 import pytest
@@ -93,7 +94,7 @@ def test_the_flows_of_a_project_share_the_weight_of_its_best_tier() -> None:
     assert found[("a", Priority.FOREGROUND)] == pytest.approx(2 * found[("a", BACKGROUND)], abs=2)
 
 
-def classes(priorities: list[Priority], count: int) -> Counter[int]:
+def classes(priorities: Sequence[Priority], count: int) -> Counter[int]:
     """How many of each class come first of one project that has all these."""
     own = [flow("a", [1] * 1000, each, 1000 * each, list(priorities)) for each in priorities]
     return Counter(response.flow.priority for response in islice(in_order(own, 0.0), count))
