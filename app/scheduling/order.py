@@ -56,12 +56,12 @@ class Flow:
 class WaitingResponse:
     candidate: Candidate
     position: int
-    """By which the responses of a flow are in line, unless they have turns."""
+    """By which the responses of a flow are in line, unless they have a rank."""
     cost: int
     """The tokens that it will take, as far as one can know."""
     is_charged: bool = False
     """Whether it was sent before, and lost, or has yielded."""
-    turn: int = 0
+    rank: int = 0
     """Goes before the position: the deadline of work in windows, or what a continuation has in common."""
     seconds_left: float = math.inf
     """Until it is due."""
@@ -102,7 +102,7 @@ class WaitingFlow:
         if not self.in_windows:
             return self.responses
         lead = self.lead_seconds
-        return sorted(self.responses, key=lambda each: (each.seconds_left <= lead, each.turn, each.position))
+        return sorted(self.responses, key=lambda each: (each.seconds_left <= lead, each.rank, each.position))
 
     def tagged(self, virtual_time: float) -> Iterator[Tagged]:
         start = virtual_time if self.tag is None else max(self.tag, virtual_time)

@@ -168,7 +168,7 @@ responses = Table(
     _time("due_at"),
     # What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
     # that of its head; NULL: the position (new_rows.py).
-    Column("turn", BigInteger),
+    Column("rank", BigInteger),
     # The continuation that it is the head of.
     Column("heads", Text),
     Column("idempotency_key", Text),
@@ -186,7 +186,7 @@ responses = Table(
     Column("reserved_bytes", BigInteger),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
     CheckConstraint(
-        f"(priority = {Priority.WINDOW.value}) = (due_at IS NOT NULL) AND (due_at IS NULL OR turn IS NOT NULL)",
+        f"(priority = {Priority.WINDOW.value}) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)",
         name="due_in_window",
     ),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
@@ -241,13 +241,13 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Those that wait here, by flow and turn, and what each worker has (queue/facts.py).
+    # Those that wait here, by flow and rank, and what each worker has (queue/facts.py).
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
-        text("(COALESCE(turn, position))"),
+        text("(COALESCE(rank, position))"),
         "position",
         postgresql_where=text(_WAITS),
     ),

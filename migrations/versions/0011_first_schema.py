@@ -221,7 +221,7 @@ CREATE TABLE responses (
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
     due_at TIMESTAMPTZ,
-    turn BIGINT,
+    rank BIGINT,
     heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
@@ -235,7 +235,7 @@ CREATE TABLE responses (
     CONSTRAINT responses_pkey PRIMARY KEY (id),
     CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9, 10)),
     CONSTRAINT responses_due_in_window
-        CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR turn IS NOT NULL)),
+        CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)),
     CONSTRAINT responses_status_known
         CHECK (status IN ('cancelled', 'completed', 'failed', 'in_progress', 'incomplete', 'queued')),
     CONSTRAINT responses_finished_when_final
@@ -283,7 +283,7 @@ CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
 CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, (coalesce(turn, position)), position)
+CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, (coalesce(rank, position)), position)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -527,7 +527,7 @@ _VIEWS = (
     """,
     """
     CREATE VIEW waiting_responses AS
-    SELECT id, queue, project, priority, coalesce(turn, position) AS turn, position, due_at, cost, charged, sent_to,
+    SELECT id, queue, project, priority, coalesce(rank, position) AS rank, position, due_at, cost, charged, sent_to,
         previous_response_id, affinity
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL

@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 _INSERT = text(
     """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        input_bytes, cost, chain_length, context_bytes, layout, due_at, turn)
+        input_bytes, cost, chain_length, context_bytes, layout, due_at, rank)
     SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
         CAST(:request AS json), now(), 0, :cost, 1, 0, 1,
         now() + make_interval(secs => CAST(:window AS float8)),

@@ -96,12 +96,12 @@ _FACTS = text(
     f"""
     WITH RECURSIVE busy AS (
         (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
-        ORDER BY r.project, r.priority, r.turn, r.position LIMIT 1)
+        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
         UNION ALL
         SELECT n.project, n.priority, n.position FROM busy b CROSS JOIN LATERAL (
             SELECT r.project, r.priority, r.position FROM waiting_responses r
             WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
-            ORDER BY r.project, r.priority, r.turn, r.position LIMIT 1
+            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
         ) n
     ), flows_of AS MATERIALIZED (
         SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, f.tag, f.scale,
@@ -132,12 +132,12 @@ _FACTS = text(
         SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (
             SELECT json_agg(json_build_array(r.id, r.sent_to,
                 (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity,
-                extract(epoch FROM r.due_at - now()), r.position, r.cost, r.charged IS NOT NULL, r.turn)) FROM (
-                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.turn > f.late
-                    ORDER BY r.turn, r.position LIMIT f.most - f.place + 1)
+                extract(epoch FROM r.due_at - now()), r.position, r.cost, r.charged IS NOT NULL, r.rank)) FROM (
+                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank > f.late
+                    ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                     UNION ALL
-                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.turn <= f.late AND f.late > 0
-                    ORDER BY r.turn, r.position LIMIT f.most - f.place + 1)
+                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank <= f.late AND f.late > 0
+                    ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                 ) r
             ) AS responses
         FROM (

@@ -27,7 +27,7 @@ _STATES = text(
     WITH asked AS MATERIALIZED (
         SELECT q.queue,
             (SELECT true FROM waiting_responses r WHERE r.queue = q.queue
-                ORDER BY r.queue, r.project, r.priority, r.turn, r.position LIMIT 1) IS NOT NULL AS waits,
+                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL AS waits,
             (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8)
                 ORDER BY r.queue LIMIT 1) IS NOT NULL AS foreground_waits
         FROM unnest((SELECT CAST(:queues AS text[]))) AS q(queue)

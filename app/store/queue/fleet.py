@@ -21,7 +21,7 @@ ROLE = "longhaul_monitor"
 """The role that `migrate` lets read COLUMNS, if the server has it."""
 COLUMNS: Mapping[str, Sequence[str]] = {
     "responses": (
-        *("queue", "project", "priority", "turn", "position", "status", "worker", "yielded", "crashes"),
+        *("queue", "project", "priority", "rank", "position", "status", "worker", "yielded", "crashes"),
         *("inserted_at", "sent_at", "sent_to", "finished_at", "log", "log_bytes"),
     ),
     "workers": ("model", "queue", "slots", "lease_until", "absent_since"),
@@ -97,12 +97,12 @@ _RESPONSES = text(
     f"""
     WITH RECURSIVE flow AS (
         (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
-        ORDER BY w.queue, w.project, w.priority, coalesce(w.turn, w.position), w.position LIMIT 1)
+        ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
         UNION ALL
         SELECT n.* FROM flow f CROSS JOIN LATERAL (
             SELECT n.queue, n.project, n.priority FROM responses n
             WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
-            ORDER BY n.queue, n.project, n.priority, coalesce(n.turn, n.position), n.position LIMIT 1
+            ORDER BY n.queue, n.project, n.priority, coalesce(n.rank, n.position), n.position LIMIT 1
         ) n
     ), waiting AS (
         SELECT f.*, 'waiting' AS state,
@@ -110,7 +110,7 @@ _RESPONSES = text(
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
             (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
-                ORDER BY w.queue, w.project, w.priority, coalesce(w.turn, w.position), w.position LIMIT 1) AS oldest
+                ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
     ), begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,

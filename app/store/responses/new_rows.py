@@ -231,20 +231,20 @@ _SENDING: Columns[Sending] = Columns(
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
 #
-# What continues takes the turn of its continuation's head, if that is not too old; else it is the next head.
+# What continues takes the rank of its continuation's head, if that is not too old; else it is the next head.
 _INSERT = f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_ROW, _CONTINUATION, CHUNKS, _SENDING)})
             WITH ORDINALITY AS b({names(_ROW, _CONTINUATION, CHUNKS, _SENDING)}, number)
     ), created AS (
         INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at,
-            turn, heads)
+            rank, heads)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
             b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END,
-            least(h.turn, CAST(1000000 * (extract(epoch FROM now()) + b.due_at) AS bigint)),
-            CASE WHEN h.turn IS NULL THEN b.continuation_id END
+            least(h.rank, CAST(1000000 * (extract(epoch FROM now()) + b.due_at) AS bigint)),
+            CASE WHEN h.rank IS NULL THEN b.continuation_id END
         FROM batch b LEFT JOIN LATERAL (
-            SELECT coalesce(p.turn, p.position) AS turn FROM responses p
+            SELECT coalesce(p.rank, p.position) AS rank FROM responses p
             WHERE p.project = b.project AND p.heads = b.continuation_id AND p.queue = b.queue
                 AND p.priority = b.priority AND coalesce(p.due_at, p.inserted_at + {HEAD_INTERVAL}) > now()
             ORDER BY p.position DESC LIMIT 1
@@ -261,7 +261,7 @@ _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
 # All of a statement sees the table as it was before: those of the batch are not among those that wait.
 _INSERT_BEHIND = text(
     f"""{_INSERT} SELECT id, (SELECT true FROM waiting_responses r WHERE r.queue = created.queue
-        ORDER BY r.queue, r.project, r.priority, r.turn, r.position LIMIT 1) IS NOT NULL AS is_behind FROM created"""
+        ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL AS is_behind FROM created"""
 )
 
 

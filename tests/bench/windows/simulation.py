@@ -78,7 +78,7 @@ class Policy:
     def priority(self, job: Job) -> Priority:
         return Priority.WINDOW if job.in_window else Priority.BACKGROUND
 
-    def turn(self, job: Job) -> float:
+    def rank(self, job: Job) -> float:
         """Where it is in its flow."""
         return job.due if job.in_window else 0.0
 
@@ -94,7 +94,7 @@ class Fifo(Policy):
     def priority(self, job: Job) -> Priority:
         return Priority.BACKGROUND
 
-    def turn(self, job: Job) -> float:
+    def rank(self, job: Job) -> float:
         return 0.0
 
 
@@ -150,7 +150,7 @@ class Simulation:
         elif job.number in self._running:
             self._end(job)
         elif job.number not in self.outcome.ended:
-            insort(self._waiting[self._key(job)], (self._policy.turn(job), job.number, job))
+            insort(self._waiting[self._key(job)], (self._policy.rank(job), job.number, job))
 
     def _key(self, job: Job) -> tuple[str, Priority]:
         return job.project, self._policy.priority(job)
@@ -227,6 +227,6 @@ class Simulation:
         return rows[cut : cut + most] + rows[: min(cut, most)]
 
     def _response(self, row: tuple[float, int, Job]) -> WaitingResponse:
-        turn, number, job = row
+        rank, number, job = row
         left = job.due - self._now
-        return WaitingResponse(Candidate(str(number)), number, job.tokens, False, round(turn * 1e6), left)
+        return WaitingResponse(Candidate(str(number)), number, job.tokens, False, round(rank * 1e6), left)

@@ -411,7 +411,7 @@ class TestWindows:
         head = await api.background(background_options=options)
         stranger = await api.background(background_options={"completion_window": "2h"})
         second = await api.background(background_options=options)
-        rows = await db.execute(text("SELECT id FROM responses WHERE priority = 10 ORDER BY turn, position"))
+        rows = await db.execute(text("SELECT id FROM responses WHERE priority = 10 ORDER BY rank, position"))
         assert [row.id for row in rows] == [head, second, stranger]
 
 

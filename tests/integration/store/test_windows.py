@@ -231,8 +231,8 @@ async def test_a_continuation_belongs_to_its_project_and_class(db: Database) -> 
     other = replace(new_response(project="b"), continuation_id="c")
     flex = replace(new_response(), continuation_id="c", priority=Priority.FLEX.value)
     await inserted(db, head, other, flex)
-    rows = await db.execute(text("SELECT turn, heads FROM responses WHERE heads IS NOT NULL"))
-    assert [(row.turn, row.heads) for row in rows] == [(None, "c")] * 3
+    rows = await db.execute(text("SELECT rank, heads FROM responses WHERE heads IS NOT NULL"))
+    assert [(row.rank, row.heads) for row in rows] == [(None, "c")] * 3
 
 
 async def test_an_old_head_is_followed_no_more(db: Database) -> None:
@@ -249,7 +249,7 @@ async def test_an_old_head_is_followed_no_more(db: Database) -> None:
 async def test_a_deadline_is_never_put_off_by_a_head_with_more_time(db: Database) -> None:
     head, soon = in_window(8 * HOUR, continuation_id="c"), in_window(2 * HOUR, continuation_id="c")
     await inserted(db, head, soon)
-    rows = await db.execute(text("SELECT id FROM responses ORDER BY turn"))
+    rows = await db.execute(text("SELECT id FROM responses ORDER BY rank"))
     assert [row.id for row in rows] == [soon.id, head.id]
 
 

@@ -138,4 +138,4 @@ def test_what_continues_goes_by_its_turn() -> None:
     late = WaitingResponse(Candidate("late"), 99, 100, False, 1, 500.0)
     made = flow("a", 4, WINDOW)
     order = [each.candidate.id for each in in_order([replace(made, responses=[*made.responses, late])], 0.0)]
-    assert order.index("late") == 2, "behind the head, whose turn it has"
+    assert order.index("late") == 2, "behind the head, whose rank it has"
