@@ -132,7 +132,8 @@ _FACTS = text(
         SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (
             SELECT json_agg(json_build_array(r.id, r.sent_to,
                 (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity,
-                extract(epoch FROM r.due_at - now()), r.position, r.cost, r.charged IS NOT NULL, r.rank)) FROM (
+                json_build_array(r.position, r.cost, r.charged IS NOT NULL, r.rank),
+                extract(epoch FROM r.due_at - now()))) FROM (
                     (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank > f.late
                     ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                     UNION ALL
@@ -269,8 +270,8 @@ async def _facts(connection: AsyncConnection, queue: str, virtual_time: float, r
 
 def _waiting(row: Mapping[str, Any]) -> WaitingFlow:
     responses = [
-        WaitingResponse(Candidate(id_, (sent_to, before), affinity), *columns, math.inf if left is None else left)
-        for id_, sent_to, before, affinity, left, *columns in row["responses"]
+        WaitingResponse(Candidate(id_, (sent_to, before), affinity), *place, math.inf if left is None else left)
+        for id_, sent_to, before, affinity, place, left in row["responses"]
     ]
     scale = 1.0 if row["scale"] is None else row["scale"]
     rises = row["part"], row["lead_seconds"]
