@@ -38,7 +38,7 @@ LOST_SECONDS = 2.0
 """Before a response that was sent and not claimed waits again; doubles each time, up to 64 s (redelivery.py)."""
 SWEEP_SECONDS = 10.0
 RAISE_PAUSE = 100
-"""Looking at what is due takes one part of so many of the time, at most: 50,000 responses take 50 ms, a million 1 s."""
+"""Looking at what is due takes one part of so many of the time, at most (50 ms for 50,000 responses)."""
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
 SUSPECTS_SECONDS = 30.0

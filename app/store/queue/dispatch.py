@@ -132,8 +132,7 @@ _FACTS = text(
         SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (
             SELECT json_agg(json_build_array(r.id, r.sent_to,
                 (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity,
-                json_build_array(r.position, r.cost, r.charged IS NOT NULL, r.rank),
-                extract(epoch FROM r.due_at - now()))) FROM (
+                r.position, r.cost, r.charged IS NOT NULL, r.rank, extract(epoch FROM r.due_at - now()))) FROM (
                     (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank > f.late
                     ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                     UNION ALL
@@ -269,13 +268,26 @@ async def _facts(connection: AsyncConnection, queue: str, virtual_time: float, r
 
 
 def _waiting(row: Mapping[str, Any]) -> WaitingFlow:
-    responses = [
-        WaitingResponse(Candidate(id_, (sent_to, before), affinity), *place, math.inf if left is None else left)
-        for id_, sent_to, before, affinity, place, left in row["responses"]
-    ]
+    responses = [_response(*columns) for columns in row["responses"]]
     scale = 1.0 if row["scale"] is None else row["scale"]
     rises = row["part"], row["lead_seconds"]
     return WaitingFlow(_flow(row), responses, row["beside"], row["tag"], scale, *rises)
+
+
+def _response(
+    id_: str,
+    sent_to: str | None,
+    before: str | None,
+    affinity: int | None,
+    position: int,
+    cost: int,
+    is_charged: bool,
+    rank: int,
+    seconds_left: float | None,
+) -> WaitingResponse:
+    candidate = Candidate(id_, (sent_to, before), affinity)
+    left = math.inf if seconds_left is None else seconds_left
+    return WaitingResponse(candidate, position, cost, is_charged, rank, left)
 
 
 def _flow(row: Mapping[str, Any]) -> Flow:
