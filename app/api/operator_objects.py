@@ -17,7 +17,8 @@ class Entries(Shape, Generic[Entry]):
 
 
 class Worker(RowShape):
-    """`draining`: it takes no responses now. `absent`: it shows no sign of life. `lost`: its lease ran out."""
+    """`draining`: it takes no responses now. `drained`: nor has it any. `absent`: it shows no sign of life. `lost`: its
+    lease ran out."""
 
     id: str
     object: Literal["operator.worker"] = "operator.worker"
@@ -26,7 +27,17 @@ class Worker(RowShape):
     queue: str
     host: str
     pid: int
-    state: Literal["ready", "draining", "absent", "lost"]
+    unit: str | None
+    """What restarts it: a systemd unit, a pod, or a process of `longhaul up`."""
+    devices: str | None
+    """As CUDA_VISIBLE_DEVICES names them; null: all of its host."""
+    device: str | None
+    """Their name."""
+    version: str
+    state: Literal["ready", "draining", "drained", "absent", "lost"]
+    draining_since: Seconds | None
+    """Since an operator drained it."""
+    drain_reason: str | None
     slots: int
     running: int
     sent: int
@@ -38,3 +49,17 @@ class Worker(RowShape):
     lease_seconds: float
     """Until its lease runs out, unless it is renewed."""
     started_at: Seconds
+
+
+class Pause(RowShape):
+    """What is held back in its line."""
+
+    object: Literal["operator.pause"] = "operator.pause"
+    model: str
+    queue: str
+    project: str | None
+    """Null: all projects."""
+    since: Seconds
+    reason: str | None
+    actor: str | None
+    """The id of the operator's API key; null: a command on a machine of the operators."""

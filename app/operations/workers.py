@@ -19,6 +19,10 @@ class SeenWorker:
     queue: str
     host: str
     pid: int
+    unit: str | None
+    devices: str | None
+    device: str | None
+    version: str
     state: str
     """See `state_of`."""
     slots: int
@@ -28,6 +32,8 @@ class SeenWorker:
     tokens_per_second: float
     lease_seconds: float
     started_at: datetime
+    draining_since: datetime | None
+    drain_reason: str | None
 
 
 def seen(rows: Iterable[WorkerRow], tokens_per_second: Mapping[str, float]) -> list[SeenWorker]:
@@ -39,6 +45,10 @@ def seen(rows: Iterable[WorkerRow], tokens_per_second: Mapping[str, float]) -> l
             queue=row.queue,
             host=row.host,
             pid=row.pid,
+            unit=row.unit,
+            devices=row.devices,
+            device=row.device,
+            version=row.version,
             state=state_of(row),
             slots=row.slots,
             running=row.running,
@@ -47,15 +57,20 @@ def seen(rows: Iterable[WorkerRow], tokens_per_second: Mapping[str, float]) -> l
             tokens_per_second=round(tokens_per_second.get(row.name, 0.0), 1),
             lease_seconds=round(row.lease_seconds, 1),
             started_at=row.started_at,
+            draining_since=row.draining_since,
+            drain_reason=row.drain_reason,
         )
         for row in rows
     ]
 
 
 def state_of(row: WorkerRow) -> str:
-    """`ready`; `draining`: it takes no responses now; `absent`: it shows no sign of life; `lost`: its lease ran out."""
+    """`ready`; `draining`: it takes no responses now; `drained`: nor has it any; `absent`: it shows no sign of life;
+    `lost`: its lease ran out."""
     if row.lease_seconds <= 0:
         return "lost"
     if row.is_absent:
         return "absent"
-    return "ready" if row.slots else "draining"
+    if row.draining_since is not None and row.running == row.sent == 0:
+        return "drained"
+    return "ready" if row.slots and row.draining_since is None else "draining"
