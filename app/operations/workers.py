@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from app.store.queue.roster import WorkerRow
+
+
+class WorkerState(StrEnum):
+    READY = "ready"
+    DRAINING = "draining"
+    """It takes no responses now."""
+    ABSENT = "absent"
+    """Maintenance misses a sign of life of it."""
+    LOST = "lost"
+    """Its lease ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +30,7 @@ class SeenWorker:
     queue: str
     host: str
     pid: int
-    state: str
-    """See `state_of`."""
+    state: WorkerState
     slots: int
     running: int
     sent: int
@@ -52,10 +62,9 @@ def seen(rows: Iterable[WorkerRow], tokens_per_second: Mapping[str, float]) -> l
     ]
 
 
-def state_of(row: WorkerRow) -> str:
-    """`ready`; `draining`: it takes no responses now; `absent`: it shows no sign of life; `lost`: its lease ran out."""
+def state_of(row: WorkerRow) -> WorkerState:
     if row.lease_seconds <= 0:
-        return "lost"
+        return WorkerState.LOST
     if row.is_absent:
-        return "absent"
-    return "ready" if row.slots else "draining"
+        return WorkerState.ABSENT
+    return WorkerState.READY if row.slots else WorkerState.DRAINING
