@@ -21,7 +21,7 @@ from app.store.queue.facts import states
 from app.store.queue.pace import Pace
 from app.store.queue.roster import WorkerRow
 
-MOST_READ = 4_000
+MOST_READ = 2_000
 """Responses of other flows, and of its own, by which the place of one is computed."""
 MOST_OF_FLOW = 1_000
 LEAST_OF_FLOW = 8

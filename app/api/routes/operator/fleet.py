@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.api.operator_objects import Backlog, Entries, Overview, Worker
 from app.api.queries import DIGITS, Query
 from app.api.routes.operator.common import ServiceOf, operator_router
+from app.api.routes.operator.objects import Backlog, Entries, Overview, Worker
 from app.api.routes.route import Asked
 from app.store.queue.backlog import By
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.api.operator_objects import Why
 from app.api.routes.operator.common import ServiceOf, operator_router
+from app.api.routes.operator.objects import Why
 
 router = operator_router("/responses/{response_id}")
 

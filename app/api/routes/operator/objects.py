@@ -51,7 +51,7 @@ class Worker(RowShape):
     started_at: Seconds
 
 
-class Class(RowShape):
+class ClassStatus(RowShape):
     """What has not ended of one service tier and mode."""
 
     tier: str
@@ -63,7 +63,7 @@ class Class(RowShape):
     oldest_waiting_seconds: float
 
 
-class Model(RowShape):
+class ModelStatus(RowShape):
     """One model. Counts are of responses that have not ended; `waiting` includes those that have yielded."""
 
     model: str
@@ -86,11 +86,11 @@ class Model(RowShape):
     """This and `ended_per_second` are of responses that ended of late."""
     empty_in_seconds: float | None
     """Until all that waits now is sent, at that pace; null: nobody knows."""
-    classes: list[Class]
+    classes: list[ClassStatus]
 
     @classmethod
     def of(cls, row: ModelSummary, **given: Any) -> Self:
-        return super().of(row, classes=[Class.of(each) for each in row.classes], **given)
+        return super().of(row, classes=[ClassStatus.of(each) for each in row.classes], **given)
 
 
 class Limit(Shape):
@@ -132,7 +132,7 @@ class Overview(Shape):
     object: Literal["operator.status"] = "operator.status"
     version: str
     problems: list[Problem]
-    models: list[Model]
+    models: list[ModelStatus]
     limits: list[Limit]
 
     @classmethod
@@ -140,7 +140,7 @@ class Overview(Shape):
         return cls(
             version=status.version,
             problems=[Problem.of(each) for each in status.problems],
-            models=[Model.of(each) for each in status.models],
+            models=[ModelStatus.of(each) for each in status.models],
             limits=[Limit.of(each) for each in status.limits],
         )
 
