@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from enum import StrEnum
 
-from app.operations.words import count_of, span
-from app.operations.workers import WorkerState, state_of
+from app.operations.words import count_of, names_of, span
+from app.operations.workers import LIVING, WorkerState, state_of
 from app.scheduling.line import Place
 from app.store.queue.pace import ended_per_second
 from app.store.queue.roster import WorkerRow
@@ -17,6 +18,7 @@ from app.store.queue.standing import Standing, Surroundings
 class Reason(StrEnum):
     """Why, in a word that programs may rely on."""
 
+    PAUSED = "paused"
     NO_WORKER = "no_worker"
     OLDER_WORKERS = "older_workers"
     DRAINING = "draining"
@@ -59,10 +61,13 @@ class _Case:
     @property
     def able(self) -> Sequence[WorkerRow]:
         """The living workers of its queue that know its layout."""
-        living = (WorkerState.READY, WorkerState.DRAINING)
-        return [
-            each for each in self.around.workers if state_of(each) in living and each.layout >= self.response.layout
-        ]
+        living = (each for each in self.around.workers if state_of(each) in LIVING)
+        return [each for each in living if each.layout >= self.response.layout]
+
+    @property
+    def ready(self) -> Sequence[WorkerRow]:
+        """Those of them that take responses."""
+        return [each for each in self.able if state_of(each) is WorkerState.READY]
 
     def worker(self, name: str | None) -> WorkerRow | None:
         """The worker of that id or name."""
@@ -96,6 +101,18 @@ def explain(response: Standing, around: Surroundings | None) -> Explanation:
     return next(found for rule in rules if (found := rule(case)) is not None)
 
 
+def _paused(case: _Case) -> Explanation | None:
+    project = case.response.project
+    found = next((each for each in case.around.pauses if each.project in (None, project)), None)
+    if found is None:
+        return None
+    what = found.model if found.project is None else f"project {project} in {found.model}"
+    why = f": {found.reason}" if found.reason else ""
+    text = f"It waits because {what} is paused since {found.since.astimezone(UTC):%Y-%m-%d %H:%M} UTC{why}."
+    option = "" if found.project is None else f" --project {project}"
+    return Explanation(Reason.PAUSED, text, f"`longhaul resume {found.model}{option}` lets it go on.")
+
+
 def _no_worker(case: _Case) -> Explanation | None:
     model, layout = case.response.model, case.response.layout
     if case.able:
@@ -110,11 +127,13 @@ def _no_worker(case: _Case) -> Explanation | None:
 
 
 def _draining(case: _Case) -> Explanation | None:
-    if any(each.slots for each in case.able):
+    if case.ready:
         return None
-    names = ", ".join(each.name for each in case.able)
-    text = f"It waits for a worker: all of {case.response.model} take no responses now ({names})."
-    advice = "They stop, drain, or have no connection to Redis: see their logs, or start another one."
+    text = f"It waits for a worker: all of {case.response.model} take no responses now ({names_of(case.able)})."
+    drained = [each for each in case.able if each.draining_since is not None]
+    if drained:
+        return Explanation(Reason.DRAINING, text, f"`longhaul undrain {drained[0].name}` lets it take responses again.")
+    advice = "They stop, or have no connection to Redis: see their logs, or start another one."
     return Explanation(Reason.DRAINING, text, advice)
 
 
@@ -162,8 +181,8 @@ def _about(place: Place) -> str:
 
 
 def _slots(case: _Case) -> str:
-    slots = sum(each.slots for each in case.able)
-    return f"{count_of(slots, 'slot')} of {count_of(sum(each.slots > 0 for each in case.able), 'worker')}"
+    slots = sum(each.slots for each in case.ready)
+    return f"{count_of(slots, 'slot')} of {count_of(len(case.ready), 'worker')}"
 
 
 def _when(expected: float | None) -> str:
@@ -177,7 +196,7 @@ def _sent(case: _Case) -> Explanation:
     assert response.sent_seconds is not None
     worker, ago = case.worker(response.sent_to), span(response.sent_seconds)
     again = "" if response.sends <= 1 else f", for the {_ordinal(response.sends)} time"
-    if worker is None or state_of(worker) not in (WorkerState.READY, WorkerState.DRAINING):
+    if worker is None or state_of(worker) not in LIVING:
         text = f"It was sent to worker {response.sent_to} {ago} ago{again}, which does not live any more."
         return Explanation(Reason.SENT_TO_LOST_WORKER, text, _MAINTENANCE)
     text = (
@@ -210,7 +229,7 @@ def _released(case: _Case) -> Explanation:
 def _lost_owner(case: _Case) -> Explanation | None:
     response = case.response
     worker = case.worker(response.worker)
-    if worker is not None and state_of(worker) in (WorkerState.READY, WorkerState.DRAINING):
+    if worker is not None and state_of(worker) in LIVING:
         return None
     gone = "is not registered any more" if worker is None else "shows no sign of life"
     text = f"Worker {response.worker} had it in {case.attempt}, and {gone}."
@@ -268,7 +287,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-_WAITING: Sequence[_Rule] = (_no_worker, _draining, _in_line)
+_WAITING: Sequence[_Rule] = (_paused, _no_worker, _draining, _in_line)
 _SENT: Sequence[_Rule] = (_sent,)
 _RELEASED: Sequence[_Rule] = (_no_worker, _draining, _released)
 _RUNNING: Sequence[_Rule] = (_lost_owner, _in_tools, _running)

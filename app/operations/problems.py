@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.operations.summary import ModelSummary
-from app.operations.words import count_of, span
+from app.operations.words import count_of, names_of, span
 from app.operations.workers import WorkerState, state_of
 from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
@@ -103,10 +103,9 @@ def _of_services(signs: Signs, *, redis_answers: bool) -> Iterator[Problem]:
 def _of_workers(workers: Sequence[WorkerRow]) -> Iterator[Problem]:
     lost = [each for each in workers if state_of(each) is WorkerState.LOST and -each.lease_seconds > LONG_LOST_SECONDS]
     if lost:
-        names = ", ".join(each.name for each in lost[:5])
         yield Problem(
             ProblemCode.LOST_WORKERS,
-            f"{count_of(len(lost), 'worker')} lost the lease and were not removed ({names}).",
+            f"{count_of(len(lost), 'worker')} lost the lease and were not removed ({names_of(lost)}).",
             "Maintenance does not run: start it. It gives their responses to other workers.",
         )
 
@@ -114,11 +113,12 @@ def _of_workers(workers: Sequence[WorkerRow]) -> Iterator[Problem]:
 def _of_model(model: ModelSummary) -> Iterator[Problem]:
     name, work = model.model, model.waiting + model.released + model.sent
     waits = f"{count_of(work, 'response')} of {name} wait" if work != 1 else f"1 response of {name} waits"
-    if not model.ready and model.workers[WorkerState.DRAINING]:
+    draining = model.workers[WorkerState.DRAINING] + model.workers[WorkerState.DRAINED]
+    if not model.ready and draining:
         yield Problem(
             ProblemCode.DRAINING,
-            f"No worker of {name} takes responses: all that live ({model.workers[WorkerState.DRAINING]}) drain.",
-            "They stop, drain, or have no connection to Redis: see `longhaul workers` and their logs.",
+            f"No worker of {name} takes responses: all that live ({draining}) drain.",
+            "`longhaul workers` shows which an operator drained; the others stop, or have no connection to Redis.",
             name,
         )
     elif not model.ready and (model.in_models_file or work):
@@ -144,7 +144,7 @@ def _of_model(model: ModelSummary) -> Iterator[Problem]:
             is_brief=True,
         )
     free = model.free_slots
-    if model.waiting and model.ready and free and free * IDLE_PART >= model.slots:
+    if model.is_held_up and model.ready and free and free * IDLE_PART >= model.slots:
         yield Problem(
             ProblemCode.NOT_DISPATCHED,
             f"{count_of(model.waiting, 'response')} of {name} wait while {count_of(free, 'slot')} are free.",

@@ -18,10 +18,11 @@ from app.responses.ids import may_exist
 from app.store import migrate
 from app.store.database import Database
 from app.store.layout import LAYOUT
-from app.store.queue import backlog, overview, roster, standing
+from app.store.queue import backlog, overview, pauses, roster, standing
 from app.store.queue.backlog import By
 from app.store.queue.overview import Overview
 from app.store.queue.pace import tokens_per_second
+from app.store.queue.pauses import PauseRow
 from app.store.queue.standing import Standing
 from app.store.tenants import full_limits
 from app.store.tenants.full_limits import FullLimit
@@ -40,6 +41,7 @@ class Status:
     version: str
     models: Sequence[ModelSummary]
     limits: Sequence[FullLimit]
+    pauses: Sequence[PauseRow]
     problems: Sequence[Problem]
 
 
@@ -56,7 +58,7 @@ class OperatorService:
     async def status(self) -> Status:
         """If something is wrong that may be so only for a moment, it looks a second time."""
         if not await migrate.is_supported(self._db):
-            return Status(version("longhaul"), (), (), [SCHEMA_PROBLEM])
+            return Status(version("longhaul"), (), (), (), [SCHEMA_PROBLEM])
         models, found = await self._look()
         if any(problem.is_brief for problem in found):
             await asyncio.sleep(SECOND_LOOK_SECONDS)
@@ -64,7 +66,8 @@ class OperatorService:
             found = in_both(found, again)
         async with self._db.begin() as connection:
             limits = await full_limits.read(connection)
-        return Status(version("longhaul"), models, limits, found)
+            paused = await pauses.read_pauses(connection)
+        return Status(version("longhaul"), models, limits, paused, found)
 
     async def _look(self) -> tuple[Sequence[ModelSummary], list[Problem]]:
         seen_, redis_answers = await asyncio.gather(self._overview(), self._redis_answers())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.operations.workers import WorkerState, state_of
+from app.operations.workers import LIVING, WorkerState, state_of
 from app.queue.message import class_of
 from app.scheduling.decisions import QueueState
 from app.store.queue.fleet import FleetFacts
@@ -41,6 +41,9 @@ class ModelSummary:
     older_workers: int = 0
     """Living ones of an older version, which leave to newer ones what they cannot read."""
     slots: int = 0
+    """Of ready workers."""
+    is_held_up: bool = False
+    """Whether some wait that are not paused."""
     free_slots: int = 0
     """Open to all that waits."""
     suspects: int = 0
@@ -129,6 +132,7 @@ def summaries(
     rates = ended_per_second(paces)
     for summary in found.values():
         state = states.get(summary.queue, QueueState())
+        summary.is_held_up = state.waits
         summary.free_slots = sum(max(load.open_room, 0) for load in state.loads)
         summary.ended_per_second = rates.get(summary.queue, 0.0)
         summary.tokens_per_second = _tokens_per_second(paces, summary.queue)
@@ -139,9 +143,8 @@ def summaries(
 def _add_worker(summary: ModelSummary, worker: WorkerRow, layout: int) -> None:
     state = state_of(worker)
     summary.workers[state] += 1
-    if state in (WorkerState.READY, WorkerState.DRAINING):
-        summary.slots += worker.slots
-        summary.older_workers += worker.layout < layout
+    summary.slots += worker.slots if state is WorkerState.READY else 0
+    summary.older_workers += state in LIVING and worker.layout < layout
 
 
 def _tokens_per_second(paces: Iterable[Pace], queue: str) -> float:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from app.store.queue.roster import WorkerRow
+
 
 def count_of(number: int, thing: str) -> str:
     """`1 response`, `2 responses`, `1,234 responses`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def names_of(workers: Sequence[WorkerRow], most: int = 5) -> str:
+    """`a, b`, `a, b, c, d, e and 7 more`."""
+    shown = ", ".join(each.name for each in workers[:most])
+    return shown if len(workers) <= most else f"{shown} and {len(workers) - most} more"
 
 
 def span(seconds: float) -> str:

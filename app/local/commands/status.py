@@ -68,6 +68,10 @@ def _show(found: dict[str, Any]) -> None:
     if classes:
         say("")
         show(classes, CLASSES, as_json=False)
+    for pause in found["pauses"]:
+        whom = "" if pause["project"] is None else f", project {pause['project']}"
+        why = f": {pause['reason']}" if pause["reason"] else ""
+        say(f"Paused: {pause['model']}{whom}{why}", "yellow")
     if found["limits"]:
         say("")
         say("These limits refuse requests:")

@@ -16,9 +16,10 @@ from app.scheduling.line import LinedFlow, Place, place_of
 from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
 from app.scheduling.placement import Candidate
 from app.store.database import Connection, Database
-from app.store.queue import pace, roster
-from app.store.queue.facts import states
+from app.store.queue import pace, pauses, roster
+from app.store.queue.facts import PAUSED, states
 from app.store.queue.pace import Pace
+from app.store.queue.pauses import PauseRow
 from app.store.queue.roster import WorkerRow
 
 MOST_READ = 2_000
@@ -86,6 +87,8 @@ class Surroundings:
     """Of its queue."""
     place: Place | None
     """None: it does not wait."""
+    pauses: Sequence[PauseRow]
+    """Of its queue."""
     open_calls: Sequence[str]
     """The names of the hosted tools that its last turn called and that have not answered."""
 
@@ -106,7 +109,7 @@ _ROW = text(
 
 # `busy` steps from flow to flow, as that of a dispatch. Each flow gives the first ones of those that wait.
 _FLOWS = text(
-    """
+    f"""
     WITH RECURSIVE busy AS (
         (SELECT r.project, r.priority FROM waiting_responses r WHERE r.queue = :queue
         ORDER BY r.project, r.priority, r.position LIMIT 1)
@@ -122,6 +125,7 @@ _FLOWS = text(
         FROM busy b LEFT JOIN LATERAL (
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
         ) f ON true
+        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
     )
     SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight,
         (SELECT count(*) FROM waiting_responses r
@@ -170,12 +174,13 @@ async def surroundings(db: Database, response: Standing) -> Surroundings:
             state=(await states(connection, [response.queue]))[response.queue],
             paces=[each for each in await pace.read(connection) if each.queue == response.queue],
             place=await _place(connection, response) if response.waits else None,
+            pauses=[each for each in await pauses.read_pauses(connection) if each.queue == response.queue],
             open_calls=await _open_calls(connection, response.id) if response.worker is not None else (),
         )
 
 
 async def _place(connection: Connection, response: Standing) -> Place | None:
-    """None: it has just been sent."""
+    """None: it has just been sent, or is paused."""
     bounds = {"most": MOST_READ, "least_of_flow": LEAST_OF_FLOW, "most_of_flow": MOST_OF_FLOW}
     rows = await connection.execute(_FLOWS, {"queue": response.queue, **bounds})
     flows = [_lined(row) for row in rows]

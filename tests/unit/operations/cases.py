@@ -12,6 +12,7 @@ from app.scheduling.loads import Load
 from app.scheduling.order import Flow
 from app.store.layout import LAYOUT
 from app.store.queue.pace import Pace
+from app.store.queue.pauses import PauseRow
 from app.store.queue.roster import WorkerRow
 from app.store.queue.standing import Standing, Surroundings
 
@@ -33,6 +34,12 @@ def worker(name: str = "w1", **more: Any) -> WorkerRow:
         "is_absent": False,
         "layout": LAYOUT,
         "slots": 8,
+        "unit": None,
+        "devices": None,
+        "device": None,
+        "version": "",
+        "draining_since": None,
+        "drain_reason": None,
         "running": 0,
         "sent": 0,
         "in_tools": 0,
@@ -95,9 +102,10 @@ def around(
     ended_per_second: float = 0.0,
     is_exact: bool = True,
     open_calls: Sequence[str] = (),
+    pauses: Sequence[PauseRow] = (),
 ) -> Surroundings:
     """What a response stands among: workers of which each has `taken` responses, and those `ahead` by flow."""
     loads = [Load(each.name, each.slots, answers=taken, background=taken) for each in workers if each.slots]
     place = Place({Flow(*flow): number for flow, number in (ahead or {}).items()}, is_exact)
     paces = [Pace(QUEUE, "w1", round(ended_per_second * 300), 0.0, 300.0)] if ended_per_second else []
-    return Surroundings(workers, QueueState(loads, True, False), paces, place, open_calls)
+    return Surroundings(workers, QueueState(loads, True, False), paces, place, pauses, open_calls)

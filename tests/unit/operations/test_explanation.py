@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.operations.explanation import Explanation, Reason, explain
 from app.store.layout import LAYOUT
+from app.store.queue.pauses import PauseRow
 from app.store.queue.standing import Standing, Surroundings
 from tests.unit.operations.cases import (
     BACKGROUND,
     FOREGROUND,
+    NOW,
+    QUEUE,
     around,
     ended,
     released,
@@ -20,18 +25,23 @@ from tests.unit.operations.cases import (
 
 SENT = response(sent_to="w1", sent_seconds=3.0, sends=1)
 LOST = worker(lease_seconds=-5.0)
+PAUSE = PauseRow(QUEUE, None, "m", NOW, "night", None)
 YIELDED = released(yielded=True, yields=1, attempt=2)
 
 
 @pytest.mark.parametrize(
     ("reason", "of", "among"),
     [
+        (Reason.PAUSED, response(), around(worker(), pauses=[PAUSE])),
+        (Reason.PAUSED, response(), around(worker(), pauses=[replace(PAUSE, project="red")])),
+        (Reason.NO_SLOT, response(), around(worker(), pauses=[replace(PAUSE, project="blue")])),
         (Reason.NO_WORKER, response(), around()),
         (Reason.NO_WORKER, response(), around(LOST)),
         (Reason.NO_WORKER, released(), around()),
         (Reason.OLDER_WORKERS, response(layout=LAYOUT + 1), around(worker())),
         (Reason.DRAINING, response(), around(worker(slots=0))),
         (Reason.DRAINING, released(), around(worker(slots=0))),
+        (Reason.DRAINING, response(), around(worker(draining_since=NOW))),
         (Reason.BEHIND_OTHERS, response(), around(worker(), ahead={("blue", BACKGROUND): 3})),
         (Reason.BEHIND_OTHERS, YIELDED, around(worker(), ahead={("blue", BACKGROUND): 3})),
         (Reason.NO_SLOT, response(), around(worker())),
@@ -91,6 +101,12 @@ def test_nobody_knows_when_if_nothing_ended_of_late() -> None:
     found = behind({("blue", BACKGROUND): 3})
     assert found.expected_seconds is None
     assert "nobody knows when" in found.text
+
+
+def test_a_pause_says_since_when_why_and_how_it_ends() -> None:
+    found = explain(response(), around(worker(), pauses=[replace(PAUSE, project="red")]))
+    assert found.text == "It waits because project red in m is paused since 2026-11-27 00:00 UTC: night."
+    assert found.advice == "`longhaul resume m --project red` lets it go on."
 
 
 def test_a_response_that_yielded_says_so() -> None:

@@ -14,7 +14,7 @@ from app.store.layout import LAYOUT
 from app.store.queue.fleet import Begun, FleetFacts, Flow
 from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
-from tests.unit.operations.cases import BACKGROUND, QUEUE, worker
+from tests.unit.operations.cases import BACKGROUND, NOW, QUEUE, worker
 
 WAITING = Flow(QUEUE, "red", BACKGROUND, 5, 60.0)
 
@@ -24,7 +24,7 @@ def begun(state: str, count: int = 1, *, in_line: int = 0, crashed: int = 0) -> 
 
 
 def summary(*workers: WorkerRow, flows: Any = (), begun: Any = (), taken: int = 8, models: Any = None) -> ModelSummary:
-    facts = FleetFacts([], flows, begun, 0, 0.0)
+    facts = FleetFacts([], flows, begun, 0, frozenset(), 0.0)
     loads = [Load(each.name, each.slots, answers=taken) for each in workers if each.slots]
     (found,) = summaries(
         facts, workers, [], {QUEUE: QueueState(loads, bool(flows))}, {QUEUE: "m"} if models is None else models, LAYOUT
@@ -47,6 +47,7 @@ def test_nothing_is_wrong_with_a_busy_deployment() -> None:
         (ProblemCode.NO_WORKER, summary(worker(is_absent=True), flows=[WAITING])),
         (ProblemCode.NO_WORKER, summary(flows=[WAITING], models={})),
         (ProblemCode.DRAINING, summary(worker(slots=0))),
+        (ProblemCode.DRAINING, summary(worker(draining_since=NOW))),
         (ProblemCode.OLDER_WORKERS, summary(worker(layout=LAYOUT - 1))),
         (ProblemCode.RELEASED, summary(worker(), begun=[begun("released")])),
         (ProblemCode.NOT_DISPATCHED, summary(worker(), flows=[WAITING], taken=2)),
@@ -91,5 +92,5 @@ def test_a_summary_counts_each_response_once() -> None:
         begun=[begun("running", 6), begun("sent", 2), begun("yielded", 3, in_line=2), begun("released", 1)],
     )
     assert (found.waiting, found.sent, found.running, found.released) == (5, 3, 6, 1)
-    assert found.workers == {"ready": 1, "draining": 1, "absent": 0, "lost": 1}
+    assert found.workers == {"ready": 1, "draining": 1, "drained": 0, "absent": 0, "lost": 1}
     assert (found.slots, found.oldest_waiting_seconds, found.empty_in_seconds) == (8, 60.0, None)

@@ -28,7 +28,8 @@ class Entries(Shape, Generic[Entry]):
 
 
 class Worker(RowShape):
-    """`draining`: it takes no responses now. `absent`: it shows no sign of life. `lost`: its lease ran out."""
+    """`draining`: it takes no responses now. `drained`: nor has it any. `absent`: it shows no sign of life. `lost`: its
+    lease ran out."""
 
     id: str
     object: Literal["operator.worker"] = "operator.worker"
@@ -37,7 +38,17 @@ class Worker(RowShape):
     queue: str
     host: str
     pid: int
+    unit: str | None
+    """What restarts it: a systemd unit, a pod, or a process of `longhaul up`."""
+    devices: str | None
+    """As CUDA_VISIBLE_DEVICES names them; null: all of its host."""
+    device: str | None
+    """Their name."""
+    version: str
     state: WorkerState
+    draining_since: Seconds | None
+    """Since an operator drained it."""
+    drain_reason: str | None
     slots: int
     running: int
     sent: int
@@ -49,6 +60,20 @@ class Worker(RowShape):
     lease_seconds: float
     """Until its lease runs out, unless it is renewed."""
     started_at: Seconds
+
+
+class Pause(RowShape):
+    """What is held back in its line."""
+
+    object: Literal["operator.pause"] = "operator.pause"
+    model: str
+    queue: str
+    project: str | None
+    """Null: all projects."""
+    since: Seconds
+    reason: str | None
+    actor: str | None
+    """The id of the operator's API key; null: a command on a machine of the operators."""
 
 
 class ClassStatus(RowShape):
@@ -134,6 +159,7 @@ class Overview(Shape):
     problems: list[Problem]
     models: list[ModelStatus]
     limits: list[Limit]
+    pauses: list[Pause]
 
     @classmethod
     def of(cls, status: Status) -> Self:
@@ -142,6 +168,7 @@ class Overview(Shape):
             problems=[Problem.of(each) for each in status.problems],
             models=[ModelStatus.of(each) for each in status.models],
             limits=[Limit.of(each) for each in status.limits],
+            pauses=[Pause.of(each) for each in status.pauses],
         )
 
 
