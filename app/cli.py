@@ -30,7 +30,7 @@ from config.settings import Settings, load_settings, unknown_variables
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
 _LAZY_COMMANDS = {
-    "workers": "workers",
+    **{name: name for name in ("queue", "status", "why", "workers")},
     **dict.fromkeys(("drain", "undrain"), "drains"),
     **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
 }

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from app.store.queue.roster import WorkerRow
+
+
+class WorkerState(StrEnum):
+    READY = "ready"
+    DRAINING = "draining"
+    """It takes no responses now."""
+    DRAINED = "drained"
+    """An operator drained it, and it has nothing any more."""
+    ABSENT = "absent"
+    """Maintenance misses a sign of life of it."""
+    LOST = "lost"
+    """Its lease ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +36,7 @@ class SeenWorker:
     devices: str | None
     device: str | None
     version: str
-    state: str
-    """See `state_of`."""
+    state: WorkerState
     slots: int
     running: int
     sent: int
@@ -64,13 +76,15 @@ def seen(rows: Iterable[WorkerRow], tokens_per_second: Mapping[str, float]) -> l
     ]
 
 
-def state_of(row: WorkerRow) -> str:
-    """`ready`; `draining`: it takes no responses now; `drained`: nor has it any; `absent`: it shows no sign of life;
-    `lost`: its lease ran out."""
+def state_of(row: WorkerRow) -> WorkerState:
     if row.lease_seconds <= 0:
-        return "lost"
+        return WorkerState.LOST
     if row.is_absent:
-        return "absent"
+        return WorkerState.ABSENT
     if row.draining_since is not None and row.running == row.sent == 0:
-        return "drained"
-    return "ready" if row.slots and row.draining_since is None else "draining"
+        return WorkerState.DRAINED
+    return WorkerState.READY if row.slots and row.draining_since is None else WorkerState.DRAINING
+
+
+LIVING = frozenset({WorkerState.READY, WorkerState.DRAINING, WorkerState.DRAINED})
+"""The states of workers that show signs of life."""

@@ -232,6 +232,7 @@ responses = Table(
         "project",
         "priority",
         "position",
+        postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
         postgresql_where=text(_WAITS),
     ),
     Index("responses_sent_idx", "sent_to", postgresql_where=text(IS_SENT.format(""))),

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import Depends
 
 from app.api.dependencies import ChangesOf, RuntimeOf
-from app.api.operator_objects import Worker
 from app.api.routes.operator.common import ServiceOf, operator_router
+from app.api.routes.operator.objects import Worker
 from app.api.routes.route import Body
 from app.operations.drains import Drains
 from app.operations.service import OperatorService

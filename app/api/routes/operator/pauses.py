@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app.api.dependencies import ChangesOf, RuntimeOf
-from app.api.operator_objects import Entries, Pause
 from app.api.queries import Query
 from app.api.routes.operator.common import operator_router
+from app.api.routes.operator.objects import Entries, Pause
 from app.api.routes.route import Asked, Sent
 from app.operations.pauses import Pauses
 from app.protocol.requests.bodies.fleet import PauseModel, Reason
