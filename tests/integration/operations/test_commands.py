@@ -109,6 +109,12 @@ class TestBesideTheServices:
         assert (ran.status, ran.out) == (2, "")
         assert "LONGHAUL_URL" in ran.err and "DATABASE_URL" in ran.err
 
+    async def test_a_models_file_that_is_wrong_is_named(self, services: Any, tmp_path: Path) -> None:
+        (tmp_path / "models.toml").write_text("models = 1")
+        ran = await Shell.beside(services, LONGHAUL_MODELS=str(tmp_path / "models.toml")).run("status")
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith("longhaul: LONGHAUL_MODELS: ")
+
 
 class TestOverHttp:
     async def test_keys_that_may_not_ask_are_status_4(self, api: Api, mine: Tenant) -> None:
