@@ -38,7 +38,9 @@ async def test_a_worker_is_drained_and_given_back_once_however_often_it_is_asked
         assert answer.status_code == 200, answer.text
         shown = answer.json()
         assert (shown["state"], shown["running"], shown["drain_reason"]) == ("draining", 1, "a bad fan")
-    await db.execute(text("UPDATE responses SET status = 'cancelled', worker = NULL, finished_at = now(), output = '[]'"))
+    await db.execute(
+        text("UPDATE responses SET status = 'cancelled', worker = NULL, finished_at = now(), output = '[]'")
+    )
     (listed,) = (await call(operator, "GET", "workers")).json()["data"]
     assert listed["state"] == "drained"
     for _ in range(2):
@@ -75,7 +77,13 @@ async def test_a_model_is_paused_and_resumed_once_however_often_it_is_asked_for(
         ("POST", "workers/nobody/undrain", {}, 404, "the workers are: w1"),
         ("POST", "workers/w1/drain", {"json": {"reason": ""}}, 400, "reason"),
         ("POST", "workers/w1/drain", {"json": {"force": True}}, 400, "force"),
-        ("POST", "pauses", {"json": {"model": "none"}}, 404, f"There is no model 'none'; the models are: org/other-model, {MODEL}."),
+        (
+            "POST",
+            "pauses",
+            {"json": {"model": "none"}},
+            404,
+            f"There is no model 'none'; the models are: org/other-model, {MODEL}.",
+        ),
         ("POST", "pauses", {"json": {"model": MODEL, "project": "p"}}, 404, "There is no project 'p'."),
         ("POST", "pauses", {"json": {"reason": "x"}}, 400, "model"),
         ("DELETE", "pauses", {}, 400, "model"),

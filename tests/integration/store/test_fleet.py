@@ -94,7 +94,9 @@ async def test_workers_that_operators_drain_are_counted_by_whether_they_have_res
         for name in ("busy", "idle"):
             await drains.drain(connection, name, None, None)
     found = await shown(db)
-    assert set(found["workers"].items()) == {((MODELS[QUEUE], state), 1) for state in ("serving", "draining", "drained")}
+    assert set(found["workers"].items()) == {
+        ((MODELS[QUEUE], state), 1) for state in ("serving", "draining", "drained")
+    }
     assert found["drains"] == {("scripted",): 2}
 
 
