@@ -17,7 +17,7 @@ from app.access.charges import Charges
 from app.access.directory import Directory
 from app.aio import BackgroundTasks
 from app.announcer import Announcer
-from app.api import openapi, routes
+from app.api import access_log, openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
@@ -59,7 +59,8 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     try:
         if settings is None:
             settings = load_settings()
-            setup_logging(settings.log_level)
+            setup_logging(settings.log_level, settings.log_format, "api")
+            access_log.switch(on=settings.log_access)
         models = ModelsFile(settings) if catalog is None else catalog
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
         settings.check_auth()

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 import sys
 import time
 import traceback
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 
+import orjson
+
+from config.log_context import SubjectFilter, name_process, process_name, worker_name
+
+CONFIG_FILE = Path(__file__).with_name("logging.json")
+"""For libraries that read their logging from a file, in the form of `logging.config.dictConfig`."""
+
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]*@")
+_WORD = re.compile(r"[^\s\"=]+")
 _LINE_END = "\n"
 _QUIET = (
     "alembic",
@@ -32,33 +44,84 @@ _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-11-21T10:23:41.123Z INFO name: message`; line ends become `\\n`, URL passwords `***`.
+    """`2026-11-21T10:23:41.123Z INFO name: message response_id=resp_1 attempt=2`, as `LONGHAUL_LOG_FORMAT=text` has it.
 
-    An exception becomes its type, the first line of its message and the innermost frames. With `tracebacks` (at level
-    DEBUG) it becomes the whole traceback, still on one line.
+    Behind the message stands what the line is about, and what else it has as `fields`. Line ends become `\\n`, URL
+    passwords `***`. An exception becomes its type, the first line of its message and the innermost frames. With
+    `tracebacks` (at level DEBUG) it becomes the whole traceback, still on one line.
     """
 
     def __init__(self, tracebacks: bool = False) -> None:
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        super().__init__()
         self.tracebacks = tracebacks
-        self.converter = time.gmtime
+        self._second = (0, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        head = self._head(record)
-        if record.exc_info and record.exc_info[1] is not None:
-            head += f" | {self._exception(record.exc_info[1])}"
-        return _CREDENTIALS.sub("***@", head).replace("\r", "\\r").replace("\n", "\\n")
+        text = f"{self._time(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        for name, value in _fields(record).items():
+            text += f" {name}={_shown(value)}"
+        if (error := self._error(record)) is not None:
+            text += f" | {error}"
+        return _without_credentials(text).replace("\r", "\\r").replace("\n", "\\n")
 
-    def _head(self, record: logging.LogRecord) -> str:
-        record.message = record.getMessage()
-        record.asctime = self.formatTime(record, self.datefmt)
-        return self.formatMessage(record)
+    def _time(self, record: logging.LogRecord) -> str:
+        second = int(record.created)
+        if second != self._second[0]:  # to format one takes longer than the rest of a line
+            self._second = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._second[1]}.{int(1000 * (record.created - second)):03d}Z"
 
-    def _exception(self, error: BaseException) -> str:
+    def _error(self, record: logging.LogRecord) -> str | None:
+        if not record.exc_info or (error := record.exc_info[1]) is None:
+            return None
         if self.tracebacks:
             return "".join(traceback.format_exception(error)).rstrip()
         # The first line alone: in later lines databases quote rows, and rows hold prompts.
         return f"{type(error).__name__}: {str(error).partition(_LINE_END)[0]}{_frames(error.__traceback__)}"
+
+
+class JsonFormatter(LineFormatter):
+    """One JSON object a line, as `LONGHAUL_LOG_FORMAT=json` has it. docs/operations.md lists the members."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        worker, error = worker_name(), self._error(record)
+        line: dict[str, object] = {
+            "time": self._time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _without_credentials(record.getMessage()),
+            "process": process_name(record),
+            "pid": record.process,
+        }
+        if worker is not None:
+            line["worker"] = worker
+        line |= _fields(record)
+        if error is not None:
+            line["exception"] = _without_credentials(error)
+        return as_json(line)
+
+
+def as_json(line: Mapping[str, object]) -> str:
+    """A line of the log as JSON; its texts may hold what is not Unicode."""
+    try:
+        return orjson.dumps(line).decode()
+    except TypeError:
+        return json.dumps(line, default=repr)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """What a record has beside its message: fields of its own, and what it is about."""
+    return {**getattr(record, "fields", {}), **getattr(record, "subject", {})}
+
+
+def _shown(value: object) -> str:
+    """A value in a line of text: quoted, if it would not be one word."""
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, default=repr)
+
+
+def _without_credentials(text: str) -> str:
+    return _CREDENTIALS.sub("***@", text) if "://" in text else text
 
 
 def _frames(trace: TracebackType | None, last: int = 3) -> str:
@@ -68,12 +131,14 @@ def _frames(trace: TracebackType | None, last: int = 3) -> str:
     return f" ({' < '.join(names)})" if names else ""
 
 
-def setup_logging(level: str) -> None:
-    """Makes the root logger the only one that writes. `level` is `Settings.log_level`. May be called twice."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(tracebacks=level == "DEBUG"))
+def setup_logging(level: str, form: str = "text", process: str | None = None) -> None:
+    """Makes the root logger the only one that writes. May be called twice.
+
+    `level` and `form` are `Settings.log_level` and `Settings.log_format`; `process` is what JSON calls this one.
+    """
+    name_process(process)
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_handler(level, form)]
     root.setLevel(level)
     for name in _OWN_HANDLERS:
         logger = logging.getLogger(name)
@@ -83,3 +148,23 @@ def setup_logging(level: str) -> None:
         for name in _QUIET:
             logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)
+
+
+def handler_of_environment() -> logging.Handler:
+    """The handler of processes that libraries set up, by config/logging.json: vLLM's, and uvicorn's parent."""
+    level, form = (os.environ.get(f"LONGHAUL_LOG_{name}", "") for name in ("LEVEL", "FORMAT"))
+    return _handler(level, form)
+
+
+def vllm_handler() -> logging.Handler:
+    """The same for vLLM, whose variable has the level of its logger."""
+    logging.getLogger("vllm").setLevel(os.environ.get("VLLM_LOGGING_LEVEL", "WARNING").upper())
+    return handler_of_environment()
+
+
+def _handler(level: str, form: str) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(SubjectFilter())
+    kind = JsonFormatter if form == "json" else LineFormatter
+    handler.setFormatter(kind(tracebacks=level == "DEBUG"))
+    return handler

@@ -22,6 +22,7 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
+from config.log_context import name_worker
 from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
@@ -42,6 +43,7 @@ from workers.generation.slots import Slots
 from workers.generation.turns.inputs import Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
+from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.worker")
 
@@ -150,6 +152,7 @@ async def _claiming(
             lambda: slots.away,
         )
         stack.push_async_callback(lease.close)
+        name_worker(lease.node)
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
@@ -168,6 +171,7 @@ async def _claiming(
             slots,
             lease.node,
             metrics,
+            RequestLog(settings.log_requests),
         )
 
 

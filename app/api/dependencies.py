@@ -15,12 +15,13 @@ from starlette.requests import HTTPConnection
 from app.access.caller import Caller
 from app.access.charges import Charges
 from app.access.directory import Directory
-from app.api.authentication import CALLER
 from app.api.holdings import ProcessBounds, holdings_of
+from app.api.middleware import CALLER, REQUEST_ID
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
+from app.protocol.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from app.responses.conversations import ConversationService
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.models.registered import RegisteredModels
@@ -29,6 +30,7 @@ from app.responses.read.reader import ResponseReader
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.store.responses.lookup import Hold
+from app.store.rows import Origin
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
@@ -77,6 +79,17 @@ async def current_project(request: HTTPConnection) -> str:
     return (await current_caller(request)).own_project
 
 
+async def origin_of(request: HTTPConnection) -> Origin:
+    """Returns what the row of a response keeps of the request that makes it."""
+    scope = request.scope
+    sent: dict[bytes, list[str]] = {_PARENT: [], _STATE: []}
+    for name, value in scope["headers"]:
+        if name in sent:
+            sent[name].append(value.decode("latin-1"))
+    trace = trace_context(sent[_PARENT], sent[_STATE]) if sent[_PARENT] else None
+    return Origin((await current_caller(request)).key_id, scope[REQUEST_ID], trace)
+
+
 async def body_bytes(request: Request) -> int:
     """Returns the size of the body, which a parameter before this one has read."""
     size: int = request.state.body_bytes
@@ -88,6 +101,7 @@ async def hold_of(request: Request) -> Hold:
     return holdings_of(request.scope).wait_for_answer
 
 
+_PARENT, _STATE = TRACEPARENT.encode(), TRACESTATE.encode()
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 

@@ -20,6 +20,7 @@ from app.store.responses import logs
 from app.store.responses.endings import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
+from config.log_context import about
 
 log = logging.getLogger("longhaul.store")
 
@@ -120,7 +121,8 @@ def _pages(chunks: Sequence[Chunk]) -> dict[str, list[Any]] | None:
     """
     for chunk in chunks:
         if len(frames.split(chunk.frames)) != chunk.last - chunk.first + 1:
-            log.error("%s: its log cannot be read, and is not merged", chunk.response_id)
+            with about(chunk.response_id):
+                log.error("the log of the response cannot be read, and is not merged")
             return None
     sizes = {number: len(chunk.frames) for number, chunk in enumerate(chunks)}
     groups = ([chunks[number] for number in numbers] for numbers in grouped(sizes, LOG_PAGE_BYTES))

@@ -12,6 +12,7 @@ from sqlalchemy import Row
 from app.protocol.events.chunk import Chunk
 from app.protocol.response import brief_object, response_object
 from app.protocol.status import Status
+from app.protocol.trace_context import TraceContext
 from app.protocol.types import Json
 from app.store.columns import Column, Columns, to_json
 from app.store.database import from_json
@@ -31,6 +32,20 @@ class Idempotency:
 
     key: str
     fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request came from, as its response's row keeps it."""
+
+    key_id: str | None = None
+    """Of the API key that its caller has; None: no key was asked for."""
+    request_id: str | None = None
+    trace: TraceContext | None = None
+
+
+NOWHERE = Origin()
+"""Of a request that nobody has sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +93,17 @@ class ResponseRow:
     """Whether it takes one of the places that are kept for foreground responses."""
     yields: int
     """How often it has yielded."""
+    request_id: str | None
+    """Of the request that made it."""
+    traceparent: str | None
+    tracestate: str | None
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that it belongs to, if its request had one."""
+        return None if self.traceparent is None else TraceContext(self.traceparent, self.tracestate)
 
     @property
     def is_readable(self) -> bool:

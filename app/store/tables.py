@@ -28,7 +28,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON, JSONB
 
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.status import FINAL, Status
@@ -172,6 +172,13 @@ responses = Table(
     Column("layout", SmallInteger, nullable=False),
     # The API key of its caller; NULL: no key was asked for.
     Column("key_id", Text),
+    # The id of the request that made it, and the trace that it belongs to (protocol/trace_context.py).
+    Column("request_id", Text),
+    Column("traceparent", Text),
+    Column("tracestate", Text),
+    # When its last attempt began, and the attempts before, if any, that handed it over (HISTORY in guards.py).
+    _time("claimed_at"),
+    Column("history", JSONB(none_as_null=True)),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     _time("reserved_at"),
     Column("reserved_input", BigInteger),

@@ -39,6 +39,7 @@ from app.store.packing import unpack_events
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import CHUNKS, Ending, EndResult, ResponseRow, parsed_row
 from app.store.tables import LOG_BYTES, LOG_STATE, chunks, responses
+from config.log_context import about
 
 log = logging.getLogger("longhaul.store")
 
@@ -227,7 +228,8 @@ async def fail(
     except StoreUnavailable:
         raise
     except Exception as cause:
-        log.error("%s cannot be failed with its output: %s", response_id, type_and_places(cause))
+        with about(response_id):
+            log.error("the response cannot be failed with its output: %s", type_and_places(cause))
         return await end(with_log=False)
 
 
@@ -363,7 +365,8 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
             events = (event for encoded in stored.frames for event in frames.decode(unpack_events(encoded)))
             return _ended(row, ResponseStream.restore(events, stored.next_sequence), close)
         except Exception as error:
-            log.error("%s ends without its output, its log cannot be read: %s", row.id, type_and_places(error))
+            with about(row.id, attempt=row.attempt, request_id=row.request_id):
+                log.error("the response ends without its output, its log cannot be read: %s", type_and_places(error))
     return _ended(row, ResponseStream.without_log(row.as_object(), stored.next_sequence), close)
 
 

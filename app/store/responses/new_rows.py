@@ -29,7 +29,7 @@ from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_ar
 from app.store.layout import LAYOUT
 from app.store.queue.facts import states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, Idempotency
+from app.store.rows import CHUNKS, NOWHERE, Idempotency, Origin
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -95,8 +95,8 @@ class NewResponse:
     """Responses in its chain, itself included."""
     context_bytes: int = 0
     """Of the responses in its chain before it (context/size.py)."""
-    key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
+    origin: Origin = NOWHERE
+    """Of its request."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
@@ -203,7 +203,10 @@ _ROW: Columns[NewResponse] = Columns(
     Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
-    Column("key_id", "text"),
+    Column("key_id", "text", of="origin.key_id"),
+    Column("request_id", "text", of="origin.request_id"),
+    Column("traceparent", "text", _if_any("parent"), of="origin.trace"),
+    Column("tracestate", "text", _if_any("state"), of="origin.trace"),
     Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
