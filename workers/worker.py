@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -16,6 +17,7 @@ from app.aio import end_tasks
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.metrics.server import serving
+from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
 from app.store.database import Database
@@ -56,14 +58,17 @@ message: with Python's default of 5 ms, the last of many simultaneous requests b
 
 @asynccontextmanager
 async def worker_lifespan(
-    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness
+    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness, node: str | None = None
 ) -> AsyncIterator[Runner]:
     """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
-    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there.
+    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there. `node` is its
+    name; None: a new one.
     """
     file = ModelsFile(settings)
-    model = await _resolved(file.catalog.choose(settings.model))
+    chosen = file.catalog.choose(settings.model)
+    name_worker(node := node or new_node(chosen.name))
+    model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
@@ -79,7 +84,7 @@ async def worker_lifespan(
         shown = with_statistics(model, settings)
         engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(
-            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics)
+            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -88,7 +93,7 @@ async def worker_lifespan(
         watch.add_done_callback(lambda task: None if task.cancelled() else stop())
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
         stack.push_async_callback(end_tasks, following)
-        log.info("%s is ready", model.name)
+        log.info("%s is ready as %s", model.name, runner.node)
         yield runner
 
 
@@ -128,6 +133,7 @@ async def _claiming(
     stop: Callable[[], None],
     readiness: WorkerReadiness,
     metrics: WorkerMetrics,
+    node: str,
 ) -> AsyncIterator[Runner]:
     """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
     async with AsyncExitStack() as stack:
@@ -150,12 +156,14 @@ async def _claiming(
             readiness,
             lambda: dispatcher.nudge(model.queue),
             lambda: slots.away,
+            node,
+            engine.device,
         )
         stack.push_async_callback(lease.close)
-        name_worker(lease.node)
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
+        metrics.name(lease.node, version("longhaul"))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
