@@ -17,7 +17,7 @@ from app.protocol.events.chunk import Chunk, size_of
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs
-from app.store.responses.endings import INSERT_CHUNKS
+from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
 from config.log_context import about

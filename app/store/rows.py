@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from app.protocol.events.chunk import Chunk
-from app.protocol.response import brief_object, response_object
+from app.protocol.response import brief_object, code_of, response_object
 from app.protocol.status import Status
 from app.protocol.trace_context import TraceContext
 from app.protocol.types import Json
@@ -176,6 +176,10 @@ class Ending:
     messages: Json | None = None
     tool_results: Json | None = None
     """What models are told of hosted tools' calls, by the output index of the item (a string, as in JSON)."""
+
+    @property
+    def error_code(self) -> str | None:
+        return None if self.error is None else code_of(self.error)
 
     @classmethod
     def of(cls, response: Json, finished_at: datetime, tool_results: Json | None = None) -> Ending:

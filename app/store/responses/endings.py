@@ -32,13 +32,14 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.sizes import grouped, is_large
-from app.store.columns import named_arrays
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, IS_SPENT, MAX_CLAIMS
 from app.store.packing import unpack_events
+from app.store.responses import final_rows
+from app.store.responses.final_rows import FinalRow
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
-from app.store.rows import CHUNKS, Ending, EndResult, ResponseRow, parsed_row
-from app.store.tables import LOG_BYTES, LOG_STATE, chunks, responses
+from app.store.rows import Ending, EndResult, ResponseRow, parsed_row
+from app.store.tables import chunks, responses
 from config.log_context import about
 
 log = logging.getLogger("longhaul.store")
@@ -99,21 +100,9 @@ _SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_sub
     _BY_IDS
 )
 _HELD = "another transaction holds the response"
-INSERT_CHUNKS = text(
-    f"""
-    INSERT INTO chunks ({CHUNKS.names})
-    SELECT {CHUNKS.select("b")} FROM unnest({named_arrays(CHUNKS)}) AS b({CHUNKS.names})
-    """
-)
-# Its values are those of _row_columns: the status, and all that comes with it.
-_UPDATE_ENDED = (
-    update(responses)
-    .where(responses.c.id == bindparam("ended_id"))
-    .values(log_bytes=text(LOG_BYTES), log=text(LOG_STATE.format(LOG_BYTES)))
-)
 _ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
-"""The columns that an ending sets. Tool results stay unset: no turn of a model produced them."""
+"""What an ending sets. Tool results stay unset: no turn of a model produced them."""
 
 
 def _tell_nobody(result: EndResult) -> None: ...
@@ -330,8 +319,7 @@ async def _end_rows(
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
     if endings := await run(end_all):
-        await connection.execute(INSERT_CHUNKS, CHUNKS.named_parameters([chunk for _, chunk in endings]))
-        await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
+        await final_rows.write(connection, [FinalRow(row.id, _ending_of(row), chunk) for row, chunk in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
         if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
@@ -379,6 +367,6 @@ def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[Resp
     return replace(row, worker=None, request=row.request_to_keep or row.request, **columns), chunk
 
 
-def _row_columns(row: ResponseRow) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in _ENDING_COLUMNS}
-    return {**values, "status": row.status.value, "worker": None, "ended_id": row.id}
+def _ending_of(row: ResponseRow) -> Ending:
+    assert row.output is not None and row.finished_at is not None
+    return Ending(row.status, row.output, row.finished_at, row.usage, row.error, row.incomplete_details)

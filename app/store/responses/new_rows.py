@@ -25,7 +25,7 @@ from app.queue.message import FOREGROUND
 from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
-from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
+from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
 from app.store.layout import LAYOUT
 from app.store.queue.facts import states
 from app.store.responses.lines import Lines
@@ -101,6 +101,8 @@ class NewResponse:
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
+    retry_of: str | None = None
+    """The response whose request it repeats; None: the request is a client's."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -189,6 +191,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("store", "bool", itemgetter("store"), of="request"),
     Column("include", "text", lambda request: to_array(request["include"]), TEXTS, of="request"),
     Column("request", "json", bytes.decode, of="stored.json"),
+    Column("metadata", "json", lambda request: to_json(request.get("metadata") or None), of="request"),
     Column("input_bytes", "int", of="stored.input_bytes"),
     Column("call_ids", "text", to_array, TEXTS, of="stored.call_ids"),
     Column("approvals", "text", to_array, TEXTS, of="stored.approvals"),
@@ -207,6 +210,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("request_id", "text", of="origin.request_id"),
     Column("traceparent", "text", _if_any("parent"), of="origin.trace"),
     Column("tracestate", "text", _if_any("state"), of="origin.trace"),
+    Column("retry_of", "text"),
     Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
@@ -268,6 +272,11 @@ async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines
     lines.note({queues[row.id] for row in rows if not row.is_behind}, waits=False)
     lines.note({queues[row.id] for row in rows if row.is_behind}, waits=True)
     return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
+
+
+async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> None:
+    """Inserts responses that wait for a dispatch, and whose idempotency keys nobody has."""
+    await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
 
 
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
