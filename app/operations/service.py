@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.operations.story import Story, story
 from app.operations.workers import SeenWorker, seen
 from app.store.database import Database
+from app.store.operations import story as facts_of_response
 from app.store.queue import roster
 from app.store.queue.pace import tokens_per_second
 
@@ -19,3 +21,8 @@ class OperatorService:
     async def workers(self) -> Sequence[SeenWorker]:
         rows, paces = await roster.read(self._db)
         return seen(rows, tokens_per_second(paces))
+
+    async def story(self, response_id: str) -> Story | None:
+        """None: there is no response with that id."""
+        facts = await facts_of_response.read(self._db, response_id)
+        return None if facts is None else story(facts)
