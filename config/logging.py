@@ -54,7 +54,7 @@ class LineFormatter(logging.Formatter):
     def __init__(self, tracebacks: bool = False) -> None:
         super().__init__()
         self.tracebacks = tracebacks
-        self._second = (0, "")
+        self._second = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
         text = f"{self._time(record)} {record.levelname} {record.name}: {record.getMessage()}"
