@@ -148,6 +148,8 @@ responses = Table(
     # Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
     Column("position", BigInteger, Identity(always=True), nullable=False),
     _time("started_at"),
+    # When its last attempt began.
+    _time("claimed_at"),
     _time("finished_at"),
     _time("sent_at"),
     # The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
@@ -176,13 +178,6 @@ responses = Table(
     Column("layout", SmallInteger, nullable=False),
     # The API key of its caller; NULL: no key was asked for.
     Column("key_id", Text),
-    # The id of the request that made it, and the trace that it belongs to (protocol/trace_context.py).
-    Column("request_id", Text),
-    Column("traceparent", Text),
-    Column("tracestate", Text),
-    # When its last attempt began, and the attempts before, if any, that handed it over (HISTORY in guards.py).
-    _time("claimed_at"),
-    Column("history", JSONB(none_as_null=True)),
     # The response whose request it repeats, because an operator said so (operations/retries.py).
     Column("retry_of", Text),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
@@ -190,6 +185,13 @@ responses = Table(
     Column("reserved_input", BigInteger),
     Column("reserved_output", BigInteger),
     Column("reserved_bytes", BigInteger),
+    # What no update changes is last, or first: Postgres logs a row from its first change to its last.
+    # The id of the request that made it, and the trace that it belongs to (protocol/trace_context.py).
+    Column("request_id", Text),
+    Column("traceparent", Text),
+    Column("tracestate", Text),
+    # The attempts, if any, that handed it over (HISTORY in guards.py).
+    Column("history", JSONB(none_as_null=True)),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
