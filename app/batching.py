@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from app.aio import end_tasks
 from app.heavy import PROJECT
-from config.log_context import of_nobody
+from config.logging.context import of_nobody
 
 T = TypeVar("T")
 R = TypeVar("R")

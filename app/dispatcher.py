@@ -15,7 +15,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
 from app.store.queue.dispatch import FlowCorrection, QueueFlow
 from app.store.rows import ResponseRow
-from config.log_context import of_nobody
+from config.logging.context import of_nobody
 
 log = logging.getLogger("longhaul.dispatch")
 

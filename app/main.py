@@ -17,12 +17,12 @@ from app.access.charges import Charges
 from app.access.directory import Directory
 from app.aio import BackgroundTasks
 from app.announcer import Announcer
-from app.api import access_log, openapi, routes
+from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
 from app.api.holdings import ProcessBounds
-from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
+from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
 from app.metrics.bounds import BoundsCollector
@@ -60,7 +60,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         if settings is None:
             settings = load_settings()
             setup_logging(settings.log_level, settings.log_format, "api")
-            access_log.switch(on=settings.log_access)
+            switch_access_log(on=settings.log_access)
         models = ModelsFile(settings) if catalog is None else catalog
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
         settings.check_auth()

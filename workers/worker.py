@@ -24,7 +24,7 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
-from config.log_context import name_worker
+from config.logging.context import name_worker
 from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile

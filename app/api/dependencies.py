@@ -16,13 +16,13 @@ from app.access.caller import Caller, checked_address
 from app.access.changes import Changes, Operator
 from app.access.charges import Charges
 from app.access.directory import Directory
+from app.access.trace_context import NO_TRACE, trace_context
 from app.api.holdings import ProcessBounds, holdings_of
 from app.api.middleware import CALLER, REQUEST_ID
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
-from app.protocol.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from app.responses.conversations import ConversationService
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.models.registered import RegisteredModels
@@ -87,8 +87,8 @@ async def origin_of(request: HTTPConnection) -> Origin:
     for name, value in scope["headers"]:
         if name in sent:
             sent[name].append(value.decode("latin-1"))
-    trace = trace_context(sent[_PARENT], sent[_STATE]) if sent[_PARENT] else None
-    return Origin((await current_caller(request)).key_id, scope[REQUEST_ID], trace)
+    trace = trace_context(sent[_PARENT], sent[_STATE]) if sent[_PARENT] else NO_TRACE
+    return Origin((await current_caller(request)).key_id, scope[REQUEST_ID], trace.parent, trace.state)
 
 
 async def changes_of(request: Request) -> Changes:
@@ -109,7 +109,7 @@ async def hold_of(request: Request) -> Hold:
     return holdings_of(request.scope).wait_for_answer
 
 
-_PARENT, _STATE = TRACEPARENT.encode(), TRACESTATE.encode()
+_PARENT, _STATE = b"traceparent", b"tracestate"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 

@@ -17,15 +17,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.caller import Caller
 from app.aio import run_until
-from app.api import access_log, rate_limits
+from app.api import rate_limits
 from app.api.errors import REFUSED, crash, refuse
 from app.api.holdings import known_holdings
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import Misdirected, Unavailable
 from config.hosts import is_allowed_host
-from config.log_context import Subject, about
+from config.logging.context import Subject, about
 
 log = logging.getLogger("longhaul.api")
+access_log = logging.getLogger("longhaul.http")
+"""One line for each request, and for each message of a WebSocket, at its end. What the line is about has the ids."""
 
 REQUEST_ID = "longhaul.request_id"
 """The key of the request's id in its ASGI scope."""
@@ -98,7 +100,7 @@ class RequestIdMiddleware:
             if (holdings := known_holdings(scope)) is not None:
                 holdings.release_body()
                 holdings.release_answer()
-            access_log.note(*_method_and_route(scope), status, time.perf_counter() - begun, caller_of(scope))
+            note_access(*_method_and_route(scope), status, time.perf_counter() - begun, caller_of(scope))
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         self._metrics.answered(*_method_and_route(scope), status, seconds)
@@ -208,6 +210,33 @@ def _method_and_route(scope: Scope) -> tuple[str, str]:
 def _sent(scope: Scope, name: bytes) -> list[str]:
     """Returns the values of the header. Starlette's `Headers` costs five times as much, in every request."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def switch_access_log(*, on: bool) -> None:
+    """Whether access lines are logged; those of probes only at level DEBUG."""
+    access_log.setLevel(logging.NOTSET if on else logging.WARNING)
+
+
+def note_access(
+    method: str, route: str, status: int, seconds: float, caller: Caller | None, event: str | None = None
+) -> None:
+    """A request has ended after so many seconds. `event` is the type of a WebSocket's message.
+
+    The line has no path and no query: a path may be anything, and a query may have a secret in it.
+    """
+    level = logging.DEBUG if route.startswith("/health/") else logging.INFO
+    if not access_log.isEnabledFor(level):
+        return
+    fields: dict[str, object] = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)}
+    if event is not None:
+        fields["event"] = event
+    if caller is not None:
+        fields |= {"project": caller.project} if caller.project is not None else {}
+        fields |= {"key_id": caller.key_id} if caller.key_id is not None else {}
+    # As `log.log` does, but it looks for the line of code that called it, which nobody wants to know here.
+    access_log.handle(
+        access_log.makeRecord(access_log.name, level, "", 0, "request", (), None, extra={"fields": fields})
+    )
 
 
 def log_crash(error: Exception, scope: Scope) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
-from config.logging import as_json
+from config.logging.lines import as_json
 
 COLOURS = (36, 33, 32, 35, 34, 31)
 """ANSI foreground colours, assigned to processes in turn."""

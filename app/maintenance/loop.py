@@ -29,7 +29,7 @@ from app.store.queue.workers import Released
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
-from config.log_context import about
+from config.logging.context import about
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.maintenance")

@@ -38,7 +38,7 @@ from app.store.keys import SharedSealer
 from app.store.responses.lookup import Hold
 from app.store.rows import NOWHERE, Idempotency, Origin, ResponseFlags
 from app.streaming.pubsub import PubSub
-from config.log_context import note_response
+from config.logging.context import note_response
 from config.settings import Settings
 
 

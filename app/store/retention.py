@@ -20,7 +20,7 @@ from app.store.responses import logs
 from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
-from config.log_context import about
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
 

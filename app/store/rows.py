@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,6 @@ from sqlalchemy import Row
 from app.protocol.events.chunk import Chunk
 from app.protocol.response import brief_object, code_of, response_object
 from app.protocol.status import Status
-from app.protocol.trace_context import TraceContext
 from app.protocol.types import Json
 from app.store.columns import Column, Columns, to_json
 from app.store.database import from_json
@@ -41,7 +40,9 @@ class Origin:
     key_id: str | None = None
     """Of the API key that its caller has; None: no key was asked for."""
     request_id: str | None = None
-    trace: TraceContext | None = None
+    traceparent: str | None = None
+    """Of the trace that it belongs to (app/access/trace_context.py)."""
+    tracestate: str | None = None
 
 
 NOWHERE = Origin()
@@ -101,9 +102,10 @@ class ResponseRow:
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 
     @property
-    def trace(self) -> TraceContext | None:
-        """The trace that it belongs to, if its request had one."""
-        return None if self.traceparent is None else TraceContext(self.traceparent, self.tracestate)
+    def trace_headers(self) -> Mapping[str, str]:
+        """The headers that name the trace that it belongs to; none, if its request had none."""
+        known = {"traceparent": self.traceparent, "tracestate": self.tracestate}
+        return {name: value for name, value in known.items() if value is not None}
 
     @property
     def is_readable(self) -> bool:

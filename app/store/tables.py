@@ -186,7 +186,7 @@ responses = Table(
     Column("reserved_output", BigInteger),
     Column("reserved_bytes", BigInteger),
     # What no update changes is last, or first: Postgres logs a row from its first change to its last.
-    # The id of the request that made it, and the trace that it belongs to (protocol/trace_context.py).
+    # The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
     Column("request_id", Text),
     Column("traceparent", Text),
     Column("tracestate", Text),

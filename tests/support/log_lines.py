@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from config.log_context import SubjectFilter
-from config.logging import JsonFormatter
+from config.logging.context import SubjectFilter
+from config.logging.lines import JsonFormatter
 
 
 class Lines(logging.Handler):

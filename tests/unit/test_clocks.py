@@ -23,7 +23,8 @@ USES = {
     "app/responses/ids.py": "ids that are neighbours in an index",
     "app/queue/message_template.py": "when a task was sent, for Flower",
     "config/chat_template.py": "the date in a probe of a chat template",
-    "config/logging.py": "the time of a log line",
+    "app/local/console.py": "the time of a log line",
+    "config/logging/lines.py": "the time of a log line",
     "app/local/services/valkey.py": "the name of a folder",
 }
 

@@ -15,7 +15,7 @@ from app.store.guards import HandOver
 from app.store.responses import claims, endings, lookup
 from app.store.responses.logs import Entry, ItemTaken
 from app.store.rows import Ending, EndResult
-from config.log_context import about
+from config.logging.context import about
 from workers.engine.base import (
     EngineDead,
     EngineError,

@@ -24,7 +24,7 @@ from app.store.responses import logs
 from app.store.responses.logs import Entry, ItemTaken
 from app.store.trouble import Trouble, trouble_of
 from app.streaming.pubsub import PubSub
-from config.log_context import of_nobody
+from config.logging.context import of_nobody
 
 log = logging.getLogger("longhaul.journal")
 

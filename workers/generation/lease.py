@@ -24,7 +24,7 @@ from app.store.guards import HandOver
 from app.store.queue import workers as store
 from app.store.queue.workers import LeaseLost, WorkerIdentity
 from app.store.responses import claims
-from config.log_context import about
+from config.logging.context import about
 from config.models import ServedModel
 from config.worker_readiness import WorkerReadiness
 from workers.generation.runs import ActiveRuns

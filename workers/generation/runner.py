@@ -18,7 +18,7 @@ from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.tasks import COUNT
 from app.store.responses import endings
 from app.store.rows import ResponseRow
-from config.log_context import about
+from config.logging.context import about
 from workers.generation.cancellation import why_cancelled
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler

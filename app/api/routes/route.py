@@ -22,7 +22,7 @@ from app.protocol.limits import LimitKind
 from app.protocol.requests.validation import Model
 from app.protocol.types import Json
 from app.responses.ids import may_exist
-from config.log_context import note_response
+from config.logging.context import note_response
 
 _READS = frozenset({"GET", "HEAD"})
 

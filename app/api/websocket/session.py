@@ -17,13 +17,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.caller import Caller
 from app.aio import run_until
-from app.api import access_log
 from app.api.authentication import check_scopes_now
 from app.api.dependencies import Runtime
 from app.api.errors import OK, api_error_of, crash, status_of
 from app.api.foreground import detached_by
 from app.api.holdings import BODY_BYTES, holdings_of
-from app.api.middleware import CLIENT_LEFT, log_crash
+from app.api.middleware import CLIENT_LEFT, log_crash, note_access
 from app.api.view import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
@@ -36,7 +35,7 @@ from app.protocol.requests.bodies.request import ResponseRequest
 from app.responses.read.reader import Pulse
 from app.sizes import parsed_size
 from app.store.rows import NOWHERE, Origin
-from config.log_context import about
+from config.logging.context import about
 
 _STOPPING = "The server is stopping; open another WebSocket and send the request there."
 _CONNECT_AGAIN = "websocket_connection_limit_reached"
@@ -120,7 +119,7 @@ class Session:
     def _note(self, status: int, begun: float, kind: Kind | None) -> None:
         """A message has its answer: a line of the log, with the id of the socket's request."""
         spent, event = perf_counter() - begun, "invalid" if kind is None else kind.value
-        access_log.note("WEBSOCKET", ROUTE, status, spent, self._caller, event)
+        note_access("WEBSOCKET", ROUTE, status, spent, self._caller, event)
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")

@@ -46,7 +46,7 @@ from app.store.keys import SharedSealer, salt_key
 from app.store.responses.new_rows import NewResponse, Reserving
 from app.store.rows import NOWHERE, Idempotency, Origin
 from app.store.sealing import seal_headers
-from config.log_context import note_response
+from config.logging.context import note_response
 from config.settings import Settings
 
 

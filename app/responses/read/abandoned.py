@@ -12,7 +12,7 @@ from functools import partial
 
 from app.aio import BackgroundTasks
 from app.store.database import retry_until_available
-from config.log_context import about
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.api")
 

@@ -14,7 +14,7 @@ from app.store.database import Database, StoreLocked, StoreUnavailable
 from app.store.responses import endings
 from app.store.responses.lookup import Hold
 from app.store.rows import EndResult
-from config.log_context import about
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.api")
 

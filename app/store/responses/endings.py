@@ -40,7 +40,7 @@ from app.store.responses.final_rows import FinalRow
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import Ending, EndResult, ResponseRow, parsed_row
 from app.store.tables import chunks, responses
-from config.log_context import about
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
 

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import text
 
 from app.operations.story import Story, story
-from app.protocol.trace_context import TraceContext
 from app.store.database import Database
 from app.store.guards import MAX_HISTORY, HandOver
 from app.store.operations import story as store
@@ -28,8 +27,8 @@ from workers.generation.outcome import Outcome
 from workers.request_log import MAX_TEXT, RequestLog
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-TRACE = TraceContext(PARENT, "congo=1")
-ORIGIN = Origin("key_1", "req_1", TRACE)
+TRACE = {"traceparent": PARENT, "tracestate": "congo=1"}
+ORIGIN = Origin("key_1", "req_1", PARENT, "congo=1")
 
 
 async def sent(db: Database, what: str, **request: Any) -> str:
@@ -75,7 +74,7 @@ async def test_the_engine_gets_the_same_trace_at_each_attempt(
             with logged() as lines:
                 assert await first.run(response_id) is Outcome.COMPLETED
             await job.stop(Cancelled.SHUTDOWN)
-    assert lost == seen == [TRACE.headers()]
+    assert lost == seen == [TRACE]
     ours = lines.of("longhaul.runner")
     assert [(line["message"], line["attempt"]) for line in ours] == [("claimed", 2), ("completed", 2)]
     assert {(line["response_id"], line["request_id"]) for line in ours} == {(response_id, "req_1")}

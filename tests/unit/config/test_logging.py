@@ -9,7 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from config.logging import CONFIG_FILE, JsonFormatter, LineFormatter
+from config.logging import CONFIG_FILE
+from config.logging.lines import JsonFormatter, LineFormatter
 
 
 def line(message: str, *args: object, tracebacks: bool = False, error: BaseException | None = None) -> str:

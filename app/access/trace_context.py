@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TRACEPARENT = "traceparent"
-TRACESTATE = "tracestate"
 MAX_STATE_CHARS = 512
 MAX_MEMBERS = 32
 
@@ -22,26 +20,25 @@ _MEMBER = re.compile(f"{_KEY}={_VALUE}")
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """The trace that a request belongs to, and what tracers have to say of it."""
+    """The trace that a request belongs to, and what tracers have to say of it: the values of the two headers."""
 
-    parent: str
+    parent: str | None = None
     state: str | None = None
 
-    def headers(self) -> dict[str, str]:
-        """The headers that pass it on."""
-        return {TRACEPARENT: self.parent} | ({} if self.state is None else {TRACESTATE: self.state})
+
+NO_TRACE = TraceContext()
 
 
-def trace_context(parents: Sequence[str], states: Sequence[str]) -> TraceContext | None:
-    """What the values of the two headers say, or None if the first is not valid: the standard has it ignored then.
+def trace_context(parents: Sequence[str], states: Sequence[str]) -> TraceContext:
+    """What the values of the headers say, or NO_TRACE if `traceparent` is not valid: the standard has it ignored then.
 
-    A state that is not valid, or too long to be kept, is left out.
+    A `tracestate` that is not valid, or too long to be kept, is left out.
     """
     if len(parents) != 1 or (found := _PARENT.fullmatch(parents[0])) is None:
-        return None
+        return NO_TRACE
     version, trace, span, flags, more = found.groups()
     if version == "ff" or (version == "00" and more is not None):
-        return None
+        return NO_TRACE
     # Of a later version, only what version 00 has is known.
     return TraceContext(f"00-{trace}-{span}-{flags}", _state(",".join(states)))
 

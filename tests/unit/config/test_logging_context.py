@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.batching import Batcher
-from config import log_context
-from config.log_context import about, note_response, of_nobody
+from config.logging import context as log_context
+from config.logging.context import about, note_response, of_nobody
 from tests.support.log_lines import logged
 
 log = logging.getLogger("a.b")
