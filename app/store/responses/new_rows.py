@@ -271,9 +271,10 @@ async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines
     return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
 
 
-async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> None:
-    """Inserts responses that wait for a dispatch, and whose idempotency keys nobody has."""
-    await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
+async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+    """`insert` of responses that wait for a dispatch, whatever room there is."""
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
+    return {row.id: Sending(False) for row in inserted}
 
 
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
