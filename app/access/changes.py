@@ -31,6 +31,10 @@ class AuditType(Enum):
     KEY_UPDATED = "api_key.updated"
     KEY_DELETED = "api_key.deleted"
     RATE_LIMIT_UPDATED = "rate_limit.updated"
+    RESPONSES_CANCELLED = "responses.cancelled"
+    """This and what follows is Longhaul's own."""
+    RESPONSES_RETRIED = "responses.retried"
+    BULK_ACTION_CANCELLED = "bulk_action.cancelled"
 
 
 class AdministrationError(Exception):

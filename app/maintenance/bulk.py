@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.announcer import Announcer
@@ -52,7 +52,7 @@ class BulkWork:
                     return True
         return False
 
-    def _steps(self, action: ActionRow) -> AsyncIterator[Step]:
+    def _steps(self, action: ActionRow) -> AsyncGenerator[Step]:
         if action.kind is ActionKind.CANCEL:
             return cancels.steps(self._db, action)
         return retries.steps(self._db, action, retried, self._reserved_output)

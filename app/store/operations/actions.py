@@ -100,6 +100,7 @@ class Progress:
 
 
 _RUNNING = text("SELECT * FROM bulk_actions WHERE state = 'running' ORDER BY created_at")
+_COUNT_RUNNING = text("SELECT count(*) FROM bulk_actions WHERE state = 'running'")
 _LOCK = text("SELECT * FROM bulk_actions WHERE id = :id AND state = 'running' FOR UPDATE SKIP LOCKED")
 _STEP = text(
     """
@@ -133,6 +134,10 @@ async def find(db: Database, action_id: str) -> ActionRow | None:
 async def find_page(db: Database, page: Page) -> tuple[list[ActionRow], bool] | None:
     """A page of actions, and whether there are more; None: the cursor names none."""
     return await read_page(db, _FIND, (bulk_actions.c.created_at, bulk_actions.c.id), page, _row)
+
+
+async def count_running(connection: AsyncConnection) -> int:
+    return int((await connection.execute(_COUNT_RUNNING)).scalar_one())
 
 
 async def cancel(connection: AsyncConnection, action_id: str) -> bool:

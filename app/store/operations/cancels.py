@@ -8,8 +8,7 @@ by a cancel of their own, few in a transaction, for which their workers' next ch
 from __future__ import annotations
 
 import asyncio
-
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,13 +62,13 @@ _LOCK_QUEUED = text(
 )
 
 
-async def steps(db: Database, seen: ActionRow) -> AsyncIterator[Step]:
+async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
     """Cancels what is left of an action, step after step, up to the end of this pass.
 
     Ends early if another process, or an operator, has changed the action. While a step is written, the next one is made
     ready: on two connections. Raises StoreUnavailable; then nothing of a step, or all of it, was committed.
     """
-    batch = await _ready(db, seen, seen.cursor)
+    batch: _Batch | None = await _ready(db, seen, seen.cursor)
     while batch is not None:
         following = asyncio.create_task(_next(db, seen, batch))
         try:

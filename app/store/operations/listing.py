@@ -55,6 +55,7 @@ class ListedResponse:
     crashes: int
     yields: int
     error: Json | None
+    error_code: str | None
     incomplete_details: Json | None
     usage: Json | None
     request_bytes: int

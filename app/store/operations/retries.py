@@ -7,7 +7,7 @@ its turn like every other, and reserves of its project's limits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -94,7 +94,7 @@ _RETRIED = text("SELECT retry_of FROM responses WHERE retry_of = ANY(CAST(:ids A
 _PROJECTS = text("SELECT DISTINCT project FROM responses WHERE id = ANY(CAST(:ids AS text[]))")
 
 
-async def steps(db: Database, seen: ActionRow, make: Make, reserved_output: int) -> AsyncIterator[Step]:
+async def steps(db: Database, seen: ActionRow, make: Make, reserved_output: int) -> AsyncGenerator[Step]:
     """Retries what is left of an action, as `cancels.steps` cancels.
 
     `reserved_output`: the tokens of a response that names no bound of its own.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.api.routes.operator import fleet
+from app.api.routes.operator import actions, fleet, responses
 
-ROUTERS = (fleet.router,)
+ROUTERS = (fleet.router, responses.router, actions.router)
