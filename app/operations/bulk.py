@@ -19,7 +19,6 @@ MAX_RUNNING = 100
 
 _UNFINISHED = tuple(status for status in Status if status in TRANSITIONS["cancel"].sources)
 _ALLOWED = {ActionKind.CANCEL: _UNFINISHED, ActionKind.RETRY: RETRYABLE}
-_DEFAULT = {ActionKind.CANCEL: _UNFINISHED, ActionKind.RETRY: (Status.FAILED,)}
 _TYPES = {ActionKind.CANCEL: AuditType.RESPONSES_CANCELLED, ActionKind.RETRY: AuditType.RESPONSES_RETRIED}
 
 
@@ -88,7 +87,9 @@ def _applicable(kind: ActionKind, only: ResponseFilter) -> ResponseFilter:
             names = " and ".join(f"'{each.value}'" for each in _ALLOWED[kind])
             message = f"responses that are '{status.value}' cannot be {_DONE[kind]}, only those that are {names}"
             raise AdministrationError(message, "filter.status")
-    return replace(only, statuses=only.statuses or _DEFAULT[kind])
+    if kind is ActionKind.RETRY and not only.ids:  # What was cancelled is retried if an operator names it.
+        return replace(only, statuses=only.statuses or (Status.FAILED,))
+    return replace(only, statuses=only.statuses or _ALLOWED[kind])
 
 
 def _no_such(action_id: str) -> NothingThere:

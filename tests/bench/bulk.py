@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import time
 from datetime import UTC, datetime
 
@@ -28,6 +29,12 @@ from tests.support.services import Services
 
 PAGES = 10
 
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 _FILL = """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
         inserted_at, input_bytes, cost, chain_length, context_bytes, layout, key_id, metadata, started_at, attempt,
@@ -39,7 +46,8 @@ _FILL = """
         0, 100, 1, 0, 1, CASE WHEN n % 300000 = 9 THEN 'key_few' ELSE 'key_many' END,
         CASE WHEN n % 300000 = 11 THEN CAST('{"run":"rare"}' AS json)
             WHEN n % 2 = 0 THEN CAST('{"run":"nightly","line":"' || n || '"}' AS json) END,
-        s.at, CASE WHEN s.status = 'queued' THEN 0 ELSE 1 END, s.at, CASE WHEN s.status <> 'queued' THEN CAST('[]' AS json) END,
+        s.at, CASE WHEN s.status = 'queued' THEN 0 ELSE 1 END, s.at,
+        CASE WHEN s.status <> 'queued' THEN CAST('[]' AS json) END,
         CASE WHEN s.status = 'failed' THEN CAST('{"code":"server_error","message":"x"}' AS json) END,
         CASE WHEN s.status = 'failed' THEN CASE WHEN n % 300000 = 13 THEN 'rare_error' ELSE 'server_error' END END,
         NULL, CASE WHEN s.status = 'queued' THEN 'live' ELSE 'deleted' END
@@ -101,7 +109,7 @@ async def list_all(db: Database) -> None:
         begun = time.perf_counter()
         count = await listing.count(db, only, tuple(Status))
         counted = time.perf_counter() - begun
-        print(
+        say(
             f"{name:30} {statistics.median(times) * 1000:6.1f} ms median, {max(times) * 1000:6.1f} ms most,"
             f" {pages} pages, {found} found; count {count.matching} in {counted * 1000:.0f} ms"
         )
@@ -119,7 +127,7 @@ async def cancel_all(db: Database) -> None:
         longest, steps, step = max(longest, time.perf_counter() - step), steps + 1, time.perf_counter()
         seen = done.action
     seconds = time.perf_counter() - begun
-    print(
+    say(
         f"cancelled {seen.done} in {seconds:.1f} s, {steps} steps of at most"
         f" {longest:.2f} s, {time.process_time() - cpu:.1f} s of CPU here"
     )
@@ -130,7 +138,7 @@ async def measure(services: Services, finished: int, queued: int) -> None:
     await migrate(owner)
     begun = time.perf_counter()
     await fill(owner, finished, queued)
-    print(f"filled in {time.perf_counter() - begun:.0f} s")
+    say(f"filled in {time.perf_counter() - begun:.0f} s")
     await list_all(db)
     await cancel_all(db)
     await list_all(db)

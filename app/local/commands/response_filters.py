@@ -42,8 +42,9 @@ class Filter:
     ids: list[str] | None = None
 
     @property
-    def is_more_than_ids(self) -> bool:
-        return self.body().keys() != {"ids"}
+    def names_ids(self) -> bool:
+        """Whether it names each response that it is about."""
+        return bool(self.ids)
 
     def body(self) -> dict[str, Any]:
         """As the body of an action has it."""

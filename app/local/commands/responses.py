@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from app.local.commands.operator_client import OperatorClient, UrlOption, ask
-from app.local.commands.output import Column, JsonOption, column, number, progress, say, show, show_json
+from app.local.commands.output import Column, JsonOption, column, number, plain, progress, say, show, show_json
 from app.local.commands.response_filters import (
     AfterOption,
     BeforeOption,
@@ -123,9 +123,8 @@ def _tell(story: Mapping[str, Any]) -> None:
             say(f"  {name} {link}")
     for moment in story["moments"]:
         say(f"  {datetime.fromtimestamp(moment['at'], UTC):%Y-%m-%d %H:%M:%S.%f} UTC  {moment['state']}")
-    say(
-        f"  attempts {story['attempt']}, yields {story['yields']}, crashes {story['crashes']}; worker {story['sent_to']}"
-    )
+    hand_overs = f"yields {story['yields']}, crashes {story['crashes']}"
+    say(f"  attempts {story['attempt']}, {hand_overs}; worker {story['sent_to'] or '-'}")
     for each in story["attempts"]:
         who = "accepted by the API" if each["attempt"] == 0 else f"attempt {each['attempt']}"
         events = f"events {each['first_event']} to {each['last_event']}"
@@ -179,7 +178,7 @@ def retry(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a new response for each failed one that matches; cancelled ones with `--status cancelled`."""
+    """Create a new response for each failed one that matches; for cancelled ones by id, or with --status cancelled."""
     only = Filter(status, model, project, key, tier, error_code, metadata, created_after, created_before, ids)
     _act("retry", only, _Wanted(reason, yes, everything, no_wait, as_json), url)
 
@@ -300,7 +299,7 @@ async def _follow_events(api: OperatorClient, response_id: str, *, as_json: bool
         page = await api.get(f"responses/{response_id}/events", starting_after=after)
         for event in page["data"]:
             after = event["sequence_number"]
-            show_json([event]) if as_json else say(f"{after}\t{event['type']}")
+            show_json([event]) if as_json else _say_cells(after, event["type"])
         if not page["data"] and page["status"] not in ("queued", "in_progress"):
             if not as_json:
                 say(page["status"])
@@ -316,11 +315,11 @@ class _Followed:
     statuses: OrderedDict[str, str] = field(default_factory=OrderedDict)
 
     def changed(self, entry: Mapping[str, Any]) -> bool:
-        known = self.statuses.get(entry["id"])
-        self.statuses[entry["id"]] = entry["status"]
+        known, status = self.statuses.get(entry["id"]), str(entry["status"])
+        self.statuses[entry["id"]] = status
         while len(self.statuses) > FOLLOWED:
             self.statuses.popitem(last=False)
-        return known != entry["status"]
+        return known != status
 
     @property
     def unfinished(self) -> list[str]:
@@ -367,4 +366,8 @@ def _say_entry(entry: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_json([entry])
     else:
-        say("\t".join(str(value) for each in COLUMNS if (value := each.of(entry)) is not None))
+        _say_cells(*(value for each in COLUMNS if (value := each.of(entry)) is not None))
+
+
+def _say_cells(*values: object) -> None:
+    typer.echo("\t".join(plain(str(value)) for value in values))

@@ -129,7 +129,7 @@ async def _step(db: Database, seen: ActionRow, make: Make, reserved_output: int)
         results = await reserve(connection, held, new, insert_waiting)
         reasons += [Refusal.LIMIT_REACHED for result in results.values() if isinstance(result, Shortage)]
         for reason in reasons:
-            refused[reason] = refused.get(reason, 0) + 1
+            refused[reason.value] = refused.get(reason.value, 0) + 1
         at_end = len(batch) == len(rows) < STEP_ROWS
         cursor = None if at_end else Place(batch[-1].inserted_at, batch[-1].position)
         done = len(locked) - len(reasons)
