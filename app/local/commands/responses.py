@@ -198,7 +198,7 @@ def _act(kind: str, only: Filter, wanted: _Wanted, url: str | None) -> None:
     body = {"kind": kind, "filter": only.body(), "all": wanted.everything}
     if not body["filter"] and not wanted.everything:
         raise typer.BadParameter(f"name responses or a filter, or --all to {kind} everything")
-    if wanted.reason is None and (not only.ids or only.is_more_than_ids):
+    if wanted.reason is None and not only.names_ids:
         raise typer.BadParameter("--reason: say why, for the audit log; responses named by their ids need none")
     reason = wanted.reason or "named by their ids"
     counted = ask(lambda api: api.post("actions", {**body, "dry_run": True}), url)
