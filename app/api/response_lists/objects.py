@@ -25,7 +25,7 @@ class ResponsesPage(Shape, Generic[Entry]):
     """From where the next page goes on: the last entry, or, in a page that was cut, the last response that was read."""
     has_more: bool
     cut: bool
-    """Whether the page ended because it had read as many responses as a page may."""
+    """Whether the page ended because it had read for as long, or as many responses, as a page may."""
 
     @classmethod
     def of_found(

@@ -118,7 +118,7 @@ class Action(RowShape):
     created_at: Seconds
     finished_at: Seconds | None
     matched: int
-    """Responses that matched when it was accepted, up to a million of those that it read."""
+    """Responses that matched when it was accepted, as far as a count reads: 500,000."""
     done: int
     refused: dict[str, int]
     """Responses that it left as they are, by the reason."""

@@ -336,6 +336,7 @@ async def test_a_page_that_finds_nothing_in_its_reach_says_from_where_to_go_on(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "WINDOWS", (2, 3))
+    monkeypatch.setattr(listing, "PAGE_SECONDS", 60.0)
     (rare,) = await many_queued(db, 1, metadata={"run": "rare"})
     await many_queued(db, 12)
     only, after, pages, found = ResponseFilter(metadata=(("run", "rare"),)), None, 0, list[str]()

@@ -14,7 +14,7 @@ import typer
 
 from app.local.commands.operator_client import OperatorClient, UrlOption, ask
 from app.local.commands.output import Column, JsonOption, column, number, plain, progress, say, show, show_json
-from app.local.commands.response_filters import (
+from app.local.commands.responses.filters import (
     AfterOption,
     BeforeOption,
     CodeOption,
