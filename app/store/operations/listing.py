@@ -1,8 +1,8 @@
 """Pages and counts of the responses that match a filter.
 
-A page ends once it has read MAX_READ rows, or for PAGE_SECONDS: then it has fewer entries than it might, and a place from where the next one
-goes on. Every other filter has an index, or matches often; one of metadata, of a key or of a model that is rare is read
-through to the end, page after page.
+A page ends once it has read MAX_READ rows, or for PAGE_SECONDS: then it has fewer entries than it might, and a place
+from where the next one goes on. Every other filter has an index, or matches often; one of metadata, of a key or of a
+model that is rare is read through to the end, page after page.
 """
 
 from __future__ import annotations
