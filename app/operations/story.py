@@ -1,147 +1,60 @@
-"""The story of one response, from its rows: what happened when, on which worker, and how it ended. Pure.
-
-A row keeps the time of each attempt that handed the response over, and of the last one: an ordinary response has one
-attempt, and costs nothing more. Times are Postgres'.
-"""
+"""What became of one response, told from its row and its log: no prompt and no output is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 
-from app.queue.message import Priority
-from app.store.guards import HandOver
-from app.store.operations.story import ResponseFacts, ToolCall
-
-RUNS = "runs"
-"""How the last attempt stands, while a worker has the response."""
-UNKNOWN = "unknown"
-"""How the last attempt ended, if it left no trace: a crash of Postgres took it back."""
-
-SAID: dict[HandOver, str] = {
-    HandOver.YIELDED: "gave its slot to a foreground response",
-    HandOver.DRAINED: "its worker was told to stop, and handed it over",
-    HandOver.CRASHED: "its worker died",
-    HandOver.STOPPED: "its worker went, and left it behind",
-    HandOver.ENGINE_DIED: "the engine died",
-    HandOver.ENGINE_GAVE_UP: "the engine gave the request up",
-    HandOver.STORE_TROUBLE: "Postgres ended its statements",
-    HandOver.ORPHANED: "its worker owned it and did not run it",
-}
-"""What a hand-over is called in a moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt: `how` it ended, a HandOver, the response's status, or RUNS."""
-
-    number: int
-    worker: str | None
-    began_at: datetime | None
-    ended_at: datetime | None
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Something that happened, in words."""
-
-    at: datetime
-    what: str
-    attempt: int | None = None
-    worker: str | None = None
+from app.heavy import off_loop
+from app.operations.history import History, history_of
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.types import Json
+from app.responses.ids import may_exist
+from app.responses.read.reader import no_such_response
+from app.store.database import Database
+from app.store.operations import history, listing, stories
+from app.store.operations.listing import ListedResponse
+from app.store.operations.stories import LoggedAttempt
+from app.store.responses import logs
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What became of a response."""
+    """A response, and how it came to where it is."""
 
-    id: str
-    project: str
-    key_id: str | None
-    model: str
-    mode: str
-    status: str
-    request_id: str | None
-    traceparent: str | None
-    error: str | None
-    """Why it failed, or is incomplete."""
-    crashes: int
-    """Since it made progress."""
-    yields: int
-    input_tokens: int | None
-    output_tokens: int | None
-    attempts: Sequence[Attempt]
-    """In order; the oldest are missing if there were too many."""
-    calls: Sequence[ToolCall]
-    moments: Sequence[Moment]
-    """In the order of time."""
+    response: ListedResponse
+    history: History
+    attempts: Sequence[LoggedAttempt]
+    """What each attempt has written, as long as the log is kept."""
+    retried_by: str | None
+    """The response that repeats its request."""
 
 
-def story(facts: ResponseFacts) -> Story:
-    """What the rows tell of a response."""
-    attempts = tuple(_attempts(facts))
-    return Story(
-        id=facts.id,
-        project=facts.project,
-        key_id=facts.key_id,
-        model=facts.model,
-        mode=_mode(facts),
-        status=facts.status.value,
-        request_id=facts.request_id,
-        traceparent=facts.traceparent,
-        error=_error(facts),
-        crashes=facts.crashes,
-        yields=facts.yields,
-        input_tokens=facts.input_tokens,
-        output_tokens=facts.output_tokens,
-        attempts=attempts,
-        calls=tuple(facts.calls),
-        moments=tuple(sorted(_moments(facts, attempts), key=lambda moment: moment.at)),
-    )
+async def find_story(db: Database, response_id: str) -> Story:
+    """Raises NotFound and StoreUnavailable."""
+    row = await listing.find_one(db, response_id) if may_exist(response_id) else None
+    if row is None:
+        raise no_such_response(response_id)
+    if (facts := await history.read(db, response_id)) is None:  # deleted since
+        raise no_such_response(response_id)
+    attempts, retry = await stories.read_attempts(db, response_id), await stories.find_retry(db, response_id)
+    return Story(row, history_of(facts), attempts, retry)
 
 
-def _mode(facts: ResponseFacts) -> str:
-    if facts.priority == Priority.COUNT:
-        return "count"
-    mode = "background" if facts.background else "foreground"
-    return f"{mode}, stream" if facts.stream else mode
+async def read_events(db: Database, response_id: str, after: int) -> tuple[str, list[Json], bool]:
+    """The response's status, numbers and types of its events after a number, and whether there are more by now.
+
+    Raises NotFound and StoreUnavailable.
+    """
+    log = await logs.read_page(db, response_id, after) if may_exist(response_id) else None
+    if log is None or log.status is None:
+        raise no_such_response(response_id)
+    size = sum(len(chunk.frames) for chunk in log.chunks)
+    return log.status.value, await off_loop(partial(_names, log.chunks), size), log.has_more
 
 
-def _error(facts: ResponseFacts) -> str | None:
-    if facts.error_code is not None:
-        return f"{facts.error_code}: {facts.error_message}"
-    return facts.incomplete_reason
-
-
-def _attempts(facts: ResponseFacts) -> Iterator[Attempt]:
-    for each in facts.history:
-        yield Attempt(each.attempt, each.worker, each.began_at, each.ended_at, each.how.value)
-    if facts.attempt and not (facts.history and facts.history[-1].attempt == facts.attempt):
-        yield _last_attempt(facts)
-
-
-def _last_attempt(facts: ResponseFacts) -> Attempt:
-    if facts.status.final:
-        how, ended = facts.status.value, facts.finished_at
-    else:
-        how, ended = (RUNS if facts.is_owned else UNKNOWN), None
-    return Attempt(facts.attempt, facts.sent_to, facts.claimed_at, ended, how)
-
-
-def _moments(facts: ResponseFacts, attempts: Sequence[Attempt]) -> Iterator[Moment]:
-    yield Moment(facts.inserted_at, "accepted")
-    for attempt in attempts:
-        where = (attempt.number, attempt.worker)
-        if attempt.began_at is not None:
-            yield Moment(attempt.began_at, "claimed", *where)
-    for each in facts.history:
-        yield Moment(each.ended_at, SAID[each.how], each.attempt, each.worker)
-    waits = not facts.is_owned and not facts.status.final
-    if waits and facts.sent_at is not None:
-        sent = "sent to a worker" if facts.sends <= 1 else f"sent to a worker, for the {facts.sends}. time"
-        yield Moment(facts.sent_at, sent, None, facts.sent_to)
-    if facts.finished_at is not None:
-        error = _error(facts)
-        yield Moment(facts.finished_at, facts.status.value if error is None else f"{facts.status.value} ({error})")
+def _names(chunks: Sequence[Chunk]) -> list[Json]:
+    events = (event for chunk in chunks for event in frames.decode(chunk.frames))
+    return [{"sequence_number": event["sequence_number"], "type": event["type"]} for event in events]

@@ -69,7 +69,12 @@ _DELETE_OLD = text(
     """
 )
 
-_RECORDS = {"usage": "minute", "audit_logs": "effective_at", "api_keys": "least(revoked_at, expires_at)"}
+_RECORDS = {
+    "usage": "minute",
+    "audit_logs": "effective_at",
+    "api_keys": "least(revoked_at, expires_at)",
+    "bulk_actions": "finished_at",
+}
 """Tables of records, and when a row of each ended."""
 _DELETE_RECORDS = [
     text(
@@ -161,7 +166,7 @@ async def delete_conversations(db: Database, limit: int = 500) -> int:
 
 
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
-    """Deletes up to `limit` rows each of the ledger, of the audit log and of keys that ended before then.
+    """Deletes up to `limit` rows each of the ledger, the audit log, bulk actions and keys that ended before then.
 
     Returns how many it deleted.
     """

@@ -199,6 +199,17 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What is told of a response that was ended from outside (app/announcer.py)."""
+
+    status: Status
+    chunk: Chunk
+    is_followed: bool
+    was_sent: bool
+    """Whether a worker may know of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndResult:
     """How an ending from outside went: the row as it is now, but for `log`, and its terminal chunk if this call ended
     it."""
@@ -207,6 +218,14 @@ class EndResult:
     chunk: Chunk | None
     size: int = 0
     """The bytes of a cancelled row and its log."""
+
+    @property
+    def notice(self) -> Notice | None:
+        """None: this call has not ended it."""
+        if self.chunk is None:
+            return None
+        row = self.row
+        return Notice(row.status, self.chunk, row.is_followed, row.sent_at is not None or row.attempt > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ USES = {
     "app/access/changes.py": "ids that sort by time",
     "app/api/routes/organization/usage.py": "where a page of usage ends, if its caller does not say",
     "app/main.py": "the `created` of models, for clients",
+    "app/local/commands/responses/filters.py": "what `2h` means to an operator",
+    "app/responses/create/retried.py": "a response's `created_at`, for clients",
     "app/responses/create/acceptor.py": "a response's `created_at`, for clients and the order of lists",
     "app/responses/conversations.py": "a conversation's `created_at`, for clients",
     "app/responses/ids.py": "ids that are neighbours in an index",

@@ -141,13 +141,17 @@ def window(
     wanted = [status for status in statuses if not only.statuses or status in only.statuses]
     if only.error_code is not None:
         wanted = [status for status in wanted if status is Status.FAILED]
-    columns = f"r.id, r.inserted_at, r.position, r.status, {' AND '.join([_IS_ANSWER, *tests])} AS matches"
+    columns = f"r.id, r.inserted_at, r.position, r.status, {_all(_IS_ANSWER, *tests)} AS matches"
     branches = [
-        f"(SELECT {columns} FROM responses r WHERE {' AND '.join([f"r.status = '{status.value}'", *ranges])}"
+        f"(SELECT {columns} FROM responses r WHERE {_all(f'r.status = {status.value!r}', *ranges)}"
         f" ORDER BY r.inserted_at {direction}, r.position {direction} LIMIT :window)"
         for status in wanted
     ] or [f"(SELECT {columns} FROM responses r WHERE false)"]
     return Window(f"SELECT * FROM ({' UNION ALL '.join(branches)}) w ORDER BY {order} LIMIT :window", values)
+
+
+def _all(*conditions: str) -> str:
+    return " AND ".join(conditions)
 
 
 def _values(only: ResponseFilter) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Pages and counts of the responses that match a filter.
 
-A page ends once it has read MAX_READ rows: then it has fewer entries than it might, and a place from where the next one
-goes on. Every other filter has an index, or matches often; one of metadata, of a key or of a model that is rare is read
-through to the end, page after page.
+A page ends once it has read MAX_READ rows, or for PAGE_SECONDS: then it has fewer entries than it might, and a place
+from where the next one goes on. Every other filter has an index, or matches often; one of metadata, of a key or of a
+model that is rare is read through to the end, page after page.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,10 +20,11 @@ from app.protocol.types import Json
 from app.store.database import Database
 from app.store.operations.filters import Place, ResponseFilter, window
 
-WINDOWS = (256, 4096, 12_288)
-"""Rows that a page reads, one after the other until it is full."""
+WINDOWS = (256, *[2048] * 8)
+"""Rows that a page reads, one after the other until it is full, or has taken PAGE_SECONDS."""
+PAGE_SECONDS = 0.05
 MAX_READ = sum(WINDOWS)
-MAX_COUNTED = 1_000_000
+MAX_COUNTED = 500_000
 """Rows that a count reads."""
 
 
@@ -55,6 +57,7 @@ class ListedResponse:
     crashes: int
     yields: int
     error: Json | None
+    error_code: str | None
     incomplete_details: Json | None
     usage: Json | None
     request_bytes: int
@@ -77,7 +80,7 @@ class ResponsePage:
     last_id: str | None
     """The response from where the next page goes on: the last entry, or the last that was read; None: none was read."""
     is_cut: bool = False
-    """Whether the page has fewer entries than were asked for because it has read MAX_READ rows."""
+    """Whether the page has fewer entries than were asked for because it has read for long enough."""
 
 
 _COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
@@ -121,6 +124,7 @@ async def find_page(
         place = Place(rows[0].inserted_at, rows[0].position)
     entries: list[ListedResponse] = []
     last_id: str | None = None
+    until = time.monotonic() + PAGE_SECONDS
     async with db.begin() as connection:
         await connection.execute(_BY_INDEX)
         for size in WINDOWS:
@@ -136,6 +140,8 @@ async def find_page(
                 last_id, place = rows[0].last_id, Place(rows[0].last_at, rows[0].last_position)
             if not rows or rows[0].read < size:
                 return ResponsePage(entries, False, last_id)
+            if time.monotonic() > until:
+                break
     return ResponsePage(entries, True, last_id, is_cut=True)
 
 

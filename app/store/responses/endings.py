@@ -154,7 +154,7 @@ async def cancel_all(
     With `only_kept`, foreground responses that are not stored count as unknown.
     """
     results: dict[str, EndResult | StoreUnavailable] = {}
-    sizes = await _sizes(db, response_ids)
+    sizes = await sizes_of(db, response_ids)
     away: StoreUnavailable | None = None
     for ids in grouped(sizes, MAX_LOG_BYTES):
         wanted = {"ids": ids, "project": project, "only_kept": only_kept}
@@ -180,6 +180,27 @@ async def cancel_all(
         if isinstance(found, EndResult):
             results[response_id] = replace(found, chunk=None)
     return in_order
+
+
+@asynccontextmanager
+async def cancelling(
+    db: Database, sizes: Mapping[str, int]
+) -> AsyncIterator[tuple[AsyncConnection, Callable[[], Awaitable[list[EndResult]]]]]:
+    """A transaction of the caller's, and what cancels these responses in it: those that nobody else has locked.
+
+    `sizes` are their bytes by their ids (`sizes_of`), no more than MAX_CANCELLED and MAX_LOG_BYTES.
+    """
+    async with _ending(db, sum(sizes.values())) as (connection, threads):
+
+        async def cancel_rows() -> list[EndResult]:
+            if not sizes:
+                return []
+            wanted = {"ids": list(sizes), "project": None, "only_kept": False}
+            closing = (_BY_IDS_IN_PROJECT, wanted, "cancel", ResponseStream.cancel)
+            ended, _ = await _end_rows(connection, threads, *closing)
+            return list(ended.values())
+
+        yield connection, cancel_rows
 
 
 async def fail(
@@ -211,7 +232,7 @@ async def fail(
         result = ended.get(response_id)
         return None if result is None or result.chunk is None else result
 
-    size = sum((await _sizes(db, [response_id])).values())
+    size = sum((await sizes_of(db, [response_id])).values())
     try:
         return await _once_free(partial(end, with_log=True))
     except StoreUnavailable:
@@ -232,7 +253,7 @@ async def delete(db: Database, project: str, response_id: str) -> EndResult | No
 
 async def _delete(db: Database, wanted: Mapping[str, str]) -> EndResult | None:
     response_id = wanted["id"]
-    size = sum((await _sizes(db, [response_id])).values())
+    size = sum((await sizes_of(db, [response_id])).values())
     closing = (_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
     async with _ending(db, size) as (connection, threads):
         results, locked = await _end_rows(connection, threads, *closing)
@@ -273,7 +294,7 @@ async def find_exhausted(
     return [Exhausted(row.id, row.attempt, row.crashes) for row in await db.execute(found.limit(limit))]
 
 
-async def _sizes(db: Database, response_ids: Sequence[str]) -> dict[str, int]:
+async def sizes_of(db: Database, response_ids: Sequence[str]) -> dict[str, int]:
     """The bytes of each response's row and log, in the order of the ids, without repeats; 0 of an unknown one."""
     sizes = {row.id: int(row.bytes) for row in await db.execute(_SIZES, {"ids": response_ids})}
     return {response_id: sizes.get(response_id, 0) for response_id in response_ids}

@@ -1,4 +1,4 @@
-"""What the rows know of one response besides its texts: for its story (app/operations/story.py)."""
+"""What the rows know of one response besides its texts: for its history (app/operations/history.py)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ _TYPES = ", ".join(f"'{name}'" for name in (MCP_LIST, *(kind.call_type for kind 
 
 _FACTS = text(
     """
-    SELECT id, project, key_id, model, queue, priority, background, stream, status, request_id, traceparent,
-        inserted_at, sent_at, sent_to, sends, started_at, claimed_at, finished_at, attempt, crashes, yields, yielded,
+    SELECT status, request_id, traceparent, inserted_at, sent_at, sent_to, sends, claimed_at, finished_at, attempt,
         worker IS NOT NULL AS is_owned, history, error->>'code' AS error_code, error->>'message' AS error_message,
-        incomplete_details->>'reason' AS incomplete_reason, usage->'input_tokens' AS input_tokens,
-        usage->'output_tokens' AS output_tokens, now() AS read_at
+        incomplete_details->>'reason' AS incomplete_reason
     FROM responses WHERE id = :id
     """
 )
@@ -89,14 +87,6 @@ class ToolCall:
 class ResponseFacts:
     """One response, without its texts."""
 
-    id: str
-    project: str
-    key_id: str | None
-    model: str
-    queue: str
-    priority: int
-    background: bool
-    stream: bool
     status: Status
     request_id: str | None
     traceparent: str | None
@@ -104,21 +94,14 @@ class ResponseFacts:
     sent_at: datetime | None
     sent_to: str | None
     sends: int
-    started_at: datetime | None
     claimed_at: datetime | None
     finished_at: datetime | None
     attempt: int
-    crashes: int
-    yields: int
-    yielded: bool
     is_owned: bool
     """Whether a worker has it."""
     error_code: str | None
     error_message: str | None
     incomplete_reason: str | None
-    input_tokens: int | None
-    output_tokens: int | None
-    read_at: datetime
     history: Sequence[HandedOver] = ()
     calls: Sequence[ToolCall] = ()
 
