@@ -35,7 +35,7 @@ def test_a_parent_that_is_not_valid_is_none(parent: str) -> None:
 
 
 def test_two_parents_are_none() -> None:
-    assert trace_context([PARENT, PARENT], []) is None
+    assert trace_context([PARENT, PARENT], []) is NO_TRACE
     assert trace_context([], ["a=1"]) is NO_TRACE
 
 
