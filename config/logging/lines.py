@@ -93,7 +93,7 @@ def _shown(value: object) -> str:
     """A value in a line of text: quoted, if it would not be one word."""
     if isinstance(value, str):
         return value if _WORD.fullmatch(value) else json.dumps(value, ensure_ascii=False)
-    return json.dumps(value, default=repr)
+    return str(value) if type(value) in (int, float) else json.dumps(value, default=repr)
 
 
 def _without_credentials(text: str) -> str:
