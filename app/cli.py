@@ -27,7 +27,7 @@ from config.model_files import description
 from config.models import load_models
 from config.settings import Settings, load_settings, unknown_variables
 
-_LAZY_GROUPS = ("audit", "keys", "limits", "projects")
+_LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
 _LAZY_COMMANDS = {
     **{name: name for name in ("queue", "status", "why", "workers")},

@@ -173,6 +173,12 @@ class Settings(BaseSettings):
     """The most responses that one worker runs at once; it takes a few more if its engine has no more slots."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The least severe level that is logged."""
+    log_format: Literal["text", "json"] = "text"
+    """The form of a line of the log."""
+    log_access: bool = True
+    """Whether the API logs a line for each request."""
+    log_requests: Literal["off", "summary", "full"] = "off"
+    """What workers log of each response that ends: its figures, or its texts as well."""
 
     # Limits
 

@@ -36,6 +36,9 @@ class AuditType(Enum):
     WORKER_UNDRAINED = "worker.undrained"
     MODEL_PAUSED = "model.paused"
     MODEL_RESUMED = "model.resumed"
+    RESPONSES_CANCELLED = "responses.cancelled"
+    RESPONSES_RETRIED = "responses.retried"
+    BULK_ACTION_CANCELLED = "bulk_action.cancelled"
 
 
 class AdministrationError(Exception):

@@ -15,6 +15,7 @@ from typing import NoReturn
 from app.local.home import Home
 from app.local.ports import check_port
 from app.queue.node import new_node
+from config.logging import CONFIG_FILE
 from config.models import ModelCatalog, load_models, require_folders
 from config.settings import CHECKOUT, ConfigError, Settings
 
@@ -110,10 +111,9 @@ def api(settings: Settings) -> Launch:
         *("--ws-per-message-deflate", "false"),  # events are many and small
         # Nobody's X-Forwarded-For is believed unless the operator names the proxies: the audit log has the address.
         *("--forwarded-allow-ips", os.environ.get("FORWARDED_ALLOW_IPS", "")),
+        *("--log-config", str(CONFIG_FILE), "--no-access-log"),  # ours: app/api/access_log.py
         "--no-server-header",
     ]
-    if settings.log_level != "DEBUG":
-        argv.append("--no-access-log")
     return Launch(tuple(argv))
 
 

@@ -62,7 +62,7 @@ async def up(settings: Settings, model: str | None, workers: int, procfile: Path
 
     Raises ConfigError or LocalError, one line, if it cannot start or go on.
     """
-    console = Console()
+    console = Console(settings.log_format)
     stopping = StopRequest()
     _handle_signals(stopping)
     home = Home.prepare(settings.home)

@@ -68,7 +68,7 @@ def main() -> int:
     try:
         settings = load_settings()
         settings.check_metrics()
-        setup_logging(settings.log_level)
+        setup_logging(settings.log_level, settings.log_format, "maintenance")
         asyncio.run(maintain(settings))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.queue.celery_app import make_celery
 from config.hosts import is_allowed_host
+from config.logging import setup_logging
 from config.settings import ConfigError, load_settings
 
 PROBED = "/healthcheck"
@@ -58,6 +59,7 @@ def __getattr__(name: str) -> Any:
         celery = make_celery(settings)
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None
+    setup_logging(settings.log_level, settings.log_format, "flower")
     _ask_for_the_password_at_metrics()
     _refuse_hosts_but({settings.flower_host.lower(), *settings.allowed_hosts})
     return celery

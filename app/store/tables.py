@@ -28,7 +28,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON, JSONB
 
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.status import FINAL, Status
@@ -104,6 +104,8 @@ responses = Table(
     Column("context_bytes", BigInteger, nullable=False),
     # JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
+    # That of the request, for lists, which unpack no request; NULL: none.
+    Column("metadata", JSON(none_as_null=True)),
     # Bytes of JSON, so that no read unpacks it to learn its length: of the request, of its input, and of `output` with
     # `tool_results`.
     Column("request_bytes", Integer, Computed("octet_length(CAST(request AS text))", persisted=True), nullable=False),
@@ -140,6 +142,8 @@ responses = Table(
     Column("messages", JSON(none_as_null=True)),
     Column("usage", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
+    # That of the error, for lists: Postgres cannot look into JSON with U+0000.
+    Column("error_code", Text),
     Column("incomplete_details", JSON(none_as_null=True)),
     # By the API's clock, and shown to clients: it orders nothing.
     _time("created_at", nullable=False),
@@ -147,6 +151,8 @@ responses = Table(
     # Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
     Column("position", BigInteger, Identity(always=True), nullable=False),
     _time("started_at"),
+    # When its last attempt began.
+    _time("claimed_at"),
     _time("finished_at"),
     _time("sent_at"),
     # The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
@@ -175,11 +181,20 @@ responses = Table(
     Column("layout", SmallInteger, nullable=False),
     # The API key of its caller; NULL: no key was asked for.
     Column("key_id", Text),
+    # The response whose request it repeats, because an operator said so (operations/retries.py).
+    Column("retry_of", Text),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     _time("reserved_at"),
     Column("reserved_input", BigInteger),
     Column("reserved_output", BigInteger),
     Column("reserved_bytes", BigInteger),
+    # What no update changes is last, or first: Postgres logs a row from its first change to its last.
+    # The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
+    Column("request_id", Text),
+    Column("traceparent", Text),
+    Column("tracestate", Text),
+    # The attempts, if any, that handed it over (HISTORY in guards.py).
+    Column("history", JSONB(none_as_null=True)),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
@@ -247,6 +262,11 @@ responses = Table(
         "conversation_id",
         postgresql_where=text("conversation_id IS NOT NULL AND finished_at IS NULL"),
     ),
+    # Lists (operations/filters.py): of all projects, and of one; and failures by their codes.
+    Index("responses_status_idx", "status", "inserted_at"),
+    Index("responses_project_idx", "project", "status", "inserted_at"),
+    Index("responses_error_idx", "error_code", "inserted_at", postgresql_where=text("error_code IS NOT NULL")),
+    Index("responses_retry_idx", "retry_of", unique=True, postgresql_where=text("retry_of IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
     Index("responses_unstored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND NOT store")),
     Index("responses_live_log_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND log = 'live'")),
@@ -518,6 +538,39 @@ audit_logs = Table(
     Column("request_id", Text),
     Index("audit_logs_time_idx", "effective_at", "id"),
     Index("audit_logs_project_idx", "project", "effective_at", "id"),
+)
+
+# What operators had done to all responses that match a filter; maintenance carries it out in steps
+# (operations/actions.py).
+bulk_actions = Table(
+    "bulk_actions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("filter", JSON, nullable=False),
+    Column("reason", Text, nullable=False),
+    # The id of the API key; NULL: a command on a machine of the operators.
+    Column("actor", Text),
+    Column("state", Text, nullable=False, server_default=text("'running'")),
+    # By Postgres' clock. It acts on responses that were inserted until then.
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    _time("finished_at"),
+    # How many responses matched when it was accepted.
+    Column("matched", BigInteger, nullable=False),
+    Column("done", BigInteger, nullable=False, server_default=text("0")),
+    # How many it refused, by the code of the reason.
+    Column("refused", JSON, nullable=False, server_default=text("'{}'")),
+    # How far it has come: the last response it looked at (NULL: none in this pass), and how many of this pass others
+    # had locked, for which it begins once more.
+    _time("cursor_at"),
+    Column("cursor_position", BigInteger),
+    Column("passed_by", BigInteger, nullable=False, server_default=text("0")),
+    CheckConstraint("kind IN ('cancel', 'retry')", name="kind_known"),
+    CheckConstraint("state IN ('running', 'completed', 'cancelled')", name="state_known"),
+    CheckConstraint("(finished_at IS NULL) = (state = 'running')", name="finished_unless_running"),
+    CheckConstraint("(cursor_at IS NULL) = (cursor_position IS NULL)", name="cursor_whole"),
+    Index("bulk_actions_running_idx", "created_at", postgresql_where=text("state = 'running'")),
+    Index("bulk_actions_created_idx", "created_at", "id"),
 )
 
 # What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of`

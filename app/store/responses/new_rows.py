@@ -25,11 +25,11 @@ from app.queue.message import FOREGROUND
 from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
-from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
+from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
 from app.store.layout import LAYOUT
 from app.store.queue.facts import WAITS, states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, Idempotency
+from app.store.rows import CHUNKS, NOWHERE, Idempotency, Origin
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -95,12 +95,14 @@ class NewResponse:
     """Responses in its chain, itself included."""
     context_bytes: int = 0
     """Of the responses in its chain before it (context/size.py)."""
-    key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
+    origin: Origin = NOWHERE
+    """Of its request."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
+    retry_of: str | None = None
+    """The response whose request it repeats; None: the request is a client's."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -189,6 +191,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("store", "bool", itemgetter("store"), of="request"),
     Column("include", "text", lambda request: to_array(request["include"]), TEXTS, of="request"),
     Column("request", "json", bytes.decode, of="stored.json"),
+    Column("metadata", "json", lambda request: to_json(request.get("metadata") or None), of="request"),
     Column("input_bytes", "int", of="stored.input_bytes"),
     Column("call_ids", "text", to_array, TEXTS, of="stored.call_ids"),
     Column("approvals", "text", to_array, TEXTS, of="stored.approvals"),
@@ -203,7 +206,11 @@ _ROW: Columns[NewResponse] = Columns(
     Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
-    Column("key_id", "text"),
+    Column("key_id", "text", of="origin.key_id"),
+    Column("request_id", "text", of="origin.request_id"),
+    Column("traceparent", "text", of="origin.traceparent"),
+    Column("tracestate", "text", of="origin.tracestate"),
+    Column("retry_of", "text"),
     Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
@@ -266,6 +273,12 @@ async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines
     lines.note({queues[row.id] for row in rows if not row.is_behind}, waits=False)
     lines.note({queues[row.id] for row in rows if row.is_behind}, waits=True)
     return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
+
+
+async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+    """`insert` of responses that wait for a dispatch, whatever room there is."""
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
+    return {row.id: Sending(False) for row in inserted}
 
 
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
