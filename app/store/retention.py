@@ -68,7 +68,7 @@ _DELETE_OLD = text(
     """
 )
 
-_RECORDS = {"usage": "minute", "audit_logs": "effective_at", "api_keys": "least(revoked_at, expires_at)"}
+_RECORDS = {"usage": "minute", "api_keys": "least(revoked_at, expires_at)"}
 """Tables of records, and when a row of each ended."""
 _DELETE_RECORDS = [
     text(
@@ -79,6 +79,8 @@ _DELETE_RECORDS = [
     )
     for table, ended in _RECORDS.items()
 ]
+# Nobody but the owner of the tables may delete entries: the function keeps those of the last thirty days.
+_DELETE_ENTRIES = text("SELECT delete_audit_entries(:before, :limit)")
 
 
 async def now(db: Database) -> datetime:
@@ -161,10 +163,10 @@ async def delete_conversations(db: Database, limit: int = 500) -> int:
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
     """Deletes up to `limit` rows each of the ledger, of the audit log and of keys that ended before then.
 
-    Returns how many it deleted.
+    Entries of the audit log stay for thirty days at least. Returns how many it deleted.
     """
-    deleted = 0
     async with db.autocommit() as connection:
+        deleted: int = (await connection.execute(_DELETE_ENTRIES, {"before": before, "limit": limit})).scalar_one()
         for statement in _DELETE_RECORDS:
             deleted += (await connection.execute(statement, {"before": before, "limit": limit})).rowcount
     return deleted

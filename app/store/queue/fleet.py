@@ -1,12 +1,13 @@
 """What the rows say of the whole deployment at this moment: its responses, its workers, its logs.
 
-Two statements, and no column that holds a prompt, an output or an event: `COLUMNS` is all that they read. Their cost
+Two statements, and no column that holds a prompt, an output or an event: the rights of the monitor's role are all that they need
+(app/store/roles/rights.py). Their cost
 grows with what is unfinished, and not with what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -16,16 +17,6 @@ from app.store.tables import IS_SENT, IS_WAITING
 
 MAX_LOGS = 5_000
 """Logs at the end of their retention that are looked at, of each kind."""
-
-ROLE = "longhaul_monitor"
-"""The role that `migrate` lets read COLUMNS, if the server has it."""
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "responses": (
-        *("queue", "project", "priority", "position", "status", "worker", "yielded", "crashes"),
-        *("inserted_at", "sent_at", "sent_to", "finished_at", "log", "log_bytes"),
-    ),
-    "workers": ("model", "queue", "slots", "lease_until", "absent_since"),
-}
 
 
 @dataclass(frozen=True, slots=True)
