@@ -68,16 +68,16 @@ _DELETE_OLD = text(
     """
 )
 
-_RECORDS = {"usage": "minute", "api_keys": "least(revoked_at, expires_at)"}
-"""Tables of records, and when a row of each ended."""
+_RECORDS = {"usage": ("ctid", "minute"), "api_keys": ("id", "least(revoked_at, expires_at)")}
+"""Tables of records: what names a row, and when it ended. Of keys, maintenance may read little."""
 _DELETE_RECORDS = [
     text(
         f"""
-        DELETE FROM {table} WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
+        DELETE FROM {table} WHERE {name} = ANY(ARRAY(
+            SELECT {name} FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
         """
     )
-    for table, ended in _RECORDS.items()
+    for table, (name, ended) in _RECORDS.items()
 ]
 # Nobody but the owner of the tables may delete entries: the function keeps those of the last thirty days.
 _DELETE_ENTRIES = text("SELECT delete_audit_entries(:before, :limit)")
