@@ -29,7 +29,7 @@ from config.settings import Settings, load_settings, unknown_variables
 
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
-_LAZY_COMMANDS = ("workers",)
+_LAZY_COMMANDS = ("doctor", "workers")
 """Commands of operators: modules, too, each with the command of its name."""
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -76,6 +78,48 @@ async def run_script(client: redis.asyncio.Redis, script: str, keys: Sequence[st
     Its pipeline takes three times the CPU for 16 commands, and six times for 128 (docs/internals/decisions/scripts.md).
     """
     await cast(Awaitable[object], client.eval(script, len(keys), *keys, *values))
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFacts:
+    """What a check of an installation looks at."""
+
+    version: tuple[int, ...]
+    now: float
+    """Seconds since the epoch, by the server's clock."""
+    answer_seconds: float
+    role: str
+    """`master` takes writes."""
+    is_cluster: bool
+    used_memory: int
+    max_memory: int
+    """0: as much as the machine has."""
+    policy: str
+    """What happens when it is full."""
+
+
+async def facts(url: str) -> RedisFacts:
+    """Uses only what Longhaul's user may do (docs/operations.md). Raises what the client raises."""
+    found = await version(url)
+    client = make_client(url)
+    try:
+        seconds, microseconds = await answer(client.time())
+        began = time.monotonic()
+        await run_script(client, "return redis.call('EXISTS', KEYS[1])", ["unrouted"])
+        took = time.monotonic() - began
+        info: Any = await answer(client.info())
+    finally:
+        await client.aclose()
+    return RedisFacts(
+        version=found,
+        now=seconds + microseconds / 1_000_000,
+        answer_seconds=took,
+        role=str(info.get("role", "master")),
+        is_cluster=bool(info.get("cluster_enabled", 0)),
+        used_memory=int(info.get("used_memory", 0)),
+        max_memory=int(info.get("maxmemory", 0)),
+        policy=str(info.get("maxmemory_policy", "noeviction")),
+    )
 
 
 async def version(url: str) -> tuple[int, ...]:

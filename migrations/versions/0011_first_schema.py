@@ -4,8 +4,8 @@ Databases of versions before have the revisions 0001 to 0010, which nothing upgr
 
 Triggers note what happens, whoever makes it happen: a worker, a cancel, maintenance, a process of another version. One
 settles: a response left the queue, or ended and used so much. The others note what a project's stored bytes gained or
-lost. They run as the owner of the tables, so nobody else has to write notes. The notes are plain inserts. They lock nothing that others wait for; app/store/tenants/limits.py and
-app/store/tenants/usage.py add them up.
+lost. They run as the owner of the tables, so that no process needs the right to write notes. The notes are plain
+inserts. They lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
 
 The view `oldest_revision` names the oldest revision whose processes still work with the schema. A later migration that
 takes something away replaces it.
@@ -496,8 +496,7 @@ _STORED = (
 
 # Entries of the last thirty days stay, whatever the process that asks was told: whoever takes a process over cannot
 # remove what shows it. Only maintenance may call it (app/store/roles/rights.py), and nobody may delete otherwise.
-_DELETE_AUDIT_ENTRIES = (
-    f"""
+_DELETE_AUDIT_ENTRIES = f"""
     CREATE FUNCTION delete_audit_entries(before timestamptz, most integer) RETURNS bigint LANGUAGE sql {_AS_OWNER} AS $$
         WITH gone AS (
             DELETE FROM audit_logs WHERE ctid = ANY(ARRAY(
@@ -507,8 +506,11 @@ _DELETE_AUDIT_ENTRIES = (
         )
         SELECT count(*) FROM gone
     $$
-    """,
-    "REVOKE ALL ON FUNCTION delete_audit_entries(timestamptz, integer) FROM PUBLIC",
+"""
+
+_FUNCTIONS = (
+    *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
+    *("note_stored_metadata()", "delete_audit_entries(timestamptz, integer)"),
 )
 
 # Which rows a role reads: app/store/roles/rights.py (`ROWS`).
@@ -549,9 +551,10 @@ _VIEWS = (
 
 def upgrade() -> None:
     schema = op.get_bind().execute(text("SELECT quote_ident(current_schema())")).scalar_one()
-    functions = (_SETTLE, _TRIGGER, *_STORED, *_DELETE_AUDIT_ENTRIES)
+    functions = (_SETTLE, _TRIGGER, *_STORED, _DELETE_AUDIT_ENTRIES)
     for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _KEYS_BY_ROLE, *functions):
         op.execute(statement.replace("{schema}", schema))
+    op.execute(f"REVOKE ALL ON FUNCTION {', '.join(_FUNCTIONS)} FROM PUBLIC")
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     for view in _VIEWS:
         op.execute(view)
@@ -561,7 +564,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
-    functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
-    for function in (*functions, "note_stored_metadata"):
-        op.execute(f"DROP FUNCTION {function}()")
-    op.execute("DROP FUNCTION delete_audit_entries(timestamptz, integer)")
+    op.execute(f"DROP FUNCTION {', '.join(_FUNCTIONS)}")

@@ -19,8 +19,8 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
 from app.store.database import Database
 from app.store.responses import claims, endings, logs, lookup
-from app.store.roles.rights import MAINTENANCE
 from app.store.responses.inserts import Inserter
+from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.limited import limited_project, reserving

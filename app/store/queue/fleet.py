@@ -1,8 +1,7 @@
 """What the rows say of the whole deployment at this moment: its responses, its workers, its logs.
 
-Two statements, and no column that holds a prompt, an output or an event: the rights of the monitor's role are all that they need
-(app/store/roles/rights.py). Their cost
-grows with what is unfinished, and not with what is stored.
+Two statements, and no column that holds a prompt, an output or an event: the monitor's role may read what they do, and
+nothing else (app/store/roles/rights.py). Their cost grows with what is unfinished, and not with what is stored.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from app.store.roles.rights import FUNCTIONS, RIGHTS, ROLES, ROWS, wanted
 _IS_OWNER = text("SELECT pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'responses'::regclass), 'USAGE')")
 _PRESENT = text("SELECT rolname FROM pg_roles WHERE rolname = ANY(CAST(:roles AS text[])) ORDER BY rolname")
 # A table's right includes that of its columns, which are left out then.
-HELD = """
+_RIGHTS_OF = """
     SELECT c.relname, p.privilege, CAST(NULL AS text) AS column_name
-    FROM pg_class c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'])
-        AS p(privilege)
+    FROM pg_class c CROSS JOIN unnest(
+        ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) AS p(privilege)
     WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND c.relname = ANY(CAST(:tables AS text[]))
         AND has_table_privilege({role}, c.oid, p.privilege)
     UNION ALL
@@ -28,8 +28,9 @@ HELD = """
         AND NOT has_table_privilege({role}, c.oid, p.privilege)
         AND has_column_privilege({role}, c.oid, a.attnum, p.privilege)
 """
-"""What a role may do with the tables: name, right, and column or NULL. `{{role}}` is an expression of its name."""
-_HELD = text(HELD.format(role="CAST(:role AS name)"))
+_HELD = text(_RIGHTS_OF.format(role="CAST(:role AS name)"))
+HELD = text(_RIGHTS_OF.format(role="current_user"))
+"""What the role of the connection may do with the `tables`: name, right, and column or NULL."""
 _MAY_CALL = text("SELECT has_function_privilege(CAST(:role AS name), CAST(:function AS regprocedure), 'EXECUTE')")
 _ROWS = text(
     """
@@ -52,7 +53,9 @@ def grant(connection: Connection) -> None:
             _grant_tables(connection, role)
         for function, callers in FUNCTIONS.items():
             if connection.execute(_MAY_CALL, {"role": role, "function": function}).scalar_one() != (role in callers):
-                grants = "GRANT EXECUTE ON FUNCTION {} TO {}" if role in callers else "REVOKE ALL ON FUNCTION {} FROM {}"
+                grants = (
+                    "GRANT EXECUTE ON FUNCTION {} TO {}" if role in callers else "REVOKE ALL ON FUNCTION {} FROM {}"
+                )
                 connection.execute(text(grants.format(function, role)))
         for table, rows in ROWS.items():
             _show_rows(connection, table, role, rows.get(role))

@@ -102,6 +102,9 @@ def parsed(rights: str) -> Iterator[tuple[str, str | None]]:
 def wanted(*roles: str) -> set[tuple[str, str, str | None]]:
     """What these roles may do together: table, right, and column or None. A table's right includes its columns'."""
     found = {
-        (table, *right) for table, of_role in RIGHTS.items() for role in roles for right in parsed(of_role.get(role, ""))
+        (table, *right)
+        for table, of_role in RIGHTS.items()
+        for role in roles
+        for right in parsed(of_role.get(role, ""))
     }
     return {each for each in found if each[2] is None or (*each[:2], None) not in found}

@@ -21,6 +21,7 @@ from websockets.sync.client import connect
 
 from app.access.secret import new_secret
 from app.local.ports import free_port
+from app.store.roles.rights import API, WORKER
 from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
 from tests.support.celery_processes import Process
@@ -64,7 +65,7 @@ class Deployment:
         (self.folder / "models.toml").write_text(models_of("scripted") + SPEED)
         self._environment = {
             **shipped_environment(),
-            "DATABASE_URL": services.database_url,
+            "DATABASE_URL": services.url_of(API),
             "REDIS_URL": services.redis_url,
             "LONGHAUL_HOME": str(self.folder / "home"),
             "LONGHAUL_MODELS": str(self.folder / "models.toml"),
@@ -74,7 +75,7 @@ class Deployment:
         migrate = self._start("migrate", DATABASE_URL=services.owner_url, LONGHAUL_ADMIN_KEY=self.admin)
         assert migrate.wait() == 0, migrate.text
         self.apis = {address: self.start_api(address) for address in APIS}
-        self._start("worker")
+        self._start("worker", DATABASE_URL=services.url_of(WORKER))
         for address in APIS:
             self.wait_for(address)
         self.key = self._project_key()
