@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 T = TypeVar("T")
 
@@ -98,8 +98,21 @@ class RedisFacts:
     """What happens when it is full."""
 
 
+class RedisTrouble(Exception):
+    """Redis does not answer, or refuses a command. The message says which error it was."""
+
+
 async def facts(url: str) -> RedisFacts:
-    """Uses only what Longhaul's user may do (docs/operations.md). Raises what the client raises."""
+    """Uses only what Longhaul's user may do (docs/operations.md). Raises RedisTrouble."""
+    try:
+        return await _facts(url)
+    except ResponseError as error:  # what the server says: it may be a right that the user lacks
+        raise RedisTrouble(str(error)) from error
+    except (RedisError, OSError) as error:
+        raise RedisTrouble(type(error).__name__) from error
+
+
+async def _facts(url: str) -> RedisFacts:
     found = await version(url)
     client = make_client(url)
     try:

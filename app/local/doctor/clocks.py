@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from app.local.doctor.finding import Finding, ok, warn
 
 MOST_SECONDS = 2.0
 """Postgres' clock decides everything; what others say is in logs, and in the times of objects."""
+
+
+def now() -> float:
+    """Seconds since the epoch, by this machine's clock."""
+    return time.time()
 
 
 def judged(name: str, theirs: float, before: float, after: float) -> Finding:

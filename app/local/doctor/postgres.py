@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator
 from urllib.parse import unquote, urlsplit
 
@@ -49,9 +48,9 @@ async def check(settings: Settings, models: Collection[str], *, is_embedded: boo
 
 async def _look(db: Database, url: str, models: Collection[str], *, is_embedded: bool) -> Findings:
     await db.ping()
-    before = time.time()
+    before = clocks.now()
     facts = await inspection.server(db)
-    after = time.time()
+    after = clocks.now()
     found = [ok("Postgres", f"{facts.version}, as {facts.role}; answers in {1000 * (after - before):.1f} ms")]
     found += [*encryption(url, facts), clocks.judged("Postgres", facts.now, before, after)]
     found += server_settings(facts, is_embedded=is_embedded)

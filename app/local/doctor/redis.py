@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-
-from redis.exceptions import RedisError
 
 from app.local.doctor import clocks
 from app.local.doctor.finding import Finding, Findings, fail, of_error, ok, warn
@@ -13,7 +10,7 @@ from app.local.doctor.postgres import is_local
 from app.local.errors import LocalError
 from app.local.service_check import check_redis
 from app.queue import redis_client
-from app.queue.redis_client import RedisFacts
+from app.queue.redis_client import RedisFacts, RedisTrouble
 from config.settings import ConfigError, Settings
 
 MOST_MEMORY = 0.9
@@ -26,11 +23,11 @@ async def check(settings: Settings) -> Findings:
     except (ConfigError, LocalError) as error:
         return [of_error("Redis", error, "set REDIS_URL; docs/operations.md, Services of your own")]
     try:
-        before = time.time()
+        before = clocks.now()
         facts = await redis_client.facts(url)
-        after = time.time()
-    except (OSError, TimeoutError, RedisError) as error:
-        what = f"it does not answer ({type(error).__name__})"
+        after = clocks.now()
+    except RedisTrouble as error:
+        what = f"it does not answer: {error}"
         return [
             fail(
                 "Redis",
