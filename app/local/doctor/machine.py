@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.local.doctor.finding import Finding, fail, of_error, ok, warn
 from app.local.errors import LocalError
-from app.local.home import SCRAPES_FILE
+from app.local.home import running_scrapes
 from app.local.ports import local_host
 from app.local.programs import OTHER_FILES
 from app.local.workers.devices import LIST_SECONDS, Devices, devices_needed, visible_devices
@@ -27,7 +27,7 @@ _DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 def check(settings: Settings, catalog: ModelCatalog | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from settings_of(settings, environ)
     if catalog is not None:
-        yield from models(catalog)
+        yield from models(catalog, settings.model)
         yield from gpus(catalog)
     yield from open_files(settings, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     yield from disk(settings.home)
@@ -48,12 +48,14 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Iterator[Find
             yield ok("settings", "every one is known, and its value is valid")
 
 
-def models(catalog: ModelCatalog) -> Iterator[Finding]:
+def models(catalog: ModelCatalog, own: str | None) -> Iterator[Finding]:
+    """`own` is the model that a worker with these settings serves."""
     for model in catalog.models:
         try:
             require_folders(model)
         except ConfigError as error:
-            yield warn("models", str(error), "a worker of it does not start on this machine; others need no folder")
+            judge = fail if model.name == own else warn
+            yield judge("models", str(error), "a worker of it does not start on this machine")
         else:
             place = f"folder {model.path}" if Path(model.path).is_absolute() else model.path or "no files"
             yield ok("models", f"{model.name}: {place}")
@@ -145,7 +147,7 @@ def metrics(settings: Settings) -> Iterator[Finding]:
     if settings.metrics_port is None:
         yield ok("metrics", "off: LONGHAUL_METRICS_PORT is not set")
         return
-    ports = _ports_of_up(settings.home) or [settings.metrics_port]
+    ports = running_scrapes(settings) or [settings.metrics_port]
     answers = {port: _get(settings.metrics_host, port, "/metrics", settings.metrics_token) for port in ports}
     for port, answer in answers.items():
         if answer is None:
@@ -154,14 +156,6 @@ def metrics(settings: Settings) -> Iterator[Finding]:
             yield fail("metrics", f"port {port} answers with status {answer[0]}", "check LONGHAUL_METRICS_TOKEN")
         else:
             yield ok("metrics", f"port {port} answers")
-
-
-def _ports_of_up(home: Path) -> list[int]:
-    try:
-        found = json.loads((home / SCRAPES_FILE).read_text(encoding="utf-8"))
-        return [int(target.rpartition(":")[2]) for each in found for target in each["targets"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 def _get(host: str, port: int, path: str, token: str | None) -> tuple[int, bytes] | None:

@@ -23,7 +23,7 @@ _SERVER = text(
     SELECT current_setting('server_version') AS version, extract(epoch FROM clock_timestamp())::float8 AS now,
         current_user AS role, r.rolsuper AS is_superuser,
         coalesce((SELECT s.ssl FROM pg_stat_ssl s WHERE s.pid = pg_backend_pid()), false) AS is_encrypted,
-        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+        (SELECT count(*) FROM pg_stat_activity WHERE usesysid IS NOT NULL) AS connections,
         (SELECT json_object_agg(name, setting) FROM pg_settings WHERE name = ANY(CAST(:settings AS text[]))) AS settings
     FROM pg_roles r WHERE r.rolname = current_user
     """
@@ -48,7 +48,7 @@ _LEFT_LYING = {
         SELECT extract(epoch FROM now() - min(finished_at))::float8 FROM responses
         WHERE finished_at IS NOT NULL AND log = 'live'
     """,
-    "usage_entries": "SELECT extract(epoch FROM now() - min(at))::float8 FROM usage_entries",
+    "usage_entries": "SELECT extract(epoch FROM now() - at)::float8 FROM usage_entries ORDER BY id LIMIT 1",
 }
 
 
@@ -116,4 +116,4 @@ def _worker(row: Any) -> WorkerFacts:
 async def left_lying_seconds(db: Database, may_read: Sequence[str]) -> float:
     """For how long something waits that maintenance takes away; `may_read` are the tables that the role reads."""
     found = [await db.execute(text(_LEFT_LYING[table])) for table in _LEFT_LYING if table in may_read]
-    return max((rows[0][0] or 0.0 for rows in found), default=0.0)
+    return max((row[0] or 0.0 for rows in found for row in rows), default=0.0)
