@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 
 from app.access.secret import new_secret
 from app.local.ports import free_port
-from app.store.roles.rights import API, WORKER
+from app.store.roles.rights import API, ROLES, WORKER
 from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
 from tests.support.celery_processes import Process
@@ -252,13 +252,13 @@ def test_an_api_believes_no_forwarded_address_of_a_stranger(deployment: Deployme
 
 
 def shipped_urls() -> dict[str, str]:
-    """Postgres' URLs, by the names of their secrets, as both installations say them."""
+    """Postgres' URLs as both installations say them, by page and parameters: those of all roles have the same."""
     found = {}
     for file in ("systemd.md", "kubernetes.md"):
         text = (DEPLOY.parent / "docs" / file).read_text(encoding="utf-8")
-        urls = re.findall(r"'(postgresql://longhaul_(owner|runtime):\S+)'", text)
-        assert {role for _, role in urls} == {"owner", "runtime"}
-        found |= {f"{file} {role}": url for url, role in urls}
+        urls = re.findall(r"'(postgresql://(\w+):\S+)'", text)
+        assert {role for _, role in urls} == {"longhaul_owner", *ROLES}
+        found |= {f"{file} {urlsplit(url).query}": url for url, _ in urls}
     return found
 
 
