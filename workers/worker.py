@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -54,11 +55,12 @@ message: with Python's default of 5 ms, the last of many simultaneous requests b
 
 @asynccontextmanager
 async def worker_lifespan(
-    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness
+    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness, node: str | None = None
 ) -> AsyncIterator[Runner]:
     """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
-    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there.
+    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there. `node` is its
+    name; None: a new one.
     """
     file = ModelsFile(settings)
     model = await _resolved(file.catalog.choose(settings.model))
@@ -77,7 +79,7 @@ async def worker_lifespan(
         shown = with_statistics(model, settings)
         engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(
-            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics)
+            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -86,7 +88,7 @@ async def worker_lifespan(
         watch.add_done_callback(lambda task: None if task.cancelled() else stop())
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
         stack.push_async_callback(end_tasks, following)
-        log.info("%s is ready", model.name)
+        log.info("%s is ready as %s", model.name, runner.node)
         yield runner
 
 
@@ -126,6 +128,7 @@ async def _claiming(
     stop: Callable[[], None],
     readiness: WorkerReadiness,
     metrics: WorkerMetrics,
+    node: str | None,
 ) -> AsyncIterator[Runner]:
     """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
     async with AsyncExitStack() as stack:
@@ -148,11 +151,15 @@ async def _claiming(
             readiness,
             lambda: dispatcher.nudge(model.queue),
             lambda: slots.away,
+            node,
+            engine.device,
+            slots.drain,
         )
         stack.push_async_callback(lease.close)
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
+        metrics.name(lease.node, version("longhaul"))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
@@ -182,7 +189,7 @@ def _figures(slots: Slots, runs: ActiveRuns) -> Mapping[str, Callable[[], float]
     """What a scrape reads, from a thread of its own."""
     return {
         "slots": lambda: slots.count,
-        "offered_slots": lambda: slots.offered,
+        "offered_slots": lambda: 0 if slots.is_drained else slots.offered,
         "running_responses": lambda: len(runs.attempts()),
         "generating_responses": lambda: slots.generating,
         "waiting_responses": lambda: len(slots.waiting),

@@ -31,6 +31,11 @@ class AuditType(Enum):
     KEY_UPDATED = "api_key.updated"
     KEY_DELETED = "api_key.deleted"
     RATE_LIMIT_UPDATED = "rate_limit.updated"
+    WORKER_DRAINED = "worker.drained"
+    """This one and those below are our own: OpenAI's log has nothing like them."""
+    WORKER_UNDRAINED = "worker.undrained"
+    MODEL_PAUSED = "model.paused"
+    MODEL_RESUMED = "model.resumed"
 
 
 class AdministrationError(Exception):

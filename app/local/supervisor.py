@@ -20,7 +20,7 @@ from app.local.workers.plan import Worker, plan
 from app.local.workers.scrapes import Scrapes
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
-from config.settings import ConfigError
+from config.settings import PROCESS_VARIABLE, ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Surroundings:
 
     def program(self, process: Process) -> Program:
         own = self.of_command.get(process.longhaul_command or "", {})
-        env = {**self.env, **own, **process.env}
+        env = {**self.env, **own, PROCESS_VARIABLE: process.name, **process.env}
         return Program(process.argv, env, self.folder, grace=self.grace, hold=(self.lock,))
 
 

@@ -24,7 +24,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
-from app.store.queue import dispatch, redelivery, workers
+from app.store.queue import dispatch, drains, redelivery, workers
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
@@ -182,6 +182,7 @@ class Maintenance:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
         await dispatch.forget_idle_flows(self._db)
+        await drains.forget(self._db)
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
         while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):

@@ -78,6 +78,9 @@ _WAITS = IS_WAITING.format("")
 IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
 """The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
 
+TAKES = "{0}slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = {0}node)"
+"""The condition of a worker that may be sent responses, as the view `worker_loads` has it."""
+
 responses = Table(
     "responses",
     metadata,
@@ -229,6 +232,7 @@ responses = Table(
         "project",
         "priority",
         "position",
+        postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
         postgresql_where=text(_WAITS),
     ),
     Index("responses_sent_idx", "sent_to", postgresql_where=text(IS_SENT.format(""))),
@@ -327,7 +331,8 @@ workers = Table(
     Column("id", Text, primary_key=True),
     Column("model", Text, nullable=False),
     Column("queue", Text, nullable=False),
-    # Its process, whose list in Redis has what is sent to it: a lease that is lost ends the row, not the process.
+    # The name of its process (app/queue/node.py), whose list in Redis has what is sent to it. A lease that is lost ends
+    # the row, not the process: `id` is the node, with the number of the lease from the second one on.
     Column("node", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
@@ -352,8 +357,40 @@ workers = Table(
     Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
     # What becomes of each `reasoning.effort` (NULL: not known).
     Column("efforts", JSON(none_as_null=True)),
+    # For operators: what restarts the process (a unit, a pod), CUDA_VISIBLE_DEVICES, the name of its devices, and
+    # Longhaul's version; NULL: not known.
+    Column("unit", Text),
+    Column("devices", Text),
+    Column("device", Text),
+    Column("version", Text, nullable=False, server_default=text("''")),
     CheckConstraint("context_length > 0 AND slots >= 0", name="engine_has_room"),
     CheckConstraint("format IN ('chat', 'harmony')", name="format_known"),
+)
+
+# The workers that operators drain, by node. They take nothing; a lease that is lost changes nothing about it.
+drains = Table(
+    "drains",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("reason", Text),
+    # The id of the operator's API key; NULL: a command on a machine of the operators.
+    Column("actor", Text),
+    # When maintenance first found no worker of that node (drains.py).
+    _time("absent_since"),
+)
+
+# What operators pause: a queue, or what one project has in it. It stays in line until they resume it.
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("queue", Text, nullable=False),
+    _project(nullable=True),
+    Column("model", Text, nullable=False),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("reason", Text),
+    Column("actor", Text),
+    Index("pauses_queue_project_idx", "queue", "project", unique=True, postgresql_nulls_not_distinct=True),
 )
 
 # One row for each queue that was dispatched from: its lock, and its virtual time (dispatch.py).

@@ -276,7 +276,7 @@ CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
 CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position)
+CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position) INCLUDE (key_id)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -351,10 +351,34 @@ CREATE TABLE workers (
     reasoning_parser TEXT,
     default_sampling JSON DEFAULT '{}' NOT NULL,
     efforts JSON,
+    unit TEXT,
+    devices TEXT,
+    device TEXT,
+    version TEXT DEFAULT '' NOT NULL,
     CONSTRAINT workers_pkey PRIMARY KEY (id),
     CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)
 );
+
+CREATE TABLE drains (
+    node TEXT NOT NULL,
+    since TIMESTAMPTZ DEFAULT now() NOT NULL,
+    reason TEXT,
+    actor TEXT,
+    absent_since TIMESTAMPTZ,
+    CONSTRAINT drains_pkey PRIMARY KEY (node)
+);
+
+CREATE TABLE pauses (
+    queue TEXT NOT NULL,
+    project TEXT,
+    model TEXT NOT NULL,
+    since TIMESTAMPTZ DEFAULT now() NOT NULL,
+    reason TEXT,
+    actor TEXT,
+    CONSTRAINT pauses_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE UNIQUE INDEX pauses_queue_project_idx ON pauses (queue, project) NULLS NOT DISTINCT;
 
 CREATE TABLE queues (
     name TEXT NOT NULL,
@@ -517,8 +541,8 @@ _FUNCTIONS = (
 _KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
-    usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
+    chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
+    stored_changes, usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -538,7 +562,7 @@ _VIEWS = (
         FROM responses r
         WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
     ) h
-    WHERE w.lease_until > now() AND w.slots > 0
+    WHERE w.lease_until > now() AND w.slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = w.node)
     """,
     """
     CREATE VIEW waiting_responses AS

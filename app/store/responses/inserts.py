@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.errors import LimitReached
+from app.protocol.errors import LimitReached, ModelPaused
 from app.protocol.limits import Allowance, LimitState, Shortage, admit
 from app.scheduling.decisions import Sending
 from app.sizes import is_large
@@ -40,6 +40,7 @@ class _Inserted:
 class _NotInserted(Enum):
     KEY_TAKEN = "the project has a response with this idempotency key"
     LOCKED = "another transaction reserves for the project"
+    PAUSED = "its model, or its project there, is paused"
 
 
 _Result: TypeAlias = _Inserted | _NotInserted | Shortage
@@ -63,11 +64,14 @@ class Inserter:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
 
         If the project has a response with the same idempotency key, returns that one, and inserts nothing. Raises
-        StoreUnavailable, and LimitReached if the response does not fit into a limit.
+        StoreUnavailable, LimitReached if the response does not fit into a limit, and ModelPaused if it is not accepted
+        now.
         """
         while not isinstance(result := await self._submit(new), _Inserted):
             if isinstance(result, Shortage):
                 raise LimitReached(result)
+            if result is _NotInserted.PAUSED:
+                raise ModelPaused(new.model)
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
                 return existing
@@ -114,7 +118,8 @@ async def _reserve(
     allowances = {new.id: _admit(left, new) if new.is_limited else None for new in batch}
     fitting = [new for new in batch if not isinstance(allowances[new.id], Shortage)]
     sends = await insert(connection, fitting, lines) if fitting else {}
-    await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited and new.id in sends]))
+    inserted = [new for new in fitting if new.id in sends and not sends[new.id].is_refused]
+    await held.write(connection, _taken(held.states, [new for new in inserted if new.is_limited]))
     return {
         new.id: allowance if isinstance(allowance := allowances[new.id], Shortage) else _inserted(new, sends, allowance)
         for new in batch
@@ -123,7 +128,9 @@ async def _reserve(
 
 def _inserted(new: NewResponse, sends: Mapping[str, Sending], allowance: Allowance | None = None) -> _Result:
     """`sends` is what `insert` has returned."""
-    return _Inserted(sends[new.id], allowance) if new.id in sends else _NotInserted.KEY_TAKEN
+    if (sending := sends.get(new.id)) is None:
+        return _NotInserted.KEY_TAKEN
+    return _NotInserted.PAUSED if sending.is_refused else _Inserted(sending, allowance)
 
 
 def _admit(left: dict[str, list[LimitState]], new: NewResponse) -> Allowance | Shortage:

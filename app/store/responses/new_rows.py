@@ -27,7 +27,7 @@ from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
 from app.store.layout import LAYOUT
-from app.store.queue.facts import states
+from app.store.queue.facts import WAITS, states
 from app.store.responses.lines import Lines
 from app.store.rows import CHUNKS, Idempotency
 
@@ -238,14 +238,12 @@ _INSERT = f"""
     """
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
 # All of a statement sees the table as it was before: those of the batch are not among those that wait.
-_INSERT_BEHIND = text(
-    f"""{_INSERT} SELECT id, (SELECT true FROM waiting_responses r WHERE r.queue = created.queue
-        ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) IS NOT NULL AS is_behind FROM created"""
-)
+_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")} AS is_behind FROM created""")
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
-    """Returns of each response that was inserted, by its id, whether and where its message is to be sent.
+    """Returns of each response that was inserted, by its id, whether and where its message is to be sent; and of each
+    that is refused, that it is.
 
     Batches that are inserted at the same moment do not see each other: together they may send more at once than there
     are slots.
@@ -253,8 +251,11 @@ async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], line
     if lines.can_be_joined([(new.queue, new.priority) for new in batch]):
         return await _join(connection, batch, lines)
     sendings = await _decided(connection, batch, lines)
-    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [sendings[new.id] for new in batch]))
-    return {row.id: sendings[row.id] for row in inserted}
+    refused = {id_: each for id_, each in sendings.items() if each.is_refused}
+    if not (kept := [new for new in batch if new.id not in refused]):
+        return refused
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(kept, [sendings[new.id] for new in kept]))
+    return {row.id: sendings[row.id] for row in inserted} | refused
 
 
 async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
@@ -272,6 +273,10 @@ def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Js
     return {**_ROW.named_parameters(batch), **openings, **_SENDING.named_parameters(sendings)}
 
 
+def _candidate(new: NewResponse) -> Candidate:
+    return Candidate(new.id, (new.ran_on,), new.affinity)
+
+
 async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
     """What becomes of each response's message."""
     made: dict[str, Sending] = {}
@@ -281,6 +286,6 @@ async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], li
     for queue, state in found.items():
         lines.note([queue], waits=state.waits)
         own = [new for new in batch if new.queue == queue]
-        arrivals = [Arrival(Candidate(new.id, (new.ran_on,), new.affinity), new.priority) for new in own]
+        arrivals = [Arrival(_candidate(new), new.priority, new.project) for new in own]
         made |= at_once(arrivals, state)
     return made

@@ -50,7 +50,17 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         API: "SELECT",
         WORKER: "SELECT, INSERT, UPDATE, DELETE",
         MAINTENANCE: "SELECT, UPDATE, DELETE",
-        MONITOR: "SELECT (model, queue, slots, lease_until, absent_since)",
+        MONITOR: "SELECT (model, queue, node, slots, lease_until, absent_since)",
+    },
+    "drains": {
+        API: "SELECT, INSERT, DELETE",
+        WORKER: "SELECT (node)",
+        MAINTENANCE: "SELECT (node, absent_since), UPDATE (absent_since), DELETE",
+        MONITOR: "SELECT (node)",
+    },
+    "pauses": {
+        API: "SELECT, INSERT, DELETE",
+        **dict.fromkeys((WORKER, MAINTENANCE, MONITOR), "SELECT (queue, project)"),
     },
     "queues": dict.fromkeys(PROCESSES, "SELECT, INSERT, UPDATE"),
     "flows": {**dict.fromkeys(PROCESSES, "SELECT, INSERT, UPDATE"), MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.api.routes.operator import fleet
+from app.api.routes.operator import drains, fleet, pauses, why
 
-ROUTERS = (fleet.router,)
+ROUTERS = (fleet.router, why.router, drains.router, pauses.router)
