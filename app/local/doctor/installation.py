@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable
 
 from app.local.doctor import machine, postgres, redis
-from app.local.doctor.finding import Findings, of_error
+from app.local.doctor.finding import Findings, fail, of_error
 from app.local.home import with_running_services
+from app.protocol.text import type_and_places
 from config.models import ModelCatalog, load_models
 from config.settings import ConfigError, load_settings
 
@@ -27,10 +29,19 @@ async def check() -> Findings:
     except ConfigError as error:
         found = [of_error("models file", error, "docs/models-file.md; no process starts like this")]
     served = [] if catalog is None else [model.name for model in catalog.models]
-    looks = await asyncio.gather(
-        postgres.check(settings, served, is_embedded=is_embedded),
-        postgres.check_monitor(settings),
-        redis.check(settings),
-    )
-    of_machine = await asyncio.to_thread(lambda: list(machine.check(settings, catalog, os.environ)))
-    return [*found, *(each for look in looks for each in look), *of_machine]
+    looks = {
+        "Postgres": postgres.check(settings, served, is_embedded=is_embedded),
+        "monitor's role": postgres.check_monitor(settings),
+        "Redis": redis.check(settings),
+        "machine": asyncio.to_thread(lambda: list(machine.check(settings, catalog, os.environ))),
+    }
+    seen = await asyncio.gather(*(_whatever_happens(name, look) for name, look in looks.items()))
+    return [*found, *(each for some in seen for each in some)]
+
+
+async def _whatever_happens(name: str, look: Awaitable[Findings]) -> Findings:
+    """One look that goes wrong must not hide what the others find."""
+    try:
+        return await look
+    except Exception as error:
+        return [fail(name, f"the look at it went wrong: {type_and_places(error)}", "this is a bug of Longhaul's")]

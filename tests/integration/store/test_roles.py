@@ -169,6 +169,14 @@ async def test_postgres_refuses_what_is_not_a_role_s_work(
             await connection.execute(statement)
 
 
+async def test_a_right_that_is_missing_is_an_outage_that_names_the_table(services: Any, db: Database) -> None:
+    """Work waits until somebody has run `longhaul migrate`; none of it fails."""
+    worker = Database(services.url_of(WORKER), 1)
+    with pytest.raises(StoreUnavailable, match="permission denied for table api_keys"):
+        await worker.execute(text("SELECT hash FROM api_keys"))
+    await worker.close()
+
+
 async def test_each_process_reads_the_keys_that_it_uses_and_sees_no_other(services: Any, db: Database) -> None:
     async with db.autocommit() as connection:
         await connection.execute(text("INSERT INTO keys VALUES ('of_a_later_version', 'a') ON CONFLICT DO NOTHING"))
