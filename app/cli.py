@@ -30,7 +30,8 @@ from config.settings import Settings, load_settings, unknown_variables
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
 _LAZY_COMMANDS = {
-    **{name: name for name in ("doctor", "queue", "status", "why", "workers")},
+    **{name: name for name in ("queue", "status", "why", "workers")},
+    "doctor": "doctor.command",
     **dict.fromkeys(("drain", "undrain"), "drains"),
     **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
 }

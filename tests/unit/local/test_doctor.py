@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.local.doctor import clocks, machine, postgres, redis
-from app.local.doctor.finding import Finding, Level
+from app.local.commands.doctor import clocks, machine, postgres, redis
+from app.local.commands.doctor.finding import Finding, Level
 from app.local.workers.devices import Device, Devices
 from app.queue.redis_client import RedisFacts
 from app.store.migrate import head

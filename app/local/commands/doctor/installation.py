@@ -6,8 +6,8 @@ import asyncio
 import os
 from collections.abc import Awaitable
 
-from app.local.doctor import machine, postgres, redis
-from app.local.doctor.finding import Findings, fail, of_error
+from app.local.commands.doctor import machine, postgres, redis
+from app.local.commands.doctor.finding import Findings, fail, of_error
 from app.local.home import with_running_services
 from app.protocol.text import type_and_places
 from config.models import ModelCatalog, load_models

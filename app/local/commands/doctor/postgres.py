@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from urllib.parse import unquote, urlsplit
 
-from app.local.doctor import clocks
-from app.local.doctor.finding import Finding, Findings, fail, of_error, ok, warn
+from app.local.commands.doctor import clocks
+from app.local.commands.doctor.finding import Finding, Findings, fail, of_error, ok, warn
 from app.local.errors import LocalError
 from app.local.service_check import check_postgres
 from app.store.database import Database, StoreUnavailable

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from app.local.doctor.finding import Finding, fail, of_error, ok, warn
+from app.local.commands.doctor.finding import Finding, fail, of_error, ok, warn
 from app.local.errors import LocalError
 from app.local.home import running_scrapes
 from app.local.ports import local_host

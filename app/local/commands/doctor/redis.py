@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.local.doctor import clocks
-from app.local.doctor.finding import Finding, Findings, fail, of_error, ok, warn
-from app.local.doctor.postgres import is_local
+from app.local.commands.doctor import clocks
+from app.local.commands.doctor.finding import Finding, Findings, fail, of_error, ok, warn
+from app.local.commands.doctor.postgres import is_local
 from app.local.errors import LocalError
 from app.local.service_check import check_redis
 from app.queue import redis_client

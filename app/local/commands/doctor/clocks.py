@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from app.local.doctor.finding import Finding, ok, warn
+from app.local.commands.doctor.finding import Finding, ok, warn
 
 MOST_SECONDS = 2.0
 """Postgres' clock decides everything; what others say is in logs, and in the times of objects."""
