@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from app.local.commands.output import Column, JsonOption, column, say, show
 from app.local.commands.doctor import installation
 from app.local.commands.doctor.finding import Level
+from app.local.commands.output import Column, JsonOption, column, say, show
 
 commands = typer.Typer()
 
