@@ -31,6 +31,7 @@ _LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
 _LAZY_COMMANDS = {
     **{name: name for name in ("queue", "status", "why", "workers")},
+    "doctor": "doctor.command",
     **dict.fromkeys(("drain", "undrain"), "drains"),
     **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
 }
