@@ -50,6 +50,8 @@ class Runner:
         metrics: WorkerMetrics = UNREAD,
     ) -> None:
         """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
+        self.command_key = b""
+        """For the pool: it signs commands. Without it the worker obeys none."""
         self._claimer = claimer
         self._runs = runs
         self._generator = generator

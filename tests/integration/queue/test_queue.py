@@ -27,6 +27,7 @@ from app.queue.publisher import LIST_SECONDS, QueueUnavailable, TaskQueue
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
+from tests.support.celery_bench import get_key
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 QUEUE = "model.test"
@@ -51,7 +52,7 @@ def answer(response_id: str) -> Message:
 
 
 def queue_at(url: str, seconds: float = PATIENCE_SECONDS) -> TaskQueue:
-    return TaskQueue(load_settings(REDIS_URL=url), seconds)
+    return TaskQueue(load_settings(REDIS_URL=url), get_key, seconds)
 
 
 @pytest.fixture
@@ -352,7 +353,7 @@ async def test_many_revokes_at_once_become_few_broadcasts_that_name_each_id(url:
         def all_broadcast() -> bool:
             if (message := listener.get_message(timeout=0.1)) is not None:
                 body = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
-                assert body["method"] == "revoke" and body["arguments"]["terminate"] and body["arguments"]["committed"]
+                assert body["method"] == "revoke" and body["arguments"]["signature"]
                 broadcasts.append(body["arguments"]["task_id"])
             return {each for ids in broadcasts for each in ids} == wanted
 
