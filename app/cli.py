@@ -29,6 +29,8 @@ from config.settings import Settings, load_settings, unknown_variables
 
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
+_LAZY_COMMANDS = ("workers",)
+"""Commands of operators: modules, too, each with the command of its name."""
 
 
 class Commands(TyperGroup):
@@ -39,12 +41,14 @@ class Commands(TyperGroup):
             return super().invoke(context)
 
     def list_commands(self, context: Any) -> list[str]:
-        return [*super().list_commands(context), *_LAZY_GROUPS]
+        return [*super().list_commands(context), *_LAZY_GROUPS, *_LAZY_COMMANDS]
 
     def get_command(self, context: Any, name: str) -> Any:
-        if name not in _LAZY_GROUPS:
+        if name not in (*_LAZY_GROUPS, *_LAZY_COMMANDS):
             return super().get_command(context, name)
         group = get_group(import_module(f"app.local.commands.{name}").commands)
+        if name in _LAZY_COMMANDS:
+            return group.commands[name]
         group.name = name
         return group
 

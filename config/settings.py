@@ -135,6 +135,10 @@ class Settings(BaseSettings):
     """Port of the API."""
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of API processes."""
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s?#]*)?$")] | None = None
+    """URL of the API that the operators' commands ask; unset: they work on DATABASE_URL themselves."""
+    api_key: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
+    """The key that they send to `url`, of scope `operator`."""
     cors_origins: Origins = ()
     """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
     allowed_hosts: Hosts = ()

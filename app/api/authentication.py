@@ -43,6 +43,7 @@ SCOPES = {
     "conversations": KeyScope.RESPONSES,
     "files": KeyScope.FILES,
     "models": None,
+    "operator": KeyScope.OPERATOR,
     "organization": KeyScope.ADMIN,
     "responses": KeyScope.RESPONSES,
     "uploads": KeyScope.FILES,

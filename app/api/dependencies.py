@@ -12,11 +12,13 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
-from app.access.caller import Caller
+from app.access.caller import Caller, checked_address
+from app.access.changes import Changes, Operator
 from app.access.charges import Charges
 from app.access.directory import Directory
 from app.api.authentication import CALLER
 from app.api.holdings import ProcessBounds, holdings_of
+from app.api.middleware import REQUEST_ID
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.metrics.instruments import ApiMetrics
@@ -77,6 +79,13 @@ async def current_project(request: HTTPConnection) -> str:
     return (await current_caller(request)).own_project
 
 
+async def changes_of(request: Request) -> Changes:
+    """Returns what makes changes in the name of the caller."""
+    runtime, caller = await runtime_of(request), await current_caller(request)
+    address = checked_address(request.client.host if request.client else None)
+    return Changes(runtime.db, runtime.pubsub, Operator(caller.key_id, address, request.scope[REQUEST_ID]))
+
+
 async def body_bytes(request: Request) -> int:
     """Returns the size of the body, which a parameter before this one has read."""
     size: int = request.state.body_bytes
@@ -106,5 +115,6 @@ async def idempotency_key(request: Request) -> str | None:
 RuntimeOf = Annotated[Runtime, Depends(runtime_of)]
 CallerOf = Annotated[Caller, Depends(current_caller)]
 Project = Annotated[str, Depends(current_project)]
+ChangesOf = Annotated[Changes, Depends(changes_of)]
 BodyBytes = Annotated[int, Depends(body_bytes)]
 HoldOf = Annotated[Hold, Depends(hold_of)]

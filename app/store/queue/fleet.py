@@ -82,11 +82,14 @@ class FleetFacts:
 
 # The settings hold for the transaction: the statistics of a table whose queue comes and goes are out of date, and the
 # next statement must follow its indexes.
+FOLLOW_INDEXES = """
+    SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+        set_config('jit', 'off', true)
+"""
 _WORKERS = text(
-    """
+    f"""
     SELECT w.model, w.queue, w.slots, extract(epoch FROM w.lease_until - now())::float8 AS lease_seconds_left
-    FROM (SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-        set_config('jit', 'off', true)) s LEFT JOIN workers w ON w.lease_until > now() AND w.absent_since IS NULL
+    FROM ({FOLLOW_INDEXES}) s LEFT JOIN workers w ON w.lease_until > now() AND w.absent_since IS NULL
     """
 )
 
