@@ -31,6 +31,10 @@ class AuditType(Enum):
     KEY_UPDATED = "api_key.updated"
     KEY_DELETED = "api_key.deleted"
     RATE_LIMIT_UPDATED = "rate_limit.updated"
+    RESPONSE_CANCELLED = "response.cancelled"
+    """This one and those below are our own: OpenAI's log has nothing like them."""
+    WORKER_STOPPED = "worker.stopped"
+    WORKER_RESIZED = "worker.resized"
 
 
 class AdministrationError(Exception):
@@ -55,6 +59,8 @@ class Operator:
 
 
 COMMAND_LINE = Operator()
+FLOWER = "flower"
+"""The actor of what is done in Flower, whose one password all operators have."""
 
 
 class Change:

@@ -43,7 +43,9 @@ class Forged(Exception):
     """No process of this deployment sent the command, or not this one, or not to this worker, or it was sent before."""
 
 
-def signed(key: bytes, command: Command, arguments: Mapping[str, Any], worker: str | None, nonce: str) -> dict[str, Any]:
+def signed(
+    key: bytes, command: Command, arguments: Mapping[str, Any], worker: str | None, nonce: str
+) -> dict[str, Any]:
     """The arguments with a signature that names the worker (None: all), and that no other message has."""
     return {**arguments, "signature": [nonce, worker, _mac(key, command, arguments, worker, nonce)]}
 

@@ -25,9 +25,9 @@ from app.queue.celery_app import make_celery
 from app.queue.message import TASK, Message, Priority, worker_list
 from app.queue.publisher import LIST_SECONDS, QueueUnavailable, TaskQueue
 from config.settings import ConfigError, load_settings
+from tests.support.celery_bench import get_key
 from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
-from tests.support.celery_bench import get_key
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 QUEUE = "model.test"
