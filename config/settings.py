@@ -23,6 +23,8 @@ _PREFIXES_OF_OTHERS = (*SERVER_PREFIXES, "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
+PROCESS_VARIABLE = "LONGHAUL_PROCESS"
+"""In it `longhaul up` tells a process its name, which is before each line of its log."""
 
 
 class ConfigError(Exception):

@@ -1,4 +1,6 @@
-"""The Celery app of a worker: `celery -A workers.main:celery worker -Q <queue> -c <n> -n <name>@%h`.
+"""The Celery app of a worker: `celery -A workers.main:celery worker -Q <queue> -c <n> -n <node>`.
+
+The node names this worker everywhere, and no other process may have it (app/queue/node.py).
 
 The app brings its pool. `celery` is made on access, so importing this module reads no settings.
 """
@@ -45,11 +47,11 @@ def _from_environment() -> Celery:
     settings = load_settings()
     readiness = WorkerReadiness(settings.ready_file)
 
-    def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
+    def lifespan(stop_worker: StopWorker, node: str | None) -> AbstractAsyncContextManager[Runner]:
         # Engines take seconds to import, so this waits until the pool's loop needs one.
         from workers.worker import worker_lifespan
 
-        return worker_lifespan(settings, stop_worker, readiness)
+        return worker_lifespan(settings, stop_worker, readiness, node)
 
     return make_worker_app(settings, lifespan, readiness)
 

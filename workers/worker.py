@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -54,11 +55,12 @@ message: with Python's default of 5 ms, the last of many simultaneous requests b
 
 @asynccontextmanager
 async def worker_lifespan(
-    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness
+    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness, node: str | None = None
 ) -> AsyncIterator[Runner]:
     """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
-    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there.
+    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there. `node` is its
+    name; None: a new one.
     """
     file = ModelsFile(settings)
     model = await _resolved(file.catalog.choose(settings.model))
@@ -78,7 +80,7 @@ async def worker_lifespan(
         shown = with_statistics(model, settings)
         engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(
-            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics)
+            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
         runner.command_key = await retry_until_available(key)
         freeze_gc()
@@ -88,7 +90,7 @@ async def worker_lifespan(
         watch.add_done_callback(lambda task: None if task.cancelled() else stop())
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
         stack.push_async_callback(end_tasks, following)
-        log.info("%s is ready", model.name)
+        log.info("%s is ready as %s", model.name, runner.node)
         yield runner
 
 
@@ -128,6 +130,7 @@ async def _claiming(
     stop: Callable[[], None],
     readiness: WorkerReadiness,
     metrics: WorkerMetrics,
+    node: str | None,
 ) -> AsyncIterator[Runner]:
     """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
     async with AsyncExitStack() as stack:
@@ -150,11 +153,14 @@ async def _claiming(
             readiness,
             lambda: dispatcher.nudge(model.queue),
             lambda: slots.away,
+            node,
+            engine.device,
         )
         stack.push_async_callback(lease.close)
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
+        metrics.name(lease.node, version("longhaul"))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import resource
 import runpy
 import sys
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import NoReturn
 
 from app.local.home import Home
 from app.local.ports import check_port
+from app.queue.node import new_node
 from config.models import ModelCatalog, load_models, require_folders
 from config.settings import CHECKOUT, ConfigError, Settings
 
@@ -134,11 +133,10 @@ def worker(settings: Settings) -> Launch:
     _check_metrics(settings)
     if settings.ready_file is not None:
         _clear(settings.ready_file)
-    name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}-{uuid.uuid4().hex[:8]}"
     argv = (
         *("-m", "celery", "--quiet", "--app", "workers.main:celery", "worker"),
         *("--pool", "custom", "--concurrency", str(settings.worker_concurrency), "--queues", model.queue),
-        *("--task-events", "--hostname", f"{name}@%h", "--loglevel", settings.log_level),
+        *("--task-events", "--hostname", new_node(model.name), "--loglevel", settings.log_level),
     )
     return Launch(
         argv, {"CELERY_CUSTOM_WORKER_POOL": "workers.celery_host.pool:TaskPool", "LONGHAUL_MODEL": model.name}

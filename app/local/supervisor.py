@@ -20,7 +20,7 @@ from app.local.workers.plan import Worker, plan
 from app.local.workers.scrapes import Scrapes
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
-from config.settings import ConfigError
+from config.settings import PROCESS_VARIABLE, ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Surroundings:
     """How long the API may drain before that."""
 
     def program(self, process: Process) -> Program:
-        return Program(process.argv, {**self.env, **process.env}, self.folder, grace=self.grace, hold=(self.lock,))
+        env = {**self.env, PROCESS_VARIABLE: process.name, **process.env}
+        return Program(process.argv, env, self.folder, grace=self.grace, hold=(self.lock,))
 
 
 @dataclass(frozen=True, slots=True)

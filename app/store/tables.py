@@ -327,7 +327,8 @@ workers = Table(
     Column("id", Text, primary_key=True),
     Column("model", Text, nullable=False),
     Column("queue", Text, nullable=False),
-    # Its process, whose list in Redis has what is sent to it: a lease that is lost ends the row, not the process.
+    # The name of its process (app/queue/node.py), whose list in Redis has what is sent to it. A lease that is lost ends
+    # the row, not the process: `id` is the node, with the number of the lease from the second one on.
     Column("node", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
@@ -352,6 +353,12 @@ workers = Table(
     Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
     # What becomes of each `reasoning.effort` (NULL: not known).
     Column("efforts", JSON(none_as_null=True)),
+    # For operators: what restarts the process (a unit, a pod), CUDA_VISIBLE_DEVICES, the name of its devices, and
+    # Longhaul's version; NULL: not known.
+    Column("unit", Text),
+    Column("devices", Text),
+    Column("device", Text),
+    Column("version", Text, nullable=False, server_default=text("''")),
     CheckConstraint("context_length > 0 AND slots >= 0", name="engine_has_room"),
     CheckConstraint("format IN ('chat', 'harmony')", name="format_known"),
 )

@@ -350,6 +350,10 @@ CREATE TABLE workers (
     reasoning_parser TEXT,
     default_sampling JSON DEFAULT '{}' NOT NULL,
     efforts JSON,
+    unit TEXT,
+    devices TEXT,
+    device TEXT,
+    version TEXT DEFAULT '' NOT NULL,
     CONSTRAINT workers_pkey PRIMARY KEY (id),
     CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)

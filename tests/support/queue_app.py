@@ -192,7 +192,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     settings = load_settings()
 
-    def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
+    def lifespan(stop_worker: StopWorker, _: str | None) -> AbstractAsyncContextManager[Runner]:
         return pretend_lifespan(settings.broker_url, stop_worker)
 
     celery = globals()["celery"] = make_worker_app(settings, lifespan)

@@ -150,6 +150,10 @@ class Engine(Protocol):
         """Whether the engine computes on the CPU, which the worker and other programs need as well."""
 
     @property
+    def device(self) -> str | None:
+        """The name of its devices, for operators (`NVIDIA H100 80GB HBM3`, `2 x ...`); None: it cannot say."""
+
+    @property
     def template_rules(self) -> TemplateRules:
         """Which orders of messages `render` takes."""
 

@@ -7,16 +7,18 @@ heartbeat is late. A loop that never comes back ends the process, so that other 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import asdict
 
 from app.aio import end_tasks
+from app.queue.node import new_node
 from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.queue import workers as store
 from app.store.queue.workers import LeaseLost, WorkerIdentity
@@ -24,6 +26,7 @@ from app.store.responses import claims
 from config.models import ServedModel
 from config.worker_readiness import WorkerReadiness
 from workers.generation.runs import ActiveRuns
+from workers.whereabouts import whereabouts
 
 log = logging.getLogger("longhaul.lease")
 
@@ -42,15 +45,12 @@ HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
-def new_name() -> str:
-    """A name that no other process and no other lease has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def new_identity(model: ServedModel, context_length: int, slots: int, node: str) -> WorkerIdentity:
-    """A new worker id for this process, whose node stays."""
+def new_identity(
+    model: ServedModel, context_length: int, slots: int, node: str, lease: int, device: str | None
+) -> WorkerIdentity:
+    """The worker id for the process' lease of this number, from 1 on. Its node stays."""
     return WorkerIdentity(
-        id=new_name(),
+        id=node if lease == 1 else f"{node}#{lease}",
         model=model.name,
         queue=model.queue,
         host=socket.gethostname(),
@@ -63,6 +63,8 @@ def new_identity(model: ServedModel, context_length: int, slots: int, node: str)
         reasoning_parser=model.reasoning_parser,
         default_sampling=model.default_sampling or {},
         efforts=model.efforts,
+        device=device,
+        **asdict(whereabouts()),
     )
 
 
@@ -111,6 +113,8 @@ class Lease:
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
 
+    `node` is the name that Celery has for the worker, `device` that of its devices.
+
     `slots` says how many responses the worker runs at once now, 0 if it takes none, and `away` how many of both kinds
     need none; each heartbeat says so in Postgres.
 
@@ -130,12 +134,15 @@ class Lease:
         readiness: WorkerReadiness | None = None,
         on_more_slots: Callable[[], None] = lambda: None,
         away: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        node: str | None = None,
+        device: str | None = None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
-        self.node = new_name()
+        self.node = node or new_node(model.name)
         """Of this process: what is sent to it stays its own if a lease is lost."""
+        leases = itertools.count(1)
         self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(
-            model, context_length, slots(), self.node
+            model, context_length, slots(), self.node, next(leases), device
         )
         self._slots = slots
         self._away = away

@@ -28,9 +28,10 @@ SILENT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """One life of one worker process; a restarted process is another worker."""
+    """A worker's process, and one lease of it: a lease that is lost ends the row, not the process."""
 
     id: str
+    """The node, with the number of the lease behind it from the second one on. It owns what was claimed under it."""
     model: str
     queue: str
     host: str
@@ -40,12 +41,20 @@ class WorkerIdentity:
     slots: int
     """How many responses it runs at once; 0: it takes none now."""
     node: str
-    """Its process, by which its messages find it: a process whose lease was lost is another worker."""
+    """The name of its process (app/queue/node.py), by which its messages find it."""
     format: str = "chat"
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     default_sampling: Mapping[str, float] = field(default_factory=dict)
     efforts: Mapping[str, str | None] | None = None
+    unit: str | None = None
+    """What restarts the process: a systemd unit, a pod, or a process of `longhaul up`."""
+    devices: str | None = None
+    """As CUDA_VISIBLE_DEVICES names them; None: all of the machine."""
+    device: str | None = None
+    """The name of its devices."""
+    version: str = ""
+    """Of Longhaul."""
 
 
 @dataclass(frozen=True, slots=True)

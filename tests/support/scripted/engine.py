@@ -165,6 +165,10 @@ class ScriptedEngine:
         return False
 
     @property
+    def device(self) -> str:
+        return "scripted"
+
+    @property
     def running(self) -> int:
         return len(self._streams)
 

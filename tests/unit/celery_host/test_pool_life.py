@@ -28,7 +28,7 @@ from workers.pace import Pace
 
 def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[str]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[str]:
         yield "the runner"
 
     pool = start_pool(lifespan)
@@ -47,7 +47,7 @@ def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
     """A pool whose runner has these slots, on the node `node`."""
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[Any]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[Any]:
         yield SimpleNamespace(slots=slots, node="node")
 
     return start_pool(lifespan, limit)
@@ -121,7 +121,7 @@ def test_the_lifespan_can_stop_the_worker() -> None:
     exit_codes: list[int] = []
 
     @asynccontextmanager
-    async def lifespan(stop_worker: StopWorker) -> AsyncIterator[StopWorker]:
+    async def lifespan(stop_worker: StopWorker, _: str | None) -> AsyncIterator[StopWorker]:
         yield stop_worker
 
     class Pool(TaskPool):
@@ -144,7 +144,7 @@ def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None
     steps: list[Any] = []
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         steps.append(("enter", asyncio.current_task()))
         yield
         steps.append(("leave", asyncio.current_task()))
@@ -176,7 +176,7 @@ def test_a_lifespan_that_fails_ends_the_worker_with_one_line(
     error: Exception, code: int, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         raise error
         yield
 
@@ -190,7 +190,7 @@ def test_a_signal_while_the_lifespan_is_entered_ends_the_worker(monkeypatch: pyt
     entering, left = threading.Event(), threading.Event()
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         entering.set()
         try:
             await forever()
@@ -270,7 +270,7 @@ def test_the_pool_stops_although_the_lifespan_does_not(
     monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.1)
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         yield
         await forever()
 

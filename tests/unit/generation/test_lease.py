@@ -261,7 +261,7 @@ async def test_a_lost_lease_is_replaced_by_one_under_a_new_id_of_the_same_node(p
         first = lease.worker
         postgres.errors.append(LeaseLost("gone"))
         await until(lambda: len(postgres.registered) == 2)
-        assert postgres.registered == [first, lease.worker]
+        assert postgres.registered == [first, lease.worker] == [lease.node, f"{lease.node}#2"]
         assert postgres.nodes == [lease.node] * 2
 
 

@@ -81,6 +81,10 @@ class VllmEngine:
         return compat.runs_on_cpu()
 
     @property
+    def device(self) -> str | None:
+        return compat.device_name(self._llm())
+
+    @property
     def template_rules(self) -> TemplateRules:
         return self._alive().rendering.rules
 
