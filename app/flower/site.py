@@ -31,6 +31,9 @@ class Refusal(RequestHandler):
     def initialize(self, status: int, said: str) -> None:
         self._status, self._said = status, said
 
+    def check_xsrf_cookie(self) -> None:
+        """Nothing to check: nothing is done."""
+
     def prepare(self) -> None:
         self.set_status(self._status)
         self.set_header("Content-Type", "text/plain")
