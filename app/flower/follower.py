@@ -32,7 +32,7 @@ class Follower:
         self._db = db
         self._state = state
         self._open: set[str] = set()
-        """What was unfinished at the last look: what an event has ended since is looked at once more."""
+        """What was unfinished at the last look, or too new to be corrected: it is looked at once more."""
         self._listen(state)
 
     async def run(self) -> None:
@@ -55,44 +55,48 @@ class Follower:
         listed = {row.id for row in rows}
         for row in rows:
             self._show(row, read_at)
-        wanted = [each for each in {*self._open, *self._unfinished()} if each not in listed]
-        await self.look_at(wanted)
-        self._open = {*listed, *self._unfinished()}
+        too_new = await self.look_at([each for each in {*self._open, *self._unfinished()} if each not in listed])
+        self._open = {*listed, *too_new, *self._unfinished()}
 
-    async def look_at(self, ids: Sequence[str], *, at_once: bool = False) -> None:
-        """Shows what the rows say of these; `at_once`: whatever events said a moment ago. Raises StoreUnavailable."""
+    async def look_at(self, ids: Sequence[str], *, at_once: bool = False) -> set[str]:
+        """Shows what the rows say of these; returns those whose last event is too new.
+
+        `at_once`: whatever events said a moment ago. Raises StoreUnavailable.
+        """
         read_at = monotonic() + (SETTLE_SECONDS if at_once else 0.0)
         rows = await shown.read(self._db, ids)
-        for row in rows:
-            self._show(row, read_at)
+        too_new = {row.id for row in rows if not self._show(row, read_at)}
         for gone in set(ids) - {row.id for row in rows}:
             task = self._state.tasks.data.get(gone)
             if task is not None and task.state not in FINAL:
                 self._update(gone, GONE, read_at)
+        return too_new
 
     def _unfinished(self) -> list[str]:
         return [task_id for task_id, task in self._state.tasks.data.items() if task.state not in FINAL]
 
-    def _show(self, row: ShownRow, read_at: float) -> None:
+    def _show(self, row: ShownRow, read_at: float) -> bool:
         task = self._state.tasks.data.get(row.id)
         if task is None and row.finished_at is not None:
-            return  # dropped from Flower's memory meanwhile
+            return True  # dropped from Flower's memory meanwhile
         fields = task_of(row, "PENDING" if task is None else task.state)
         node = fields["worker"]
         fields["worker"] = None if node is None else self._state.get_or_create_worker(node)[0]
         if row.sent_at is not None and (task is None or task.received is None):
             fields["received"] = row.sent_at.timestamp()
-        self._update(row.id, fields, read_at)
+        return self._update(row.id, fields, read_at)
 
-    def _update(self, task_id: str, fields: Mapping[str, Any], read_at: float) -> None:
+    def _update(self, task_id: str, fields: Mapping[str, Any], read_at: float) -> bool:
+        """False: an event may be newer."""
         state = self._state
         evicted = state._eviction_candidate(task_id)
         task, _ = state.get_or_create_task(task_id)  # as the one that was used last: it is not dropped next
         if getattr(task, "heard_at", 0.0) > read_at - SETTLE_SECONDS:
-            return
+            return False
         if any(getattr(task, name, None) != value for name, value in fields.items()):
             task.__dict__.update(fields)
             state._index_task(task, evicted)
+        return True
 
     def _listen(self, state: Any) -> None:
         """Notes when each task's last event came. A task is pickled without this."""
