@@ -14,7 +14,9 @@ from time import monotonic
 from typing import Any
 
 from app.flower.tasks import FINAL, GONE, task_of
+from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable
+from app.store.migrate import wait_for_schema
 from app.store.queue import shown
 from app.store.queue.shown import ShownRow
 
@@ -37,6 +39,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follows until it is cancelled."""
+        await wait_for_schema(self._db)
         is_away = False
         while True:
             try:
@@ -44,8 +47,10 @@ class Follower:
                 is_away = False
             except StoreUnavailable as error:
                 if not is_away:
-                    log.warning("Postgres is away (%s): until it is back, Flower shows events alone", error)
+                    log.error("Postgres is away (%s): until it is back, Flower shows events alone", error)
                 is_away = True
+            except Exception as error:
+                log.error("what Flower shows cannot be corrected: %s", type_and_places(error))
             await asyncio.sleep(FOLLOW_SECONDS)
 
     async def look(self) -> None:

@@ -29,7 +29,7 @@ _HIDDEN = (
 _STYLE = f"<style>{', '.join(_HIDDEN)} {{ display: none !important }}</style>"
 _PANEL = """
 <section class="workers-table-card mb-4" aria-label="Engines"><figure class="table-responsive mb-0">
-<table id="engines" class="table table-hover align-middle w-100 mb-0"></table></figure></section>
+<table id="engines" class="workers-table table table-hover align-middle w-100 mb-0"></table></figure></section>
 """
 _SCRIPT = """
 <script>

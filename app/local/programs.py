@@ -44,7 +44,7 @@ FLOWER_DEFAULTS = {
     "FLOWER_STATE_SAVE_INTERVAL": "30000",  # milliseconds
     "FLOWER_MAX_TASKS": "10000",
     "FLOWER_PURGE_OFFLINE_WORKERS": "600",  # seconds; every worker has a new name
-    "FLOWER_TASKS_COLUMNS": "name,uuid,state,args,kwargs,received,started,runtime,worker",
+    "FLOWER_TASKS_COLUMNS": "uuid,state,worker,args,kwargs,received,started,runtime",  # their names are all alike
 }
 """Defaults of Flower's own variables (flower 2.2, options.py); the environment may override them."""
 FLOWER_SETTINGS = {

@@ -7,8 +7,7 @@ import base64
 import itertools
 import json
 import shutil
-import signal
-import subprocess
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -92,7 +91,7 @@ class Page:
     async def picture(self, file: Path) -> None:
         """Writes what is seen to a PNG file."""
         data = (await self.send("Page.captureScreenshot", format="png"))["data"]
-        file.write_bytes(base64.b64decode(data))
+        await asyncio.to_thread(file.write_bytes, base64.b64decode(data))
 
 
 def chromium() -> str:
@@ -107,9 +106,7 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
     """A tab of a new browser, which ends with the block. Its profile is in the folder."""
     port_file = folder / "DevToolsActivePort"
     program = [chromium(), *FLAGS, f"--user-data-dir={folder}", "about:blank"]
-    process = subprocess.Popen(
-        program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    process = await asyncio.create_subprocess_exec(*program, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
     try:
         await until(lambda: port_file.exists() and "\n" in port_file.read_text(), what="Chromium")
         address = f"http://127.0.0.1:{port_file.read_text().splitlines()[0]}"
@@ -119,9 +116,10 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
         async with connect(url, max_size=MAX_BYTES) as connection:
             yield Page(connection)
     finally:
+        with suppress(ProcessLookupError, TimeoutError):
+            process.terminate()  # its children end with it
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(process.wait, STOP_SECONDS)
-        process.kill()
-        process.wait()
+            process.kill()
+        await process.wait()

@@ -1,4 +1,4 @@
-"""What operators see and do in Flower, beside real workers with the scripted engine: its pages, its calls, a browser."""
+"""What operators see and do in Flower, beside real workers with the scripted engine: pages, calls, a browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOBODY = httpx.Auth()
 LONG, SHORT = "/count 3000", "/say Hello"
-SECRET = "a secret prompt"  # noqa: S105
+SECRET = "a secret prompt"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -92,7 +92,7 @@ async def test_a_cancel_of_the_api_is_seen_in_flower(desk: Desk) -> None:
 
 
 async def test_a_response_whose_worker_is_killed_is_one_task_in_its_second_attempt(desk: Desk) -> None:
-    response_id = await desk.send("/count 150")
+    response_id = await desk.send("/count 80")
     first = await desk.wait_for(response_id, state="STARTED", args="attempt 1")
     busiest = await until(desk.fleet.busiest, what="chunks")
     assert busiest is not None
@@ -149,7 +149,9 @@ async def test_a_worker_grows_and_shrinks_and_stops_by_flowers_buttons(desk: Des
     assert (await desk.http.post(f"/api/worker/shutdown/{worker}")).status_code == 200
     await until(lambda: desk.rows("SELECT 1 WHERE NOT EXISTS (SELECT FROM workers WHERE node = :id)", id=worker))
     await desk.fleet.wait_until_whole(60.0)
-    entries = await desk.rows("SELECT type, actor FROM audit_logs WHERE resource = :id ORDER BY effective_at", id=worker)
+    entries = await desk.rows(
+        "SELECT type, actor FROM audit_logs WHERE resource = :id ORDER BY effective_at", id=worker
+    )
     assert [each.type for each in entries] == [*["worker.resized"] * 3, "worker.stopped"]
     assert {each.actor for each in entries} == {"flower"}
 
@@ -224,5 +226,6 @@ async def test_flower_starts_again_after_a_kill_and_its_memory_is_not_needed(des
     (flower,) = desk.fleet.of(Role.FLOWER)
     flower.signal_all(signal.SIGKILL)
     (desk.fleet.folder / "home" / "flower.db").unlink(missing_ok=True)
+    await until(desk.answers, what="Flower")
     await desk.wait_for(response_id, state="STARTED")
     await desk.http.post(f"/api/task/revoke/{response_id}")
