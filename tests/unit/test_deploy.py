@@ -477,7 +477,7 @@ def _secrets_of(command: str) -> dict[str, str]:
     owner = {"DATABASE_URL": "OWNER_DATABASE_URL", "LONGHAUL_ADMIN_KEY": "LONGHAUL_ADMIN_KEY"}
     served = {name: name for name in ("DATABASE_URL", "LONGHAUL_METRICS_TOKEN")}
     monitor = {**served, "LONGHAUL_MONITOR_DATABASE_URL": "LONGHAUL_MONITOR_DATABASE_URL"}
-    flower = {"LONGHAUL_FLOWER_AUTH": "LONGHAUL_FLOWER_AUTH"}
+    flower = {name: name for name in ("DATABASE_URL", "LONGHAUL_FLOWER_AUTH")}
     own = {"flower": flower, "migrate": owner, "maintenance": monitor}
     return {"REDIS_URL": "REDIS_URL", **own.get(command, served)}
 
