@@ -27,10 +27,14 @@ from config.model_files import description
 from config.models import load_models
 from config.settings import Settings, load_settings, unknown_variables
 
-_LAZY_GROUPS = ("audit", "keys", "limits", "projects")
+_LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
-_LAZY_COMMANDS = ("workers",)
-"""Commands of operators: modules, too, each with the command of its name."""
+_LAZY_COMMANDS = {
+    **{name: name for name in ("queue", "status", "why", "workers")},
+    **dict.fromkeys(("drain", "undrain"), "drains"),
+    **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
+}
+"""Commands of operators, with their modules."""
 
 
 class Commands(TyperGroup):
@@ -46,7 +50,7 @@ class Commands(TyperGroup):
     def get_command(self, context: Any, name: str) -> Any:
         if name not in (*_LAZY_GROUPS, *_LAZY_COMMANDS):
             return super().get_command(context, name)
-        group = get_group(import_module(f"app.local.commands.{name}").commands)
+        group = get_group(import_module(f"app.local.commands.{_LAZY_COMMANDS.get(name, name)}").commands)
         if name in _LAZY_COMMANDS:
             return group.commands[name]
         group.name = name

@@ -155,6 +155,7 @@ async def _claiming(
             lambda: slots.away,
             node,
             engine.device,
+            slots.drain,
         )
         stack.push_async_callback(lease.close)
         await lease.start()
@@ -190,7 +191,7 @@ def _figures(slots: Slots, runs: ActiveRuns) -> Mapping[str, Callable[[], float]
     """What a scrape reads, from a thread of its own."""
     return {
         "slots": lambda: slots.count,
-        "offered_slots": lambda: slots.offered,
+        "offered_slots": lambda: 0 if slots.is_drained else slots.offered,
         "running_responses": lambda: len(runs.attempts()),
         "generating_responses": lambda: slots.generating,
         "waiting_responses": lambda: len(slots.waiting),

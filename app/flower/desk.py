@@ -8,13 +8,13 @@ from typing import Any
 
 from app.access.changes import FLOWER, AuditType, Change, Operator
 from app.announcer import Announcer
-from app.operations.service import OperatorService
-from app.operations.workers import SeenWorker
+from app.operations.workers import SeenWorker, seen
 from app.queue.commands import Command
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
-from app.store.queue import shown
+from app.store.queue import roster, shown
+from app.store.queue.pace import tokens_per_second
 from app.store.responses import endings
 from app.store.tenants import projects
 from app.streaming.pubsub import PubSub
@@ -43,10 +43,10 @@ class Desk:
         self._pubsub = PubSub(settings.broker_url, key)
         self._queue = TaskQueue(settings, key)
         self._announcer = Announcer(self._pubsub, self._queue)
-        self._service = OperatorService(self.db)
 
     async def workers(self) -> Sequence[SeenWorker]:
-        return await self._service.workers()
+        rows, paces = await roster.read(self.db)
+        return seen(rows, tokens_per_second(paces))
 
     async def cancel(self, response_id: str, by: Operator) -> None:
         """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""

@@ -14,13 +14,13 @@ from tornado.web import HTTPError, authenticated
 
 from app.access.changes import Operator
 from app.flower.desk import Refused
-from app.operations.workers import SeenWorker
+from app.operations.workers import SeenWorker, WorkerState
 from app.queue.commands import Command
 from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
 
 READ_ONLY = "This Flower is read-only (FLOWER_READ_ONLY)."
-COLUMNS = ("Worker", "Model", "State", "Slots", "Running", "Sent", "Tokens/s", "Host", "Process")
+COLUMNS = ("Worker", "Model", "State", "Slots", "Running", "Sent", "Tokens/s", "Device", "Unit")
 _HIDDEN = (
     *("#worker-pool-restart", ".worker-control-group:has(#worker-pool-autoscale)", "#worker-tab-limits"),
     *("[id^=worker-cancel-consumer]", "div:has(> #worker-add-consumer)"),
@@ -41,7 +41,7 @@ _SCRIPT = """
 })();
 </script>
 """
-_STATES = {"ready": "bg-success", "draining": "bg-warning", "paused": "bg-warning"}
+_BADGES = {WorkerState.READY: "bg-success", WorkerState.LOST: "bg-danger", WorkerState.ABSENT: "bg-danger"}
 
 
 class LockedMetrics(Metrics):  # type: ignore[misc]  # Flower has no types
@@ -85,10 +85,17 @@ class Engines(BaseApiHandler):  # type: ignore[misc]
 
 
 def _row(worker: SeenWorker) -> str:
-    name, state = xhtml_escape(worker.name), xhtml_escape(worker.state)
-    badge = f'<span class="badge {_STATES.get(worker.state, "bg-secondary")}">{state}</span>'
+    name, reason = xhtml_escape(worker.name), xhtml_escape(worker.drain_reason or "")
+    badge = f'<span class="badge {_BADGES.get(worker.state, "bg-warning")}" title="{reason}">{worker.state}</span>'
     link = f'<a href="worker/{name}">{name}</a>'
-    rest = (worker.slots, worker.running, worker.sent, worker.tokens_per_second, worker.host, worker.pid)
+    rest = (
+        worker.slots,
+        worker.running,
+        worker.sent,
+        worker.tokens_per_second,
+        worker.device or "",
+        worker.unit or worker.pid,
+    )
     cells = (link, xhtml_escape(worker.model), badge, *(xhtml_escape(str(each)) for each in rest))
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 

@@ -17,6 +17,7 @@ from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
 from app.dispatcher import Dispatcher
+from app.maintenance.bulk import BulkWork
 from app.metrics.instruments import MaintenanceMetrics
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
@@ -24,7 +25,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
-from app.store.queue import dispatch, redelivery, workers
+from app.store.queue import dispatch, drains, redelivery, workers
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
@@ -75,6 +76,7 @@ class Maintenance:
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
+        self._bulk = BulkWork(db, self._announcer, settings)
         self._servers = workers.ServerWatch()
         self._suspects_since = math.inf
         """Since when suspects wait and none was sent."""
@@ -91,6 +93,7 @@ class Maintenance:
             self._repeat(often, self.dispatch),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
+            self._repeat(often, self.carry_out),
             self._repeat(SWEEP_SECONDS, self.sweep),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
@@ -101,6 +104,7 @@ class Maintenance:
         finally:
             # Not a TaskGroup: redis-py may swallow a cancellation, and a TaskGroup cancels only once.
             await end_tasks(*tasks)
+            await self._bulk.close()
 
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
@@ -178,10 +182,15 @@ class Maintenance:
             await self._announcer.tell(result)
         return result is not None
 
+    async def carry_out(self) -> None:
+        """Goes on with what operators do to many responses."""
+        await self._bulk.carry_out()
+
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
         await dispatch.forget_idle_flows(self._db)
+        await drains.forget(self._db)
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
         while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):

@@ -88,6 +88,8 @@ class ResponseService:
         self._reader = reader
         self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
         dispatcher = Dispatcher(db, queue)
+        self.nudge = dispatcher.nudge
+        """Sends what waits in a queue, soon."""
         self._creator = ResponseCreator(db, queue, dispatcher, self._background, self._abandoned.add)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from app.protocol.events.chunk import Chunk, size_of
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs
-from app.store.responses.endings import INSERT_CHUNKS
+from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
 
@@ -68,7 +68,12 @@ _DELETE_OLD = text(
     """
 )
 
-_RECORDS = {"usage": "minute", "audit_logs": "effective_at", "api_keys": "least(revoked_at, expires_at)"}
+_RECORDS = {
+    "usage": "minute",
+    "audit_logs": "effective_at",
+    "api_keys": "least(revoked_at, expires_at)",
+    "bulk_actions": "finished_at",
+}
 """Tables of records, and when a row of each ended."""
 _DELETE_RECORDS = [
     text(
@@ -159,7 +164,7 @@ async def delete_conversations(db: Database, limit: int = 500) -> int:
 
 
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
-    """Deletes up to `limit` rows each of the ledger, of the audit log and of keys that ended before then.
+    """Deletes up to `limit` rows each of the ledger, the audit log, bulk actions and keys that ended before then.
 
     Returns how many it deleted.
     """

@@ -102,6 +102,30 @@ CREATE TABLE audit_logs (
 CREATE INDEX audit_logs_project_idx ON audit_logs (project, effective_at, id);
 CREATE INDEX audit_logs_time_idx ON audit_logs (effective_at, id);
 
+CREATE TABLE bulk_actions (
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    filter JSON NOT NULL,
+    reason TEXT NOT NULL,
+    actor TEXT,
+    state TEXT DEFAULT 'running' NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT clock_timestamp() NOT NULL,
+    finished_at TIMESTAMPTZ,
+    matched BIGINT NOT NULL,
+    done BIGINT DEFAULT 0 NOT NULL,
+    refused JSON DEFAULT '{}' NOT NULL,
+    cursor_at TIMESTAMPTZ,
+    cursor_position BIGINT,
+    passed_by BIGINT DEFAULT 0 NOT NULL,
+    CONSTRAINT bulk_actions_pkey PRIMARY KEY (id),
+    CONSTRAINT bulk_actions_kind_known CHECK (kind IN ('cancel', 'retry')),
+    CONSTRAINT bulk_actions_state_known CHECK (state IN ('running', 'completed', 'cancelled')),
+    CONSTRAINT bulk_actions_finished_unless_running CHECK ((finished_at IS NULL) = (state = 'running')),
+    CONSTRAINT bulk_actions_cursor_whole CHECK ((cursor_at IS NULL) = (cursor_position IS NULL))
+);
+CREATE INDEX bulk_actions_created_idx ON bulk_actions (created_at, id);
+CREATE INDEX bulk_actions_running_idx ON bulk_actions (created_at) WHERE state = 'running';
+
 CREATE TABLE limits (
     project TEXT NOT NULL,
     model TEXT NOT NULL,
@@ -184,6 +208,7 @@ CREATE TABLE responses (
     chain_length INTEGER NOT NULL,
     context_bytes BIGINT NOT NULL,
     request JSON NOT NULL,
+    metadata JSON,
     request_bytes INTEGER GENERATED ALWAYS AS (octet_length(CAST(request AS text))) STORED NOT NULL,
     input_bytes INTEGER NOT NULL,
     output_bytes INTEGER GENERATED ALWAYS AS (
@@ -202,6 +227,7 @@ CREATE TABLE responses (
     messages JSON,
     usage JSON,
     error JSON,
+    error_code TEXT,
     incomplete_details JSON,
     created_at TIMESTAMPTZ NOT NULL,
     inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
@@ -225,6 +251,7 @@ CREATE TABLE responses (
     log TEXT DEFAULT 'live' NOT NULL,
     layout SMALLINT NOT NULL,
     key_id TEXT,
+    retry_of TEXT,
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
     reserved_output BIGINT,
@@ -262,20 +289,24 @@ CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempot
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
+CREATE INDEX responses_project_idx ON responses (project, status, inserted_at);
 CREATE INDEX responses_queue_deadline_idx ON responses (queue_deadline)
     WHERE status = 'queued' AND queue_deadline IS NOT NULL;
 CREATE INDEX responses_released_idx ON responses (position) WHERE status = 'in_progress' AND worker IS NULL;
+CREATE UNIQUE INDEX responses_retry_idx ON responses (retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
     WHERE status = 'in_progress' AND run_deadline IS NOT NULL;
 CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position)
+CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position) INCLUDE (key_id)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -358,6 +389,26 @@ CREATE TABLE workers (
     CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)
 );
+
+CREATE TABLE drains (
+    node TEXT NOT NULL,
+    since TIMESTAMPTZ DEFAULT now() NOT NULL,
+    reason TEXT,
+    actor TEXT,
+    absent_since TIMESTAMPTZ,
+    CONSTRAINT drains_pkey PRIMARY KEY (node)
+);
+
+CREATE TABLE pauses (
+    queue TEXT NOT NULL,
+    project TEXT,
+    model TEXT NOT NULL,
+    since TIMESTAMPTZ DEFAULT now() NOT NULL,
+    reason TEXT,
+    actor TEXT,
+    CONSTRAINT pauses_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE UNIQUE INDEX pauses_queue_project_idx ON pauses (queue, project) NULLS NOT DISTINCT;
 
 CREATE TABLE queues (
     name TEXT NOT NULL,
@@ -495,8 +546,8 @@ _STORED = (
 )
 
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
-    usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
+    chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
+    stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys, service_accounts, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -516,7 +567,7 @@ _VIEWS = (
         FROM responses r
         WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
     ) h
-    WHERE w.lease_until > now() AND w.slots > 0
+    WHERE w.lease_until > now() AND w.slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = w.node)
     """,
     """
     CREATE VIEW waiting_responses AS

@@ -18,7 +18,7 @@ from tests.support.services import AS_OWNER
 from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
-    "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
+    "responses, conversations, workers, api_keys, service_accounts, audit_logs, bulk_actions, "
     "limits, settlements, stored_changes, usage, usage_entries, flows, queues"
 )
 EMPTY = f"""

@@ -180,6 +180,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         if self._jobs.is_draining:
             return 0
         if kind is Kind.COUNTS:
+            if self._slots is not None and self._slots.is_drained:
+                return 0
             return COUNT_MESSAGES - self._jobs.count(kind)
         if self._slots is None:
             return self.limit - self._answers

@@ -119,7 +119,8 @@ class Lease:
     need none; each heartbeat says so in Postgres.
 
     On the worker's loop, `on_end` is called if the lease cannot be kept any more, because of a bug; `on_more_slots`
-    after Postgres has got more slots than before: what waits can be sent here.
+    after Postgres has got more slots than before: what waits can be sent here; `on_drain` if operators have drained the
+    worker since the last heartbeat (True), or have given it back.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Lease:
         away: Callable[[], tuple[int, int]] = lambda: (0, 0),
         node: str | None = None,
         device: str | None = None,
+        on_drain: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
         self.node = node or new_node(model.name)
@@ -152,6 +154,8 @@ class Lease:
         self._on_more_slots = on_more_slots
         self._readiness = readiness or WorkerReadiness()
         self._identity = self._new_identity()
+        self._on_drain = on_drain
+        self._is_drained = False
         self._told_slots = 0
         """How many slots the last heartbeat told, those included that runs need not."""
         self._present = asyncio.Event()
@@ -297,6 +301,7 @@ class Lease:
             async with asyncio.timeout(ANSWER_SECONDS):
                 result = await store.heartbeat(self._db, self.worker, self._seconds, running, slots, away)
                 self._tell(self._runs.fence, result.fenced)
+                self._note_drain(result.is_drained)
                 if slots + sum(away) > self._told_slots:
                     self._tell(self._on_more_slots)
                 self._told_slots = slots + sum(away)
@@ -312,6 +317,12 @@ class Lease:
             return False
         self._show_ready()
         return True
+
+    def _note_drain(self, is_drained: bool) -> None:
+        if is_drained is not self._is_drained:
+            log.info("operators drain %s" if is_drained else "operators have given %s back", self.node)
+            self._is_drained = is_drained
+            self._tell(self._on_drain, is_drained)
 
     def _show_ready(self) -> None:
         """The lease is new. A worker whose loop does not turn is not ready all the same."""

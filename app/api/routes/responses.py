@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -28,6 +29,8 @@ from app.api.errors import encoded_reply, reply
 from app.api.foreground import Attach, ForegroundReply
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
+from app.api.response_lists.objects import ListedObject, ResponsesPage
+from app.api.response_lists.queries import ResponsesQuery
 from app.api.routes.route import Asked, Body, Route
 from app.api.sse import EventStream, OpenEvents
 from app.api.view import NO_HEADERS, PADDED, PLAIN, View
@@ -38,6 +41,7 @@ from app.protocol.requests.bodies.request import ResponseRequest, checked_reques
 from app.responses.models.catalog import only_model
 from app.responses.read.reader import Shown
 from app.responses.read.side_answers import compacted, input_tokens
+from app.store.operations import listing
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"], route_class=Route)
 
@@ -121,6 +125,20 @@ async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf
     summarised = await read_request(request, runtime.settings, compact_request)
     attach = partial(runtime.responses.attach, caller.own_project, summarised, api_key_id=caller.key_id)
     return _foreground(runtime, attach, summarised, View(body=partial(compacted, runtime.shutdown.over.is_set)))
+
+
+@router.get("", summary="List responses")
+async def list_responses(
+    query: Asked[ResponsesQuery], runtime: RuntimeOf, project: Project
+) -> ResponsesPage[ListedObject]:
+    """The project's responses without their input and output, the newest first. OpenAI's API has no such list.
+
+    A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
+    `last_id`.
+    """
+    page, only = query.page, replace(query.as_filter(), project=project, only_kept=True)
+    found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
+    return ResponsesPage.of_found(found, page, ListedObject.of)
 
 
 @router.get("/{response_id}", summary="Read a response, or its events", responses={200: routes.RESPONSE_OR_EVENTS})

@@ -72,10 +72,10 @@ def show_json(entries: Iterable[Entry]) -> None:
         typer.echo(orjson.dumps(entry))
 
 
-def say(line: str, style: str | None = None) -> None:
+def say(line: str, style: str | None = None, *, err: bool = False) -> None:
     """Prints a line of text, in a style of rich on a terminal."""
-    if style is None or not sys.stdout.isatty():
-        typer.echo(plain(line))
+    if style is None or err or not sys.stdout.isatty():
+        typer.echo(plain(line), err=err)
         return
     from rich.console import Console
     from rich.text import Text

@@ -118,7 +118,7 @@ class RequestAcceptor:
         created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
 
         def accepted() -> AcceptedRequest:
-            opening, response = _opening(stored, response_id, created_at)
+            opening, response = opening_of(stored, response_id, created_at)
             row = NewResponse(
                 id=response_id,
                 project=project,
@@ -220,7 +220,7 @@ def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> Non
         raise InvalidRequest(message, "priority", "invalid_value")
 
 
-def _opening(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:
+def opening_of(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:
     """Returns the first chunk of the response's log (created, queued), and the response object after it."""
     stream = ResponseStream(response_object(document, response_id=response_id, created_at=int(created_at.timestamp())))
     encoded = frames.encode_all(stream.accept())

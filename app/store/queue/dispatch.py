@@ -25,7 +25,7 @@ from app.scheduling.placement import Candidate
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.layout import LAYOUT
-from app.store.queue.facts import load_of, states
+from app.store.queue.facts import PAUSED, load_of, states
 
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""
@@ -85,7 +85,7 @@ _LOCK = text(
 #
 # LIMIT makes Postgres look each flow up. It would compare all with all: its statistics know few flows.
 _FACTS = text(
-    """
+    f"""
     WITH RECURSIVE busy AS (
         (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
         ORDER BY r.project, r.priority, r.position LIMIT 1)
@@ -101,6 +101,7 @@ _FACTS = text(
         FROM busy b LEFT JOIN LATERAL (
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
         ) f ON true
+        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
     ), first AS MATERIALIZED (
         SELECT n.*, c.most
         FROM (VALUES (true, CAST(:foreground_most AS int)), (false, CAST(:most AS int))) AS c(foreground, most)

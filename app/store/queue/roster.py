@@ -30,6 +30,13 @@ class WorkerRow:
     """Until its lease runs out, unless it is renewed; negative: since it ran out."""
     is_absent: bool
     """Whether maintenance misses its lock, or its heartbeats."""
+    unit: str | None
+    devices: str | None
+    device: str | None
+    version: str
+    draining_since: datetime | None
+    """Since an operator drained it."""
+    drain_reason: str | None
     layout: int
     slots: int
     """0: it takes none now."""
@@ -43,9 +50,10 @@ class WorkerRow:
 _WORKERS = text(
     f"""
     SELECT w.id, w.node AS name, w.model, w.queue, w.host, w.pid, w.started_at, w.layout, w.slots,
+        w.unit, w.devices, w.device, w.version, d.since AS draining_since, d.reason AS drain_reason,
         extract(epoch FROM w.lease_until - now())::float8 AS lease_seconds, w.absent_since IS NOT NULL AS is_absent,
         h.running, h.sent, w.away + w.foreground_away AS in_tools
-    FROM ({FOLLOW_INDEXES}) s CROSS JOIN workers w CROSS JOIN LATERAL (
+    FROM ({FOLLOW_INDEXES}) s CROSS JOIN workers w LEFT JOIN drains d ON d.node = w.node CROSS JOIN LATERAL (
         SELECT count(r.worker) AS running, count(*) FILTER (WHERE r.worker IS NULL) AS sent
         FROM responses r
         WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import insert
 from app.store.database import Connection, Database
 from app.store.guards import HAS_PROGRESSED, IS_IN_PROGRESS, RELEASED
 from app.store.layout import LAYOUT
-from app.store.tables import IS_SENT, responses, workers
+from app.store.tables import IS_SENT, drains, responses, workers
 
 SILENT_SECONDS = 5.0
 """Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
@@ -101,6 +101,8 @@ class HeartbeatResult:
     """Responses that run here, but no longer belong to this worker under that attempt."""
     orphaned: Mapping[str, int]
     """Responses that belong to this worker, but do not run here."""
+    is_drained: bool = False
+    """Whether operators have drained this worker (drains.py)."""
 
 
 async def heartbeat(
@@ -120,14 +122,17 @@ async def heartbeat(
     """
     told = {"slots": slots, "away": away[0], "foreground_away": away[1]}
     extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), **told)
+    is_drained = select(drains.c.node).where(drains.c.node == workers.c.node).exists()
     owned = select(responses.c.id, responses.c.attempt).where(*_is_owned_by(worker))
     async with db.autocommit() as connection:
-        if (await connection.execute(extend)).rowcount == 0:
+        row = (await connection.execute(extend.returning(is_drained))).one_or_none()
+        if row is None:
             raise LeaseLost(worker)
         owned_here = {row.id: row.attempt for row in await connection.execute(owned)}
     return HeartbeatResult(
         fenced={name: attempt for name, attempt in running.items() if owned_here.get(name) != attempt},
         orphaned={name: attempt for name, attempt in owned_here.items() if running.get(name) != attempt},
+        is_drained=row[0],
     )
 
 
@@ -318,6 +323,12 @@ async def registered_models(db: Database) -> dict[str, RegisteredModel]:
         )
         for row in await db.execute(registered)
     }
+
+
+async def queues(connection: Connection) -> dict[str, str]:
+    """The queues of the models that have workers, by the models' names."""
+    found = select(workers.c.model, workers.c.queue).distinct()
+    return {row.model: row.queue for row in await connection.execute(found)}
 
 
 async def ready_models(db: Database) -> set[str]:

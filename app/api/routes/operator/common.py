@@ -17,7 +17,8 @@ def operator_router(path: str = "") -> APIRouter:
 
 
 async def service_of(runtime: RuntimeOf) -> OperatorService:
-    return OperatorService(runtime.db)
+    models = {model.queue: model.name for model in runtime.catalogs.whole.models}
+    return OperatorService(runtime.db, runtime.pubsub, models, runtime.settings.event_retention_seconds)
 
 
 ServiceOf = Annotated[OperatorService, Depends(service_of)]

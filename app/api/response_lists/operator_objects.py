@@ -1,0 +1,128 @@
+"""What the operators' API shows of responses and of bulk actions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from app.api.admin_objects import RowShape, Seconds, Shape
+from app.api.response_lists.objects import ListedObject
+from app.operations.story import Story
+from app.protocol.types import Json
+from app.store.operations.actions import ActionRow
+
+
+class OperatorResponse(ListedObject):
+    object: str = "operator.response"
+    project: str
+    key_id: str | None
+    queue: str
+    stream: bool
+    error_code: str | None
+    inserted_at: Seconds
+    started_at: Seconds | None
+    finished_at: Seconds | None
+    sent_at: Seconds | None
+    sent_to: str | None
+    """The worker that has it, or that had it last."""
+    attempt: int
+    crashes: int
+    """Since it made progress."""
+    yields: int
+    request_bytes: int
+    output_bytes: int
+    log_bytes: int
+    """Once it has ended."""
+
+
+class StoryMoment(RowShape):
+    state: str
+    at: float
+    """Epoch seconds."""
+
+
+class StoryAttempt(RowShape):
+    """What an attempt has written. 0: the API, when it accepted the response."""
+
+    attempt: int
+    first_event: int
+    last_event: int
+    flushes: int
+    tokens: int
+    input_tokens: int
+    cached_tokens: int
+
+
+class StoryCall(RowShape):
+    type: str
+    id: str
+    status: str | None
+    server_label: str | None
+    name: str | None
+
+
+class ResponseStory(OperatorResponse):
+    """A response, and how it came to where it is."""
+
+    moments: list[StoryMoment]
+    attempts: list[StoryAttempt]
+    """As long as the log is kept."""
+    tool_calls: list[StoryCall]
+    """Of hosted tools."""
+    retried_by: str | None
+
+    @classmethod
+    def of_story(cls, story: Story) -> Self:
+        return cls.of(
+            story.response,
+            moments=[StoryMoment(state=each.state, at=each.at.timestamp()) for each in story.moments],
+            attempts=[StoryAttempt.of(each) for each in story.attempts],
+            tool_calls=[StoryCall.of(each) for each in story.tool_calls],
+            retried_by=story.retried_by,
+        )
+
+
+class EventName(Shape):
+    sequence_number: int
+    type: str
+
+
+class EventNames(Shape):
+    object: Literal["list"] = "list"
+    status: str
+    """Of the response."""
+    data: list[EventName]
+    has_more: bool
+
+
+class ActionCount(RowShape):
+    """How many responses match."""
+
+    object: Literal["operator.action_count"] = "operator.action_count"
+    kind: Literal["cancel", "retry"]
+    matching: int
+    is_exact: bool
+    """False: there are at least so many."""
+
+
+class Action(RowShape):
+    """What is done to all responses that match a filter, and how far it has come."""
+
+    id: str
+    object: Literal["operator.action"] = "operator.action"
+    kind: Literal["cancel", "retry"]
+    state: Literal["running", "completed", "cancelled"]
+    filter: Json
+    reason: str
+    actor: str | None
+    """The id of an API key; null: a command on a machine of the operators."""
+    created_at: Seconds
+    finished_at: Seconds | None
+    matched: int
+    """Responses that matched when it was accepted, up to a million of those that it read."""
+    done: int
+    refused: dict[str, int]
+    """Responses that it left as they are, by the reason."""
+
+    @classmethod
+    def of(cls, row: ActionRow, **given: Any) -> Self:
+        return super().of(row, filter=row.only.as_json(), refused=dict(row.refused), **given)
