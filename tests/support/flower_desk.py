@@ -56,6 +56,9 @@ class Desk:
         await until(has, what=lambda: f"{fields} in {task}")
         return task
 
+    async def cancels(self, response_id: str) -> bool:
+        return (await self.http.post(f"/api/task/revoke/{response_id}")).status_code == httpx.codes.OK
+
     async def rows(self, statement: str, **values: Any) -> list[Any]:
         async with self.fleet.db.autocommit() as connection:
             return list(await connection.execute(text(statement), values))

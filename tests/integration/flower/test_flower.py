@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from app.queue.message import TASK
 from tests.faults.member import Role
+from tests.faults.proxy import Mode
 from tests.support.browser import browser
 from tests.support.flower_desk import Desk, another_flower, at_flower
 from tests.support.waiting import until
@@ -218,6 +219,23 @@ async def test_a_person_terminates_a_response_in_a_browser_and_sees_it_cancelled
         await page.open(f"{desk.url}/worker/{worker}")
         await page.wait_for("Shrink")
         assert "Autoscale range" not in await page.text()
+
+
+async def test_without_postgres_flower_shows_events_and_says_that_it_cannot_cancel(desk: Desk) -> None:
+    response_id = await desk.send(LONG)
+    await desk.wait_for(response_id, state="STARTED")
+    (flower,) = desk.fleet.of(Role.FLOWER)
+    flower.postgres.set(Mode.CUT)
+    try:
+        refused = await desk.http.post(f"/api/task/revoke/{response_id}")
+        assert (refused.status_code, refused.text[:20]) == (503, "Postgres is away, wh")
+        assert "Postgres is away" in (await desk.http.get("/longhaul/workers")).text
+        await desk.wait_for(await desk.send(SHORT), state="SUCCESS")
+    finally:
+        flower.postgres.set(Mode.OPEN)
+    assert await desk.status(response_id) == "in_progress"
+    await until(lambda: desk.cancels(response_id), what="Flower finds Postgres again")
+    assert await desk.status(response_id) == "cancelled"
 
 
 async def test_flower_starts_again_after_a_kill_and_its_memory_is_not_needed(desk: Desk) -> None:

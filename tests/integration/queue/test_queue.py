@@ -385,17 +385,3 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_importing_the_queue_needs_no_settings_and_no_redis() -> None:
     assert run_python("import app.queue.celery_app, app.queue.publisher").returncode == 0
-
-
-def test_flowers_app_connects_to_nothing_when_it_is_loaded() -> None:
-    done = run_python(
-        "from app.queue.flower import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0"
-    )
-    assert (done.returncode, done.stdout) == (0, "longhaul\n"), done.stderr
-
-
-def test_flower_without_settings_ends_with_one_line() -> None:
-    done = run_python("from app.queue.flower import flower_app")
-    assert done.returncode != 0
-    assert done.stderr.startswith("longhaul: REDIS_URL is not set")
-    assert done.stderr.count("\n") == 1
