@@ -479,7 +479,7 @@ def _secrets_of(command: str) -> dict[str, str]:
     worker = {**served, "DATABASE_URL": "WORKER_DATABASE_URL"}
     maintenance = {**served, "DATABASE_URL": "MAINTENANCE_DATABASE_URL"}
     maintenance["LONGHAUL_MONITOR_DATABASE_URL"] = "LONGHAUL_MONITOR_DATABASE_URL"
-    flower = {"LONGHAUL_FLOWER_AUTH": "LONGHAUL_FLOWER_AUTH"}
+    flower = {name: name for name in ("DATABASE_URL", "LONGHAUL_FLOWER_AUTH")}
     own = {"flower": flower, "migrate": owner, "worker": worker, "maintenance": maintenance}
     return {"REDIS_URL": "REDIS_URL", **own.get(command, served)}
 
