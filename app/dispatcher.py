@@ -15,6 +15,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
 from app.store.queue.dispatch import FlowCorrection, QueueFlow
 from app.store.rows import ResponseRow
+from config.logging.context import of_nobody
 
 log = logging.getLogger("longhaul.dispatch")
 
@@ -57,7 +58,7 @@ class Dispatcher:
         """Dispatches from this queue, soon: a worker has room, or a foreground response waits, which may make room."""
         self._nudged.add(queue)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name="dispatch")
+            self._task = asyncio.create_task(self._work(), name="dispatch", context=of_nobody())
 
     async def dispatch(self, queue: str) -> None:
         """Sends what waits in this queue and has room. Raises StoreUnavailable and QueueUnavailable."""

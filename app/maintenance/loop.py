@@ -17,6 +17,7 @@ from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
 from app.dispatcher import Dispatcher
+from app.maintenance.bulk import BulkWork
 from app.metrics.instruments import MaintenanceMetrics
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
@@ -24,10 +25,12 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
-from app.store.queue import dispatch, redelivery, windows, workers
+from app.store.queue import dispatch, drains, redelivery, windows, workers
+from app.store.queue.workers import Released
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
+from config.logging.context import about
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.maintenance")
@@ -78,6 +81,7 @@ class Maintenance:
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
+        self._bulk = BulkWork(db, self._announcer, settings)
         self._servers = workers.ServerWatch()
         self._suspects_since = math.inf
         """Since when suspects wait and none was sent."""
@@ -97,6 +101,7 @@ class Maintenance:
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(SWEEP_SECONDS, self.raise_windows),
+            self._repeat(often, self.carry_out),
             self._repeat(SWEEP_SECONDS, self.sweep),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
@@ -107,17 +112,23 @@ class Maintenance:
         finally:
             # Not a TaskGroup: redis-py may swallow a cancellation, and a TaskGroup cancels only once.
             await end_tasks(*tasks)
+            await self._bulk.close()
 
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
         lease = self._settings.lease_seconds
-        count = self._metrics.lost_attempts.inc
-        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease, count=count)
+        watch, tell = self._servers, self._on_released
+        dead = await workers.release_dead_workers(self._db, watch=watch, lease_seconds=lease, tell=tell)
         self._metrics.dead_workers.inc(len(dead))
         for worker in dead:
             log.error("worker %s is gone; its responses go to other workers", worker)
         if dead:
             await self.fail_exhausted()
+
+    def _on_released(self, each: Released) -> None:
+        self._metrics.lost_attempts.inc()
+        with about(each.id, attempt=each.attempt, request_id=each.request_id, worker=each.node):
+            log.info("the worker is gone; the response goes to another one")
 
     async def send_released(self) -> None:
         """Sends messages for released responses. Suspects wait for a worker without others' work, but not for ever."""
@@ -184,17 +195,24 @@ class Maintenance:
         except StoreUnavailable:
             raise
         except Exception as error:
-            log.error("%s cannot be failed: %s", response_id, type_and_places(error))
+            with about(response_id):
+                log.error("the response cannot be failed: %s", type_and_places(error))
             return False
         if result is not None:
-            log.error("%s failed: %s", response_id, message)
-            await self._announcer.tell(result)
+            with about(response_id, attempt=result.row.attempt, request_id=result.row.request_id):
+                log.error("failed: %s", message)
+                await self._announcer.tell(result)
         return result is not None
+
+    async def carry_out(self) -> None:
+        """Goes on with what operators do to many responses."""
+        await self._bulk.carry_out()
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
         await dispatch.forget_idle_flows(self._db)
+        await drains.forget(self._db)
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
         while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.routes import chat, conversations, health, models, organization, responses, websocket
+from app.api.routes import chat, conversations, health, models, operator, organization, responses, websocket
 
 ROUTERS = (
     responses.router,
@@ -11,5 +11,6 @@ ROUTERS = (
     conversations.router,
     models.router,
     *organization.ROUTERS,
+    *operator.ROUTERS,
     health.router,
 )

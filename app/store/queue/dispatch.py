@@ -27,7 +27,7 @@ from app.scheduling.windows import MARGIN
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.layout import LAYOUT
-from app.store.queue.facts import load_of, states
+from app.store.queue.facts import PAUSED, load_of, states
 
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""
@@ -111,6 +111,7 @@ _FACTS = text(
         FROM busy b LEFT JOIN LATERAL (
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
         ) f ON true
+        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
     ), first AS MATERIALIZED (
         SELECT n.*, c.most
         FROM (VALUES (true, CAST(:foreground_most AS int)), (false, CAST(:most AS int))) AS c(foreground, most)

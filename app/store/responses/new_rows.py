@@ -25,11 +25,11 @@ from app.queue.message import FOREGROUND
 from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
-from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
+from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
 from app.store.layout import LAYOUT
-from app.store.queue.facts import states
+from app.store.queue.facts import WAITS, states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, Idempotency
+from app.store.rows import CHUNKS, NOWHERE, Idempotency, Origin
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -101,12 +101,14 @@ class NewResponse:
     """Responses in its chain, itself included."""
     context_bytes: int = 0
     """Of the responses in its chain before it (context/size.py)."""
-    key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
+    origin: Origin = NOWHERE
+    """Of its request."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
+    retry_of: str | None = None
+    """The response whose request it repeats; None: the request is a client's."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -197,6 +199,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("store", "bool", itemgetter("store"), of="request"),
     Column("include", "text", lambda request: to_array(request["include"]), TEXTS, of="request"),
     Column("request", "json", bytes.decode, of="stored.json"),
+    Column("metadata", "json", lambda request: to_json(request.get("metadata") or None), of="request"),
     Column("input_bytes", "int", of="stored.input_bytes"),
     Column("call_ids", "text", to_array, TEXTS, of="stored.call_ids"),
     Column("approvals", "text", to_array, TEXTS, of="stored.approvals"),
@@ -212,7 +215,11 @@ _ROW: Columns[NewResponse] = Columns(
     Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
-    Column("key_id", "text"),
+    Column("key_id", "text", of="origin.key_id"),
+    Column("request_id", "text", of="origin.request_id"),
+    Column("traceparent", "text", of="origin.traceparent"),
+    Column("tracestate", "text", of="origin.tracestate"),
+    Column("retry_of", "text"),
     Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
@@ -259,14 +266,12 @@ _INSERT = f"""
     """
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
 # All of a statement sees the table as it was before: those of the batch are not among those that wait.
-_INSERT_BEHIND = text(
-    f"""{_INSERT} SELECT id, (SELECT true FROM waiting_responses r WHERE r.queue = created.queue
-        ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL AS is_behind FROM created"""
-)
+_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")} AS is_behind FROM created""")
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
-    """Returns of each response that was inserted, by its id, whether and where its message is to be sent.
+    """Returns of each response that was inserted, by its id, whether and where its message is to be sent; and of each
+    that is refused, that it is.
 
     Batches that are inserted at the same moment do not see each other: together they may send more at once than there
     are slots.
@@ -274,8 +279,11 @@ async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], line
     if lines.can_be_joined([(new.queue, new.priority) for new in batch]):
         return await _join(connection, batch, lines)
     sendings = await _decided(connection, batch, lines)
-    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [sendings[new.id] for new in batch]))
-    return {row.id: sendings[row.id] for row in inserted}
+    refused = {id_: each for id_, each in sendings.items() if each.is_refused}
+    if not (kept := [new for new in batch if new.id not in refused]):
+        return refused
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(kept, [sendings[new.id] for new in kept]))
+    return {row.id: sendings[row.id] for row in inserted} | refused
 
 
 async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
@@ -288,10 +296,20 @@ async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines
     return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
 
 
+async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+    """`insert` of responses that wait for a dispatch, whatever room there is."""
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
+    return {row.id: Sending(False) for row in inserted}
+
+
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
     openings = CHUNKS.named_parameters([new.opening for new in batch])
     rows = {**_ROW.named_parameters(batch), **_CONTINUATION.named_parameters(batch)}
     return {**rows, **openings, **_SENDING.named_parameters(sendings)}
+
+
+def _candidate(new: NewResponse) -> Candidate:
+    return Candidate(new.id, (new.ran_on,), new.affinity)
 
 
 async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
@@ -303,6 +321,6 @@ async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], li
     for queue, state in found.items():
         lines.note([queue], waits=state.waits)
         own = [new for new in batch if new.queue == queue]
-        arrivals = [Arrival(Candidate(new.id, (new.ran_on,), new.affinity), new.priority) for new in own]
+        arrivals = [Arrival(_candidate(new), new.priority, new.project) for new in own]
         made |= at_once(arrivals, state)
     return made
