@@ -20,7 +20,7 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "workers": (roster._WORKERS, {}),
     "signs": (signs._SIGNS, {}),
     "line": (standing._FLOWS, LINE),
-    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p1", "priority": 6, "rank": 1, "position": 2**40}),
+    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p1", "priority": 6, "rank": 2**40, "position": 2**40}),
     "row": (standing._ROW, {"id": "ended-77"}),
 }
 
