@@ -173,6 +173,13 @@ responses = Table(
     Column("run_seconds", Float),
     _time("queue_deadline"),
     _time("run_deadline"),
+    # When the window of work in windows ends. What is not final then fails (endings.py).
+    _time("due_at"),
+    # What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
+    # that of its head; NULL: the position (new_rows.py).
+    Column("rank", BigInteger),
+    # The continuation that it is the head of.
+    Column("heads", Text),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
     # Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
@@ -196,6 +203,10 @@ responses = Table(
     # The attempts, if any, that handed it over (HISTORY in guards.py).
     Column("history", JSONB(none_as_null=True)),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
+    CheckConstraint(
+        f"(priority = {Priority.WINDOW.value}) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)",
+        name="due_in_window",
+    ),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -230,6 +241,14 @@ responses = Table(
         "queue_deadline",
         postgresql_where=text("status = 'queued' AND queue_deadline IS NOT NULL"),
     ),
+    # What is due, and how much that is by queue and project (queue/windows.py).
+    Index(
+        "responses_due_idx",
+        "due_at",
+        postgresql_include=["queue", "project", "cost"],
+        postgresql_where=text("due_at IS NOT NULL AND finished_at IS NULL"),
+    ),
+    Index("responses_heads_idx", "project", "heads", "position", postgresql_where=text("heads IS NOT NULL")),
     Index(
         "responses_run_deadline_idx",
         "run_deadline",
@@ -240,12 +259,13 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Those that wait here, by flow and arrival, and what each worker has (queue/facts.py).
+    # Those that wait here, by flow and rank, and what each worker has (queue/facts.py).
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
+        text("(COALESCE(rank, position))"),
         "position",
         postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
         postgresql_where=text(_WAITS),
@@ -433,6 +453,11 @@ flows = Table(
     Column("scale", Double, nullable=False, server_default=text("1")),
     # How far a token moved its tag when it was charged last.
     Column("step", Double, nullable=False),
+    # The mean seconds and tokens of its responses of late; NULL: none has ended.
+    Column("run_seconds", Double),
+    Column("run_tokens", Double),
+    # How far its work in windows has risen (queue/windows.py).
+    Column("part", Double, nullable=False, server_default=text("0")),
 )
 
 # The secret keys of the deployment (keys.py).

@@ -248,6 +248,9 @@ CREATE TABLE responses (
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
+    due_at TIMESTAMPTZ,
+    rank BIGINT,
+    heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
     log TEXT DEFAULT 'live' NOT NULL,
@@ -263,7 +266,9 @@ CREATE TABLE responses (
     tracestate TEXT,
     history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
-    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9)),
+    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9, 10)),
+    CONSTRAINT responses_due_in_window
+        CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)),
     CONSTRAINT responses_status_known
         CHECK (status IN ('cancelled', 'completed', 'failed', 'in_progress', 'incomplete', 'queued')),
     CONSTRAINT responses_finished_when_final
@@ -295,10 +300,13 @@ CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempot
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost)
+    WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
+CREATE INDEX responses_heads_idx ON responses (project, heads, position) WHERE heads IS NOT NULL;
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
 CREATE INDEX responses_project_idx ON responses (project, status, inserted_at);
@@ -312,7 +320,8 @@ CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL
 CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position) INCLUDE (key_id)
+CREATE INDEX responses_waiting_idx ON responses
+    (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -429,6 +438,9 @@ CREATE TABLE flows (
     tag DOUBLE PRECISION NOT NULL,
     scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
     step DOUBLE PRECISION NOT NULL,
+    run_seconds DOUBLE PRECISION,
+    run_tokens DOUBLE PRECISION,
+    part DOUBLE PRECISION DEFAULT 0 NOT NULL,
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
 
@@ -602,7 +614,8 @@ _VIEWS = (
     """,
     """
     CREATE VIEW waiting_responses AS
-    SELECT id, queue, project, priority, position, cost, charged, sent_to, previous_response_id, affinity
+    SELECT id, queue, project, priority, coalesce(rank, position) AS rank, position, due_at, cost, charged, sent_to,
+        previous_response_id, affinity
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     """,

@@ -58,6 +58,10 @@ class AcceptedRequest:
     response: Json
 
 
+WINDOW_TIER = "default"
+"""The service tier of work in windows."""
+
+
 class RequestAcceptor:
     """Checks requests against everything that needs the store, the served models or the settings."""
 
@@ -108,7 +112,11 @@ class RequestAcceptor:
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
         counts = request.task == COUNT
-        priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
+        in_window = deadlines.window_seconds is not None
+        if in_window and tier != WINDOW_TIER:
+            raise _no_window(request.fields.completion_window, tier)
+        of_tier = Priority.of(tier, background=request.background, in_window=in_window)
+        priority = Priority.COUNT if counts else of_tier
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -132,6 +140,8 @@ class RequestAcceptor:
                 opening=opening,
                 queue_seconds=deadlines.queue_seconds,
                 run_seconds=deadlines.run_seconds,
+                window_seconds=deadlines.window_seconds,
+                continuation_id=request.fields.continuation_id,
                 idempotency=idempotency,
                 chain_length=continued.chain.count + 1,
                 context_bytes=continued.chain.bytes,
@@ -209,6 +219,12 @@ class RequestAcceptor:
             return {}
         sealer = await self._sealer.get(project)
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
+
+
+def _no_window(window: str, tier: str) -> InvalidRequest:
+    where = "background_options.completion_window"
+    message = f"Invalid '{where}': '{window}' needs the service tier '{WINDOW_TIER}'. The project's best is '{tier}'."
+    return InvalidRequest(message, where, "invalid_value")
 
 
 def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:

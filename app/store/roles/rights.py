@@ -31,8 +31,8 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         API: "SELECT, INSERT, UPDATE, DELETE",
         WORKER: "SELECT, UPDATE",
         MAINTENANCE: "SELECT, UPDATE, DELETE",
-        MONITOR: "SELECT (queue, project, priority, position, status, worker, yielded, crashes, inserted_at, sent_at, "
-        "sent_to, finished_at, log, log_bytes)",
+        MONITOR: "SELECT (queue, project, priority, rank, position, status, worker, yielded, crashes, inserted_at, "
+        "sent_at, sent_to, finished_at, log, log_bytes)",
     },
     "chunks": {API: "SELECT, INSERT", WORKER: "SELECT, INSERT", MAINTENANCE: "SELECT, INSERT, DELETE"},
     "conversations": {
