@@ -100,8 +100,8 @@ async def _lifespan(
     registry: CollectorRegistry,
 ) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
-    pubsub = PubSub(settings.broker_url, pubsub_key(db))
-    queue = TaskQueue(settings)
+    key = pubsub_key(db)
+    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
     sealer = SharedSealer(db)
     limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
     references = ReferenceResolver(db, sealer, limits, shares=settings.asks_for_keys)

@@ -214,7 +214,7 @@ class Settings(BaseSettings):
     event_retention_seconds: Seconds = 86400.0
     """Seconds after its end during which a response can be streamed again."""
     usage_retention_seconds: Seconds = 400 * 86400.0
-    """Seconds for which the ledger, the audit log, and keys that were revoked or expired are kept."""
+    """Seconds for which the ledger, the audit log (at least 30 days), and keys that were revoked or expired stay."""
     reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
     """Output tokens that a response without `max_output_tokens` reserves, and ends at, if its project has limits."""
 

@@ -20,7 +20,7 @@ from app.metrics.server import serving
 from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
-from app.store.database import Database
+from app.store.database import Database, retry_until_available
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
@@ -73,9 +73,10 @@ async def worker_lifespan(
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
-        pubsub = PubSub(settings.broker_url, pubsub_key(db))
+        key = pubsub_key(db)
+        pubsub = PubSub(settings.broker_url, key)
         stack.push_async_callback(pubsub.close)
-        queue = TaskQueue(settings)
+        queue = TaskQueue(settings, key)
         stack.push_async_callback(queue.close)
         registry = CollectorRegistry()
         stack.enter_context(serving(settings, registry))
@@ -86,6 +87,7 @@ async def worker_lifespan(
         runner = await stack.enter_async_context(
             _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
+        runner.command_key = await retry_until_available(key)
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
         watch = asyncio.create_task(_watch(engine), name="engine-watch")

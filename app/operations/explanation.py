@@ -191,6 +191,15 @@ def _when(expected: float | None) -> str:
     return f" At the pace of late that is in about {span(expected)}."
 
 
+def _count(case: _Case) -> Explanation | None:
+    response = case.response
+    if response.sent_to is not None or response.sent_seconds is None:
+        return None
+    ago = span(response.sent_seconds)
+    text = f"It is a count of tokens, and was sent {ago} ago to the workers of {response.model}: any of them takes it."
+    return Explanation(Reason.SENT, text, "A worker runs few counts at once. One that nobody takes is sent again.")
+
+
 def _sent(case: _Case) -> Explanation:
     response = case.response
     assert response.sent_seconds is not None
@@ -288,6 +297,6 @@ def _ordinal(number: int) -> str:
 
 
 _WAITING: Sequence[_Rule] = (_paused, _no_worker, _draining, _in_line)
-_SENT: Sequence[_Rule] = (_sent,)
+_SENT: Sequence[_Rule] = (_count, _sent)
 _RELEASED: Sequence[_Rule] = (_no_worker, _draining, _released)
 _RUNNING: Sequence[_Rule] = (_lost_owner, _in_tools, _running)

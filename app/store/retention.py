@@ -70,21 +70,22 @@ _DELETE_OLD = text(
 )
 
 _RECORDS = {
-    "usage": "minute",
-    "audit_logs": "effective_at",
-    "api_keys": "least(revoked_at, expires_at)",
-    "bulk_actions": "finished_at",
+    "usage": ("ctid", "minute"),
+    "api_keys": ("id", "least(revoked_at, expires_at)"),
+    "bulk_actions": ("id", "finished_at"),
 }
-"""Tables of records, and when a row of each ended."""
+"""Tables of records: what names a row, and when it ended. Of keys, maintenance may read little."""
 _DELETE_RECORDS = [
     text(
         f"""
-        DELETE FROM {table} WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
+        DELETE FROM {table} WHERE {name} = ANY(ARRAY(
+            SELECT {name} FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
         """
     )
-    for table, ended in _RECORDS.items()
+    for table, (name, ended) in _RECORDS.items()
 ]
+# Nobody but the owner of the tables may delete entries: the function keeps those of the last thirty days.
+_DELETE_ENTRIES = text("SELECT delete_audit_entries(:before, :limit)")
 
 
 async def now(db: Database) -> datetime:
@@ -168,10 +169,10 @@ async def delete_conversations(db: Database, limit: int = 500) -> int:
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
     """Deletes up to `limit` rows each of the ledger, the audit log, bulk actions and keys that ended before then.
 
-    Returns how many it deleted.
+    Entries of the audit log stay for thirty days at least. Returns how many it deleted.
     """
-    deleted = 0
     async with db.autocommit() as connection:
+        deleted: int = (await connection.execute(_DELETE_ENTRIES, {"before": before, "limit": limit})).scalar_one()
         for statement in _DELETE_RECORDS:
             deleted += (await connection.execute(statement, {"before": before, "limit": limit})).rowcount
     return deleted

@@ -4,8 +4,8 @@ Databases of versions before have the revisions 0001 to 0010, which nothing upgr
 
 Triggers note what happens, whoever makes it happen: a worker, a cancel, maintenance, a process of another version. One
 settles: a response left the queue, or ended and used so much. The others note what a project's stored bytes gained or
-lost. The notes are plain inserts. They lock nothing that others wait for; app/store/tenants/limits.py and
-app/store/tenants/usage.py add them up.
+lost. They run as the owner of the tables, so that no process needs the right to write notes. The notes are plain
+inserts. They lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
 
 The view `oldest_revision` names the oldest revision whose processes still work with the schema. A later migration that
 takes something away replaces it.
@@ -14,6 +14,7 @@ takes something away replaces it.
 from __future__ import annotations
 
 from alembic import op
+from sqlalchemy import text
 
 revision = "0011"
 down_revision = None
@@ -438,11 +439,14 @@ CREATE TABLE keys (
 );
 """
 
+# With the path of the migration, and temporary tables last: nobody else's table is taken for one of these.
+_AS_OWNER = "SECURITY DEFINER SET search_path = {schema}, pg_temp"
+
 # Tokens of a response that ran and ended without a usage are counted in its log (those of its output have four bytes
 # each), for its limits and for the ledger: a client that leaves before the end evades neither. Priority 0 is the
 # server's own work: counting tokens, which uses none.
-_SETTLE = """
-    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql AS $$
+_SETTLE = f"""
+    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     DECLARE
         has_ended boolean := NEW.finished_at IS NOT NULL;
         input bigint := coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0);
@@ -491,7 +495,7 @@ _NEW, _OLD = _RESPONSE_BYTES.format("NEW"), _RESPONSE_BYTES.format("OLD")
 _METADATA_BYTES = "octet_length(CAST({}.metadata AS text))"
 _STORED = (
     f"""
-    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         VALUES (NEW.project, {_NEW} - CASE WHEN OLD.finished_at IS NULL THEN 0 ELSE {_OLD} END);
@@ -505,7 +509,7 @@ _STORED = (
     EXECUTE FUNCTION note_stored_response()
     """,
     f"""
-    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         SELECT project, -sum({_RESPONSE_BYTES.format("gone")}) FROM gone WHERE finished_at IS NOT NULL GROUP BY project;
@@ -516,8 +520,8 @@ _STORED = (
     CREATE TRIGGER responses_deleted AFTER DELETE ON responses REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION note_deleted_responses()
     """,
-    """
-    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql AS $$
+    f"""
+    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         SELECT project, CASE TG_OP WHEN 'INSERT' THEN sum(bytes) ELSE -sum(bytes) END FROM changed GROUP BY project;
@@ -533,7 +537,7 @@ _STORED = (
     FOR EACH STATEMENT EXECUTE FUNCTION note_stored_items()
     """,
     f"""
-    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         IF TG_OP <> 'INSERT' THEN
             INSERT INTO stored_changes (project, bytes) VALUES (OLD.project, -{_METADATA_BYTES.format("OLD")});
@@ -549,6 +553,28 @@ _STORED = (
     FOR EACH ROW EXECUTE FUNCTION note_stored_metadata()
     """,
 )
+
+# Entries of the last thirty days stay, whatever the process that asks was told: whoever takes a process over cannot
+# remove what shows it. Only maintenance may call it (app/store/roles/rights.py), and nobody may delete otherwise.
+_DELETE_AUDIT_ENTRIES = f"""
+    CREATE FUNCTION delete_audit_entries(before timestamptz, most integer) RETURNS bigint LANGUAGE sql {_AS_OWNER} AS $$
+        WITH gone AS (
+            DELETE FROM audit_logs WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM audit_logs WHERE effective_at < least(before, now() - interval '30 days')
+                ORDER BY effective_at LIMIT most FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        )
+        SELECT count(*) FROM gone
+    $$
+"""
+
+_FUNCTIONS = (
+    *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
+    *("note_stored_metadata()", "delete_audit_entries(timestamptz, integer)"),
+)
+
+# Which rows a role reads: app/store/roles/rights.py (`ROWS`).
+_KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 
 _TABLES = """
     chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
@@ -584,8 +610,11 @@ _VIEWS = (
 
 
 def upgrade() -> None:
-    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_STORED):
-        op.execute(statement)
+    schema = op.get_bind().execute(text("SELECT quote_ident(current_schema())")).scalar_one()
+    functions = (_SETTLE, _TRIGGER, *_STORED, _DELETE_AUDIT_ENTRIES)
+    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _KEYS_BY_ROLE, *functions):
+        op.execute(statement.replace("{schema}", schema))
+    op.execute(f"REVOKE ALL ON FUNCTION {', '.join(_FUNCTIONS)} FROM PUBLIC")
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     for view in _VIEWS:
         op.execute(view)
@@ -595,6 +624,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
-    functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
-    for function in (*functions, "note_stored_metadata"):
-        op.execute(f"DROP FUNCTION {function}()")
+    op.execute(f"DROP FUNCTION {', '.join(_FUNCTIONS)}")

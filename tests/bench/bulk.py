@@ -118,19 +118,17 @@ async def list_all(db: Database) -> None:
         )
 
 
-def cpu_seconds(pids: Sequence[int]) -> float:
-    """What these processes have taken of CPUs."""
-    times = (Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13] for pid in pids)
-    return sum(int(ticks) for pair in times for ticks in pair) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
+    """What each of these processes has taken of CPUs."""
+    times = {pid: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13] for pid in pids}
+    return {pid: sum(map(int, pair)) / os.sysconf("SC_CLK_TCK") for pid, pair in times.items()}
 
 
 async def cancel_all(db: Database, postgres: Server) -> None:
     only = ResponseFilter(statuses=(Status.QUEUED,))
     async with db.begin() as connection:
         await actions.add(connection, NewAction("action_1", ActionKind.CANCEL, only, "bench", None, 100_000))
-    await db.ping()
-    pids = postgres.pids
-    server = cpu_seconds(pids)
+    before = cpu_seconds(postgres.pids)
     begun = time.perf_counter()
     steps, longest, cpu = 0, 0.0, time.process_time()
     (seen,) = await actions.running(db)
@@ -139,10 +137,11 @@ async def cancel_all(db: Database, postgres: Server) -> None:
         longest, steps, step = max(longest, time.perf_counter() - step), steps + 1, time.perf_counter()
         seen = done.action
     seconds = time.perf_counter() - begun
+    server = sum(taken - before.get(pid, 0.0) for pid, taken in cpu_seconds(postgres.pids).items())
     say(
         f"cancelled {seen.done} in {seconds:.1f} s, {steps} steps of at most"
         f" {longest:.2f} s, {time.process_time() - cpu:.1f} s of CPU here,"
-        f" {cpu_seconds(pids) - server:.1f} s in Postgres"
+        f" {server:.1f} s in Postgres"
     )
 
 

@@ -27,6 +27,7 @@ USES = {
     "config/chat_template.py": "the date in a probe of a chat template",
     "app/local/console.py": "the time of a log line",
     "config/logging/lines.py": "the time of a log line",
+    "app/local/commands/doctor/clocks.py": "what the clocks of servers are compared with",
     "app/local/services/valkey.py": "the name of a folder",
 }
 

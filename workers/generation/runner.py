@@ -53,6 +53,8 @@ class Runner:
         requests: RequestLog = OFF,
     ) -> None:
         """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
+        self.command_key = b""
+        """For the pool: it signs commands. Without it the worker obeys none."""
         self._claimer = claimer
         self._runs = runs
         self._generator = generator

@@ -14,6 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from app.aio import end_tasks
 from app.main import create_app
+from config.models import load_catalog
 from config.settings import Settings
 
 BASE_URL = "http://localhost"
@@ -30,7 +31,8 @@ async def routes_on(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     """
     _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
     logging.getLogger("longhaul").addHandler(logging.NullHandler())  # The command itself says what is wrong.
-    app = create_app(settings.model_copy(update={"auth": "open", "host": "127.0.0.1", "metrics_port": None}))
+    open_here = settings.model_copy(update={"auth": "open", "host": "127.0.0.1", "metrics_port": None})
+    app = create_app(open_here, load_catalog(settings))
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Any, receive: Any, send: Any) -> None:

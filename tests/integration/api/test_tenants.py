@@ -260,6 +260,10 @@ OPERATOR = "/v1/operator"
 OPERATING = [
     *(Way("GET", f"{OPERATOR}/{name}") for name in ("status", "queue", "workers")),
     Way("GET", f"{OPERATOR}/responses/{{response_id}}/why"),
+    *(Way("POST", f"{OPERATOR}/workers/{{name}}/{act}") for act in ("drain", "undrain")),
+    Way("POST", f"{OPERATOR}/pauses", body={"model": MODEL, "project": "{their_project}"}),
+    Way("GET", f"{OPERATOR}/pauses"),
+    Way("DELETE", f"{OPERATOR}/pauses", f"?model={MODEL}"),
 ]
 ADMINISTERING = [
     *OPERATING,

@@ -259,6 +259,23 @@ class TestWhy:
         await changed(db, "UPDATE responses SET crashes = 0 WHERE id = :id", id=row.id)
         assert await reason(row.id) == "released"
 
+    async def test_what_is_paused_says_so_and_stands_in_nobody_s_way(
+        self, db: Database, operator: Api, mine: Tenant
+    ) -> None:
+        await with_slots(db, 1)
+        await take(db, await waiting(db, "blue", 1))
+        (other,) = await waiting(db, mine.project, 1)
+        ids = await waiting(db, "default", 1)
+        assert (await asked(operator, f"responses/{ids[0]}/why"))["position"] == 2
+        asks = {"model": "scripted", "project": mine.project, "reason": "a flood"}
+        assert (await operator.client.post("/v1/operator/pauses", json=asks)).status_code == 200
+        found = await asked(operator, f"responses/{other}/why")
+        assert (found["reason"], found["position"]) == ("paused", None)
+        assert "a flood" in found["text"]
+        assert (await asked(operator, f"responses/{ids[0]}/why"))["position"] == 1
+        (pause,) = (await asked(operator, "status"))["pauses"]
+        assert (pause["model"], pause["project"]) == ("scripted", mine.project)
+
     async def test_calls_without_a_result_are_what_it_waits_for(self, db: Database, operator: Api) -> None:
         await alive(db, "w1")
         row = await claimed(db, "w1")

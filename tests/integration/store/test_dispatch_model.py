@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,7 @@ from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.scheduling.loads import NOTHING_AHEAD, kept_of, most_foreground_of
 from app.scheduling.placement import SURPLUS
 from app.store.database import Database
-from app.store.queue import dispatch, redelivery, workers
+from app.store.queue import dispatch, drains, pauses, redelivery, workers
 from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, FlowCorrection, QueueFlow
 from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims, endings, lookup
@@ -71,13 +71,27 @@ class Model:
     waiting: list[Row] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
     running: list[Row] = field(default_factory=list)
+    paused: set[str | None] = field(default_factory=set)
+    """Projects; None: all."""
+    drained: set[str] = field(default_factory=set)
+    """Workers."""
+
+    @property
+    def ready(self) -> list[Row]:
+        """Those that wait and are not paused, in the order of their arrival."""
+        waiting = [] if None in self.paused else [row for row in self.waiting if row.flow[0] not in self.paused]
+        return sorted(waiting, key=lambda row: row.arrival)
+
+    def rooms(self, room: Callable[[str, int], int]) -> dict[str, int]:
+        """The room of each worker: `room` of its node and its slots, unless it is drained."""
+        return {node: 0 if node in self.drained else room(node, slots) for node, slots in WORKERS.items()}
 
     def weight(self, flow: tuple[str, Priority]) -> Fraction:
         return Fraction(WEIGHTS[flow[1]]) * self.weights.get(flow[0], 1)
 
     def share(self) -> dict[tuple[str, Priority], Fraction]:
         """What each flow that waits moves by a token: those of a project share the weight of its best tier."""
-        flows = {row.flow for row in self.waiting}
+        flows = {row.flow for row in self.ready}
         steps = {}
         for flow in flows:
             of_project = [self.weight(other) for other in flows if other[0] == flow[0]]
@@ -91,13 +105,14 @@ class Model:
             yield from ids
 
     def _send_to_places(self) -> list[str]:
-        rooms = {node: most_foreground_of(slots) - self.has(node, placed=True) for node, slots in WORKERS.items()}
-        kept = sum(max(kept_of(slots) - self.has(node, placed=True), 0) for node, slots in WORKERS.items())
+        rooms = self.rooms(lambda node, slots: most_foreground_of(slots) - self.has(node, placed=True))
+        kept = _sum(self.rooms(lambda node, slots: kept_of(slots) - self.has(node, placed=True)))
         steps = self.share()
         offers = sorted(self._offers(steps), key=lambda offer: offer[:3])[: _sum(rooms)]
-        held = Counter(row.flow for row in self.running)
+        at_work = [row for row in self.running if row.node not in self.drained]
+        held = Counter(row.flow for row in at_work)
         level = max((n / self.weight(flow) for flow, n in held.items() if flow[1] not in FOREGROUND), default=None)
-        held.update(row.flow for row in self.sent if row.placed)
+        held.update(row.flow for row in self.sent if row.placed and row.node not in self.drained)
         chosen = [
             (start, row)
             for place, (start, _, _, number, row) in enumerate(offers, 1)
@@ -141,7 +156,7 @@ class Model:
         """Of each foreground response that waits: its start, whether its flow was busy, and its number in its flow."""
         numbers: Counter[tuple[str, Priority]] = Counter()
         starts: dict[tuple[str, Priority], Fraction] = {}
-        for row in sorted(self.waiting, key=lambda row: row.arrival):
+        for row in self.ready:
             if row.is_foreground:
                 tag = self.tags.get(row.flow, Fraction(-1))
                 start = starts.get(row.flow, max(tag, self.time))
@@ -151,12 +166,11 @@ class Model:
                 starts[row.flow] = start + self._price(row) * steps[row.flow]
 
     def _send_in_order(self) -> list[str]:
-        rooms = {
-            node: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
-            for node, slots in WORKERS.items()
-        }
+        rooms = self.rooms(
+            lambda node, slots: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
+        )
         number, steps = len(self.sent), self.share()
-        chosen = [self._send(steps) for _ in range(min(_sum(rooms), len(self.waiting)))]
+        chosen = [self._send(steps) for _ in range(min(_sum(rooms), len(self.ready)))]
         self.sent = self.sent[:number]
         self._place(chosen, rooms)
         self.sent += chosen
@@ -164,7 +178,7 @@ class Model:
 
     def _send(self, steps: dict[tuple[str, Priority], Fraction]) -> Row:
         heads: dict[tuple[str, Priority], Row] = {}
-        for row in sorted(self.waiting, key=lambda row: row.arrival):
+        for row in self.ready:
             heads.setdefault(row.flow, row)
         start, _, _, row = min(
             (max(tag, self.time), tag >= self.time, row.arrival, row)
@@ -199,8 +213,8 @@ def _sum(rooms: dict[str, int]) -> int:
 
 flows = st.tuples(st.sampled_from("abc"), st.sampled_from(CLASSES))
 steps = st.one_of(
-    st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 12)),
-    st.tuples(st.just("dispatch")),
+    *(st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 12)) for _ in range(4)),
+    *(st.tuples(st.just("dispatch")) for _ in range(2)),
     st.tuples(st.just("claim"), st.integers(1, OPEN)),
     st.tuples(st.just("end"), st.integers(0, 12)),
     st.tuples(st.just("yield_"), st.integers(0, 12)),
@@ -211,6 +225,10 @@ steps = st.one_of(
     ),
     st.tuples(st.just("weigh"), st.sampled_from("abc"), st.sampled_from([1, 2, 8])),
     st.tuples(st.just("forget")),
+    st.tuples(st.just("pause"), st.sampled_from(["a", "b", "c", None])),
+    st.tuples(st.just("resume"), st.sampled_from(["a", "b", "c", None])),
+    st.tuples(st.just("drain"), st.sampled_from(sorted(WORKERS))),
+    st.tuples(st.just("undrain"), st.sampled_from(sorted(WORKERS))),
 )
 
 
@@ -293,6 +311,35 @@ class Queue:
         await weigh(self.db, project, weight)
         self.model.weights[project] = weight
 
+    async def pause(self, project: str | None) -> None:
+        async with self.db.begin() as connection:
+            assert await pauses.pause(connection, QUEUE, project, "scripted", None, None) is (
+                project not in self.model.paused
+            )
+        self.model.paused.add(project)
+
+    async def resume(self, project: str | None) -> None:
+        async with self.db.begin() as connection:
+            assert await pauses.resume(connection, QUEUE, project) is (project in self.model.paused)
+        self.model.paused.discard(project)
+
+    async def drain(self, node: str) -> None:
+        async with self.db.begin() as connection:
+            await drains.drain(connection, node, None, None)
+            returned = await redelivery.take_back(connection, node)
+        back = [row for row in self.model.sent if row.node == node]
+        assert returned == len(back)
+        for row in back:
+            row.placed = False
+        self.model.waiting += back
+        self.model.sent = [row for row in self.model.sent if row.node != node]
+        self.model.drained.add(node)
+
+    async def undrain(self, node: str) -> None:
+        async with self.db.begin() as connection:
+            await drains.undrain(connection, node)
+        self.model.drained.discard(node)
+
     async def forget(self) -> None:
         await dispatch.forget_idle_flows(self.db)
         busy = {row.flow for row in self.model.waiting}
@@ -305,13 +352,20 @@ class Queue:
 async def test_postgres_sends_what_the_model_sends(db: Database, taken: list[Any]) -> None:
     async with db.begin() as connection:
         await connection.execute(text(AS_OWNER))
-        await connection.execute(text("TRUNCATE responses, flows, queues, workers CASCADE"))
+        await connection.execute(text("TRUNCATE responses, flows, queues, workers, drains, pauses CASCADE"))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
     for node, slots in WORKERS.items():
         await workers.register(db, WorkerIdentity(node, "scripted", QUEUE, "host", 1, 4096, slots, node), 3600.0)
+    for project in "abc":
+        await weigh(db, project, 1)
     queue = Queue(db)
     for name, *values in [*taken, ("dispatch",)]:
         await getattr(queue, name)(*values)
+    for project in [*queue.model.paused]:
+        await queue.resume(project)
+    for node in [*queue.model.drained]:
+        await queue.undrain(node)
+    await queue.dispatch()
     while queue.model.waiting or queue.model.sent:
         await queue.claim(OPEN)
         while queue.model.running:

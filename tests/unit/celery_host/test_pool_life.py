@@ -70,6 +70,16 @@ def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
     pool.stop()
 
 
+def test_a_drained_worker_takes_no_counts() -> None:
+    slots = Slots(4, Pace(), 4)
+    pool = pool_of(slots)
+    slots.drain(True)
+    assert pool.free_places(Kind.COUNTS) == 0
+    slots.drain(False)
+    assert pool.free_places(Kind.COUNTS) > 0
+    pool.stop()
+
+
 def test_a_pool_takes_answers_from_the_lists_of_its_node_and_counts_from_the_queues() -> None:
     pool = pool_of(Slots(4, Pace(), 4))
     lists = {kind: pool.list_of("model.test", kind) for kind in Kind}

@@ -48,6 +48,7 @@ YIELDED = released(yielded=True, yields=1, attempt=2)
         (Reason.NO_SLOT, response(priority=FOREGROUND), around(worker())),
         (Reason.DUE, response(), around(worker(), taken=2)),
         (Reason.SENT, SENT, around(worker())),
+        (Reason.SENT, response(priority=0, sent_seconds=3.0, sends=1), around(worker())),
         (Reason.SENT_TO_LOST_WORKER, SENT, around(worker("w2"))),
         (Reason.SENT_TO_LOST_WORKER, SENT, around(LOST, worker("w2"))),
         (Reason.RELEASED, released(), around(worker("w2"))),
