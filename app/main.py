@@ -25,6 +25,8 @@ from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
@@ -139,6 +141,8 @@ async def _lifespan(
                 reader=reader,
                 canceller=canceller,
                 conversations=conversations,
+                files=FileService(db, catalogs.is_limited),
+                uploads=UploadService(db, catalogs.is_limited),
                 charges=charges,
                 shutdown=shutdown,
                 catalogs=catalogs,

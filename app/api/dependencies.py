@@ -19,6 +19,8 @@ from app.api.authentication import CALLER
 from app.api.holdings import ProcessBounds, holdings_of
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
@@ -44,6 +46,8 @@ class Runtime:
     reader: ResponseReader
     canceller: ResponseCanceller
     conversations: ConversationService
+    files: FileService
+    uploads: UploadService
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

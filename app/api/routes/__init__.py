@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from app.api.routes import chat, conversations, health, models, organization, responses, websocket
+from app.api.routes import chat, conversations, files, health, models, organization, responses, uploads, websocket
 
 ROUTERS = (
     responses.router,
     websocket.router,
     chat.router,
     conversations.router,
+    files.router,
+    uploads.router,
     models.router,
     *organization.ROUTERS,
     health.router,
