@@ -69,7 +69,7 @@ class Attachments:
             return list(items), 0
         if len(found) > MAX_FILES:
             raise _refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
-        rows = {each.place: await self._row(project, each) for each in found if each.part.get("file_id") is not None}
+        rows = {each.place: await self._row(project, each) for each in found if "file_data" not in each.part}
         expected = min(self._most_bytes, sum(_expected(each, rows.get(each.place)) for each in found))
         holding = held.enter_context(await self.bound.wait(project, expected))
         made: dict[tuple[int, str, int], Json] = {}

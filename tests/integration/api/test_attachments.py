@@ -177,10 +177,6 @@ class TestRefused:
             ({"file_data": "x"}, (400, "filename", "missing_required_parameter")),
             ({"file_data": "***", "filename": "a"}, (400, "file_data", "invalid_base64")),
             ({"file_data": "data:text/plain,hello", "filename": "a"}, (400, "file_data", "invalid_value")),
-            (
-                {"file_data": "eA==", "filename": "a", "file_id": "f"},
-                (400, "file_data", "mutually_exclusive_parameters"),
-            ),
             ({"file_url": "https://a.example/a.pdf"}, (400, "file_url", "unsupported_parameter")),
             ({"file_id": batch.id, "detail": "high"}, (400, "detail", "unsupported_parameter")),
         ):

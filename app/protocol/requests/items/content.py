@@ -89,7 +89,8 @@ class InputImage(RequestModel):
 class InputFile(RequestModel):
     """A file whose text the model reads: one that was uploaded, or its bytes in base64.
 
-    `text` is what was read of it: items that are sent back have it, and their files are not read again.
+    With both, its bytes are what was sent. `text` is what was read of it: items that are sent back have it, and their
+    files are not read again.
     """
 
     type: Literal["input_file"]
@@ -103,9 +104,6 @@ class InputFile(RequestModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.file_id is not None and self.file_data is not None:
-            message = "'file_id' and '{path}' cannot be used together; send one of them."
-            raise refused(message, "mutually_exclusive_parameters", "file_data")
         if self.text is None and self.file_id is None and self.file_data is None:
             message = "Missing required parameter: '{path}'. A file has a 'file_id', or 'file_data'."
             raise refused(message, "missing_required_parameter", "file_id")
