@@ -20,7 +20,7 @@ from app.store.tenants.limits import check_stored
 
 BLOCK_BYTES = 1024 * 1024
 RESERVED_STEP = 16 * BLOCK_BYTES
-"""How much more is reserved at a time where nobody knows how much will come."""
+"""The most that is reserved at a time where nobody knows how much will come: at first a block, then twice as much."""
 
 _OPEN = text(
     """
@@ -117,7 +117,7 @@ class PartWriter:
 
         `check` gets the upload, and how many parts with how many bytes it has, and may raise.
         """
-        reserved = RESERVED_STEP if announced is None else announced
+        reserved = BLOCK_BYTES if announced is None else announced
         values = {"part": self.id, "project": self.project, "upload": upload_id, "bytes": reserved}
         async with self._db.begin(waits=self._is_limited) as connection:
             if self._is_limited:
@@ -170,7 +170,7 @@ class PartWriter:
     async def _add(self, block: bytes) -> None:
         stored = self._blocks * BLOCK_BYTES + len(block)
         if stored > self._reserved:
-            await self._reserve(max(stored, self._reserved + RESERVED_STEP))
+            await self._reserve(max(stored, self._reserved + min(self._reserved, RESERVED_STEP)))
         values = {"part": self.id, "project": self.project, "number": self._blocks, "data": block}
         if not await self._db.execute(_ADD_BLOCK, values, large=True):
             raise PartGone
