@@ -34,6 +34,16 @@ class Idempotency:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Which line of which batch a response is."""
+
+    batch_id: str
+    line: int
+    """From 1 on; blank lines do not count."""
+    custom_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseRow:
     """One response, as Postgres has it."""
 

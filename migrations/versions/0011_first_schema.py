@@ -225,6 +225,9 @@ CREATE TABLE responses (
     log TEXT DEFAULT 'live' NOT NULL,
     layout SMALLINT NOT NULL,
     key_id TEXT,
+    batch_id TEXT,
+    batch_line INTEGER,
+    custom_id TEXT,
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
     reserved_output BIGINT,
@@ -256,10 +259,12 @@ CREATE TABLE responses (
     CONSTRAINT responses_place_in_chain CHECK (chain_length > 0 AND context_bytes >= 0),
     CONSTRAINT responses_cost_not_negative CHECK (cost >= 0 AND charged >= 0),
     CONSTRAINT responses_reserved_all_or_none
-        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4))
+        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)),
+    CONSTRAINT responses_batch_all_or_none CHECK (num_nulls(batch_id, batch_line, custom_id) IN (0, 3))
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX responses_batch_idx ON responses (batch_id, batch_line) WHERE batch_id IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
@@ -371,6 +376,69 @@ CREATE TABLE flows (
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
 
+CREATE TABLE batches (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    key_id TEXT,
+    endpoint TEXT NOT NULL,
+    input_file TEXT NOT NULL,
+    completion_window TEXT NOT NULL,
+    metadata JSON,
+    output_seconds INTEGER,
+    status TEXT NOT NULL,
+    retry_of TEXT,
+    validating_until TIMESTAMPTZ,
+    model TEXT,
+    errors JSON,
+    total INTEGER DEFAULT 0 NOT NULL,
+    inserted INTEGER DEFAULT 0 NOT NULL,
+    inserted_bytes BIGINT DEFAULT 0 NOT NULL,
+    numbered INTEGER DEFAULT 0 NOT NULL,
+    completed INTEGER DEFAULT 0 NOT NULL,
+    failed INTEGER DEFAULT 0 NOT NULL,
+    input_tokens BIGINT DEFAULT 0 NOT NULL,
+    cached_tokens BIGINT DEFAULT 0 NOT NULL,
+    output_tokens BIGINT DEFAULT 0 NOT NULL,
+    reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    written INTEGER DEFAULT 0 NOT NULL,
+    output_file TEXT,
+    error_file TEXT,
+    created_at TIMESTAMPTZ NOT NULL,
+    due_at TIMESTAMPTZ NOT NULL,
+    in_progress_at TIMESTAMPTZ,
+    finalizing_at TIMESTAMPTZ,
+    completed_at TIMESTAMPTZ,
+    failed_at TIMESTAMPTZ,
+    expired_at TIMESTAMPTZ,
+    cancelling_at TIMESTAMPTZ,
+    cancelled_at TIMESTAMPTZ,
+    CONSTRAINT batches_pkey PRIMARY KEY (id),
+    CONSTRAINT batches_status_known
+        CHECK (status IN ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling',
+            'cancelled')),
+    CONSTRAINT batches_in_order CHECK (numbered <= inserted AND written <= inserted AND inserted <= total),
+    CONSTRAINT batches_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX batches_project_idx ON batches (project, created_at, id);
+CREATE INDEX batches_unfinished_idx ON batches (created_at)
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+
+CREATE TABLE batch_results (
+    batch_id TEXT NOT NULL,
+    line INTEGER NOT NULL,
+    response_id TEXT NOT NULL,
+    custom_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    input_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL,
+    reasoning_tokens BIGINT NOT NULL,
+    number INTEGER,
+    CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line)
+);
+CREATE INDEX batch_results_new_idx ON batch_results (batch_id) WHERE number IS NULL;
+CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;
+
 CREATE TABLE keys (
     name TEXT NOT NULL,
     value BYTEA NOT NULL,
@@ -423,6 +491,29 @@ _TRIGGER = """
         OR OLD.status = 'queued' AND NEW.status <> 'queued' AND NEW.reserved_at IS NOT NULL))
     EXECUTE FUNCTION settle_response()
 """
+
+# What a line of a batch came to, in the transaction that ends it.
+_BATCH = (
+    """
+    CREATE FUNCTION note_batch_result() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO batch_results
+            (batch_id, line, response_id, custom_id, status,
+            input_tokens, cached_tokens, output_tokens, reasoning_tokens)
+        VALUES (NEW.batch_id, NEW.batch_line, NEW.id, NEW.custom_id, NEW.status,
+            coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->>'output_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER responses_batch AFTER UPDATE OF status ON responses FOR EACH ROW
+    WHEN (NEW.batch_id IS NOT NULL AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL)
+    EXECUTE FUNCTION note_batch_result()
+    """,
+)
 
 # Once it has ended, a response counts with all that it occupies. Until then its request is reserved where there is a
 # limit, and its log grows: a trigger on chunks would make each flush dearer.
@@ -491,7 +582,7 @@ _STORED = (
 )
 
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
+    batch_results, batches, chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
     usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
 """
 
@@ -524,7 +615,7 @@ _VIEWS = (
 
 
 def upgrade() -> None:
-    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_STORED):
+    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_BATCH, *_STORED):
         op.execute(statement)
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     for view in _VIEWS:
@@ -535,6 +626,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
-    functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
+    functions = "settle_response", "note_batch_result", "note_stored_response", "note_deleted_responses", "note_stored_items"
     for function in (*functions, "note_stored_metadata"):
         op.execute(f"DROP FUNCTION {function}()")

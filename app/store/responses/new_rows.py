@@ -29,7 +29,7 @@ from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_ar
 from app.store.layout import LAYOUT
 from app.store.queue.facts import states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, Idempotency
+from app.store.rows import CHUNKS, BatchPlace, Idempotency
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -101,6 +101,8 @@ class NewResponse:
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
+    place: BatchPlace | None = None
+    """None: it is no line of a batch."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -209,6 +211,9 @@ _ROW: Columns[NewResponse] = Columns(
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
     Column("cost", "int"),
     Column("affinity", "bigint"),
+    Column("batch_id", "text", _if_any("batch_id"), of="place"),
+    Column("batch_line", "int", _if_any("line"), of="place"),
+    Column("custom_id", "text", _if_any("custom_id"), of="place"),
 )
 
 _SENDING: Columns[Sending] = Columns(
@@ -255,6 +260,11 @@ async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], line
     sendings = await _decided(connection, batch, lines)
     inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [sendings[new.id] for new in batch]))
     return {row.id: sendings[row.id] for row in inserted}
+
+
+async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> None:
+    """Inserts responses without a key, in their order. All of them wait for a dispatch."""
+    await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
 
 
 async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:

@@ -1,12 +1,11 @@
 """The life of a batch, as a table.
 
     validating -> failed | in_progress | cancelling
-    in_progress -> finalizing | cancelling | expired
+    in_progress -> finalizing | cancelling
     finalizing -> completed | expired
     cancelling -> cancelled
 
-A state never goes back, and a final one never changes. `finalizing` is a batch whose lines have ended and whose files
-are written to their ends.
+A state never goes back, and a final one never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class BatchStatus(Enum):
     IN_PROGRESS = "in_progress"
     """Its lines are inserted, and run."""
     FINALIZING = "finalizing"
-    """All of its lines have ended."""
+    """All of its lines have ended, or its window is over: its files are written to their ends."""
     COMPLETED = "completed"
     EXPIRED = "expired"
     """Its window was over before all of its lines had ended."""
