@@ -20,11 +20,12 @@ from app.announcer import Announcer
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
-from app.api.errors import add_error_handlers
+from app.api.errors import add_error_handlers, status_of
 from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
+from app.batches.service import BatchService
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
@@ -116,6 +117,7 @@ async def _lifespan(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
     conversations = ConversationService(db, references, catalogs, settings)
+    batches = BatchService(db, catalogs, status_of, settings)
     shutdown = Shutdown(settings.api_grace_seconds)
     await pubsub.start()
     if settings.asks_for_keys:
@@ -124,7 +126,7 @@ async def _lifespan(
     return_large_blocks()
     background = BackgroundTasks()
     if isinstance(models, ModelsFile):
-        background.start(_follow(models, catalogs))
+        background.start(catalogs.follow(models))
     bounds = ProcessBounds.of(settings)
     watched = BoundsCollector([*bounds.all, *reader.bounds])
     registry.register(watched)
@@ -139,6 +141,7 @@ async def _lifespan(
                 reader=reader,
                 canceller=canceller,
                 conversations=conversations,
+                batches=batches,
                 charges=charges,
                 shutdown=shutdown,
                 catalogs=catalogs,
@@ -160,9 +163,3 @@ async def _lifespan(
         await queue.close()
         await pubsub.close()
         await db.close()
-
-
-async def _follow(file: ModelsFile, catalogs: PermittedCatalogs) -> None:
-    async for catalog in file.changes(log.error):
-        catalogs.whole = catalog
-        log.info("the models file has changed; the models are now %s", ", ".join(one.name for one in catalog.served))

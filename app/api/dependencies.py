@@ -19,6 +19,7 @@ from app.api.authentication import CALLER
 from app.api.holdings import ProcessBounds, holdings_of
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
+from app.batches.service import BatchService
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
@@ -44,6 +45,7 @@ class Runtime:
     reader: ResponseReader
     canceller: ResponseCanceller
     conversations: ConversationService
+    batches: BatchService
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

@@ -11,17 +11,16 @@ from pydantic import AfterValidator, Field
 
 from app.batches.jsonl import RawLine
 from app.chat.translation import chat_request
-from app.protocol.errors import InvalidRequest
+from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.requests.base import RequestModel, check_no_nul
+from app.protocol.requests.bodies.batch import CHAT, RESPONSES
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.validation import validate
 from app.protocol.text import shortened
 from app.protocol.types import Json
 
-RESPONSES = "/v1/responses"
-CHAT = "/v1/chat/completions"
-ENDPOINTS: Mapping[str, Callable[[Mapping[str, Any]], ResponseRequest]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], ResponseRequest]] = MappingProxyType(
     {RESPONSES: checked_request, CHAT: chat_request}
 )
 """What a line's body is read as, by the endpoint of its batch."""
@@ -72,10 +71,22 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
     try:
         sent = validate(_Line, decode_object(line.data))
         _check(sent, endpoint)
-        return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint), line.end)
+        return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)), line.end)
     except InvalidRequest as refused:
-        error = refused.error
-        raise LineError(line.number, error.code or "invalid_value", error.message, error.param) from None
+        raise line_error(line.number, refused) from None
+
+
+def line_error(number: int, refused: ApiError) -> LineError:
+    """Returns what is wrong with a line whose request was refused."""
+    error = refused.error
+    return LineError(number, error.code or "invalid_value", error.message, error.param)
+
+
+def in_body(refused: ApiError) -> ApiError:
+    """Returns the error of a line's request, about its field in the line: `model` becomes `body.model`."""
+    param = refused.error.param
+    refused.error = replace(refused.error, param="body" if param is None else f"body.{param}")
+    return refused
 
 
 def _check(sent: _Line, endpoint: str) -> None:
@@ -84,14 +95,13 @@ def _check(sent: _Line, endpoint: str) -> None:
         raise InvalidRequest(message, "url", "mismatched_endpoint")
 
 
-def _request(body: Mapping[str, Any], endpoint: str) -> ResponseRequest:
-    """Raises InvalidRequest, whose `param` begins with `body.`."""
+def _request(body: Mapping[str, Any], endpoint: str, size: int) -> ResponseRequest:
+    """A request in the background. Raises InvalidRequest, whose `param` begins with `body.`."""
     try:
         for field, why in _REFUSED.items():
             if body.get(field):
                 raise InvalidRequest(f"Invalid '{field}': {why}.", field, "unsupported_parameter")
-        return ENDPOINTS[endpoint](body)
+        request = _READERS[endpoint](body)
+        return replace(request, fields=request.fields.model_copy(update={"background": True}), size=size)
     except InvalidRequest as refused:
-        param = refused.error.param
-        refused.error = replace(refused.error, param="body" if param is None else f"body.{param}")
-        raise
+        raise in_body(refused) from None

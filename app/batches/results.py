@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
-from app.batches.line import CHAT
 from app.chat.completion import completion
 from app.protocol.errors import ApiError, ErrorObject
 from app.protocol.failures import failure
+from app.protocol.requests.bodies.batch import CHAT
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.store.batches.results import ResultRow
 
-_ANSWERED = frozenset({Status.COMPLETED.value, Status.INCOMPLETE.value})
+StatusOf = Callable[[ApiError], int]
+"""Returns the HTTP status of an error."""
 
-EXPIRED = ("batch_expired", "This request could not be executed before the completion window expired.")
-CANCELLED = ("batch_cancelled", "This request was not finished, because its batch was cancelled.")
-"""The errors of lines without an answer: code and message."""
+_ANSWERED = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 
 
-@dataclass(frozen=True, slots=True)
-class EndedLine:
-    """A line whose response has ended."""
+def _reason(code: str, message: str) -> Json:
+    return {"code": code, "message": message}
 
-    number: int
-    custom_id: str
-    response: Mapping[str, Any]
-    """As `GET /v1/responses/{id}` shows it."""
-    request_id: str
-    has_expired: bool = False
-    """Whether its window ended it."""
+
+EXPIRED = _reason("batch_expired", "This request could not be executed before the completion window expired.")
+CANCELLED = _reason("batch_cancelled", "This request was not finished: its batch was cancelled.")
+_CANCELLED_ALONE = _reason("response_cancelled", "The response of this request was cancelled.")
+_DELETED = _reason("response_deleted", "The response of this request was deleted.")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """One line of a file of results."""
 
-    number: int
+    line: int
     is_answer: bool
     """Whether it belongs to the output file; otherwise to the error file."""
     data: bytes
@@ -48,28 +44,35 @@ class Result:
     """By which `errors` groups it."""
 
 
-def result(line: EndedLine, endpoint: str, status_of: Callable[[ApiError], int]) -> Result:
-    """Returns the result of a line. `status_of` gives an error its HTTP status."""
-    if line.response["status"] in _ANSWERED:
-        body = completion(line.response) if endpoint == CHAT else line.response
-        return Result(line.number, True, _encoded(line, _reply(line, 200, body), None))
-    if line.response["status"] == Status.CANCELLED.value:
-        code, message = EXPIRED if line.has_expired else CANCELLED
-        return Result(line.number, False, _encoded(line, None, {"code": code, "message": message}), code)
-    error = failure(line.response["error"])
-    reply = _reply(line, status_of(error), error.error.body())
-    return Result(line.number, False, _encoded(line, reply, None), _code_of(error.error))
+def result(row: ResultRow, endpoint: str, ended: Json | None, status_of: StatusOf) -> Result:
+    """Returns the result of a line. `ended` is what ended its batch early: EXPIRED, CANCELLED or nothing."""
+    if row.error is not None:
+        return _failed(row, None, row.error)
+    if row.response is None:
+        return _failed(row, None, _DELETED)
+    response = row.response.as_object([])
+    if row.response.status in _ANSWERED:
+        body = completion(response) if endpoint == CHAT else response
+        return Result(row.line, True, _encoded(row, _reply(row, 200, body), None))
+    if row.response.status is Status.CANCELLED:
+        return _failed(row, None, ended or _CANCELLED_ALONE)
+    error = failure(response["error"])
+    reply = _reply(row, status_of(error), error.error.body())
+    return Result(row.line, False, _encoded(row, reply, None), _code_of(error.error))
+
+
+def _failed(row: ResultRow, reply: Json | None, error: Json) -> Result:
+    return Result(row.line, False, _encoded(row, reply, error), error["code"])
 
 
 def _code_of(error: ErrorObject) -> str:
     return error.code or error.type.value
 
 
-def _reply(line: EndedLine, status: int, body: Mapping[str, Any]) -> Json:
-    return {"status_code": status, "request_id": line.request_id, "body": body}
+def _reply(row: ResultRow, status: int, body: Json) -> Json:
+    return {"status_code": status, "request_id": row.response_id, "body": body}
 
 
-def _encoded(line: EndedLine, reply: Json | None, error: Json | None) -> bytes:
-    suffix = line.response["id"].partition("_")[2]
-    shown = {"id": f"batch_req_{suffix}", "custom_id": line.custom_id, "response": reply, "error": error}
-    return orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
+def _encoded(row: ResultRow, reply: Json | None, error: Json | None) -> bytes:
+    shown: Json = {"id": f"batch_req_{row.batch_id.partition('_')[2]}_{row.line}", "custom_id": row.custom_id}
+    return orjson.dumps({**shown, "response": reply, "error": error}, option=orjson.OPT_APPEND_NEWLINE)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
+from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import MaintenanceMetrics
 from app.protocol.status import Status
@@ -65,6 +66,7 @@ class Maintenance:
         round_seconds: float = ROUND_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         metrics: MaintenanceMetrics | None = None,
+        batches: BatchProgress | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -72,6 +74,7 @@ class Maintenance:
         self._queue = queue
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
+        self._batches = batches
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
@@ -91,6 +94,7 @@ class Maintenance:
             self._repeat(often, self.dispatch),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
+            self._repeat(often, self.carry_batches_on),
             self._repeat(SWEEP_SECONDS, self.sweep),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
@@ -177,6 +181,11 @@ class Maintenance:
             log.error("%s failed: %s", response_id, message)
             await self._announcer.tell(result)
         return result is not None
+
+    async def carry_batches_on(self) -> None:
+        """Does what can be done now for each unfinished batch."""
+        if self._batches is not None:
+            await self._batches.advance()
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""

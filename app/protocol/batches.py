@@ -49,3 +49,7 @@ TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
 def sources_of(target: BatchStatus) -> frozenset[BatchStatus]:
     """Returns every state that may change to `target`."""
     return frozenset(source for source, targets in TRANSITIONS.items() if target in targets)
+
+
+TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+"""The states whose beginning is shown (`..._at`)."""

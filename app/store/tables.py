@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
 
-from app.protocol.batches import BatchStatus
+from app.protocol.batches import TIMES, BatchStatus
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.status import FINAL, Status
 from app.queue.message import FOREGROUND, Priority
@@ -576,8 +576,6 @@ usage = Table(
 )
 
 
-BATCH_TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
-"""The states of a batch whose beginning is shown (`..._at`)."""
 _UNFINISHED_BATCHES = _list(each.value for each in BatchStatus if not each.final)
 
 batches = Table(
@@ -604,9 +602,9 @@ batches = Table(
     Column("errors", JSON(none_as_null=True)),
     # Its lines, once they are known to be good.
     Column("total", Integer, nullable=False, server_default=text("0")),
-    # The lines that are inserted, and how many bytes of the file they and what is before them take.
-    Column("inserted", Integer, nullable=False, server_default=text("0")),
-    Column("inserted_bytes", BigInteger, nullable=False, server_default=text("0")),
+    # The first lines, which are responses, or will never be; and where in the file the next one begins.
+    Column("expanded", Integer, nullable=False, server_default=text("0")),
+    Column("expanded_bytes", BigInteger, nullable=False, server_default=text("0")),
     # Its results that have a number, and what they add up to.
     Column("numbered", Integer, nullable=False, server_default=text("0")),
     Column("completed", Integer, nullable=False, server_default=text("0")),
@@ -614,29 +612,34 @@ batches = Table(
     *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in USAGE_COUNTS),
     # The first lines, whose results are in its files.
     Column("written", Integer, nullable=False, server_default=text("0")),
+    # Of which parts its files are to be made, in order; then the files.
+    Column("output_parts", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("error_parts", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("output_file", Text),
     Column("error_file", Text),
     _time("created_at", nullable=False),
     _time("due_at", nullable=False),
-    *(_time(f"{status}_at") for status in BATCH_TIMES),
+    *(_time(f"{status}_at") for status in TIMES),
     CheckConstraint(f"status IN ({_list(each.value for each in BatchStatus)})", name="status_known"),
-    CheckConstraint("numbered <= inserted AND written <= inserted AND inserted <= total", name="in_order"),
+    CheckConstraint("numbered <= expanded AND written <= expanded AND expanded <= total", name="in_order"),
     Index("batches_project_idx", "project", "created_at", "id"),
     Index("batches_unfinished_idx", "created_at", postgresql_where=text(f"status IN ({_UNFINISHED_BATCHES})")),
 )
 
-# Notes of the trigger `responses_batch`: a line's response has ended. They stay as long as their batch: a row for each
-# result.
+# What lines came to: notes of the trigger `responses_batch`, and of lines that never became responses, with an error.
+# They stay as long as their batch.
 batch_results = Table(
     "batch_results",
     metadata,
     # Without a foreign key: whatever became of the batch, a response can end.
     Column("batch_id", Text, primary_key=True),
     Column("line", Integer, primary_key=True, autoincrement=False),
-    Column("response_id", Text, nullable=False),
     Column("custom_id", Text, nullable=False),
     Column("status", Text, nullable=False),
-    *_usage_counts(),
+    Column("response_id", Text),
+    Column("error", JSON(none_as_null=True)),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in USAGE_COUNTS),
+    CheckConstraint("(response_id IS NULL) = (error IS NOT NULL)", name="response_or_error"),
     # In the order in which results were seen to end, from 1 on, without gaps (batches/results.py); NULL: not yet.
     Column("number", Integer),
     Index("batch_results_new_idx", "batch_id", postgresql_where=text("number IS NULL")),

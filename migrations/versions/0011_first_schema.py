@@ -391,8 +391,8 @@ CREATE TABLE batches (
     model TEXT,
     errors JSON,
     total INTEGER DEFAULT 0 NOT NULL,
-    inserted INTEGER DEFAULT 0 NOT NULL,
-    inserted_bytes BIGINT DEFAULT 0 NOT NULL,
+    expanded INTEGER DEFAULT 0 NOT NULL,
+    expanded_bytes BIGINT DEFAULT 0 NOT NULL,
     numbered INTEGER DEFAULT 0 NOT NULL,
     completed INTEGER DEFAULT 0 NOT NULL,
     failed INTEGER DEFAULT 0 NOT NULL,
@@ -401,6 +401,8 @@ CREATE TABLE batches (
     output_tokens BIGINT DEFAULT 0 NOT NULL,
     reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
     written INTEGER DEFAULT 0 NOT NULL,
+    output_parts TEXT[] DEFAULT '{}' NOT NULL,
+    error_parts TEXT[] DEFAULT '{}' NOT NULL,
     output_file TEXT,
     error_file TEXT,
     created_at TIMESTAMPTZ NOT NULL,
@@ -416,7 +418,7 @@ CREATE TABLE batches (
     CONSTRAINT batches_status_known
         CHECK (status IN ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling',
             'cancelled')),
-    CONSTRAINT batches_in_order CHECK (numbered <= inserted AND written <= inserted AND inserted <= total),
+    CONSTRAINT batches_in_order CHECK (numbered <= expanded AND written <= expanded AND expanded <= total),
     CONSTRAINT batches_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
 );
 CREATE INDEX batches_project_idx ON batches (project, created_at, id);
@@ -426,15 +428,17 @@ CREATE INDEX batches_unfinished_idx ON batches (created_at)
 CREATE TABLE batch_results (
     batch_id TEXT NOT NULL,
     line INTEGER NOT NULL,
-    response_id TEXT NOT NULL,
     custom_id TEXT NOT NULL,
     status TEXT NOT NULL,
-    input_tokens BIGINT NOT NULL,
-    cached_tokens BIGINT NOT NULL,
-    output_tokens BIGINT NOT NULL,
-    reasoning_tokens BIGINT NOT NULL,
+    response_id TEXT,
+    error JSON,
+    input_tokens BIGINT DEFAULT 0 NOT NULL,
+    cached_tokens BIGINT DEFAULT 0 NOT NULL,
+    output_tokens BIGINT DEFAULT 0 NOT NULL,
+    reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
     number INTEGER,
-    CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line)
+    CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line),
+    CONSTRAINT batch_results_response_or_error CHECK ((response_id IS NULL) = (error IS NOT NULL))
 );
 CREATE INDEX batch_results_new_idx ON batch_results (batch_id) WHERE number IS NULL;
 CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;

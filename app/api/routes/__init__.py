@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from app.api.routes import chat, conversations, health, models, organization, responses, websocket
+from app.api.routes import batches, chat, conversations, health, models, organization, responses, websocket
 
 ROUTERS = (
     responses.router,
     websocket.router,
     chat.router,
+    batches.router,
     conversations.router,
     models.router,
     *organization.ROUTERS,

@@ -131,7 +131,7 @@ class RequestAcceptor:
                 request=stored,
                 created_at=created_at,
                 opening=opening,
-                queue_seconds=deadlines.queue_seconds,
+                queue_seconds=deadlines.queue_seconds if place is None else request.fields.queue_timeout,
                 run_seconds=deadlines.run_seconds,
                 idempotency=idempotency,
                 chain_length=continued.chain.count + 1,

@@ -6,6 +6,7 @@ a reader that has seen number N has seen all before it. In the order of lines th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 from sqlalchemy import Integer, Row, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.types import Json
 from app.sizes import LARGE_BYTES, grouped
 from app.store.batches.rows import ADDED, COUNTS
+from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.database import Database
 from app.store.responses.lookup import UNPARSED_COLUMNS
 from app.store.rows import ResponseRow, parsed_row
@@ -64,10 +67,12 @@ _SIZES = {
 _RESULT = batch_results.c
 _ROWS = {
     order: select(
+        _RESULT.batch_id.label("result_batch"),
         _RESULT.line.label("result_line"),
         _RESULT.number.label("result_number"),
-        _RESULT.response_id,
-        _RESULT.custom_id,
+        _RESULT.response_id.label("result_of"),
+        _RESULT.custom_id.label("result_custom_id"),
+        _RESULT.error.label("result_error"),
         *UNPARSED_COLUMNS,
     )
     .select_from(batch_results.outerjoin(responses, responses.c.id == _RESULT.response_id))
@@ -82,14 +87,18 @@ _ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A line whose response has ended."""
+    """What a line came to."""
 
+    batch_id: str
     line: int
     number: int | None
     custom_id: str
-    response_id: str
+    response_id: str | None
+    """None: the line never became a response."""
     response: ResponseRow | None
-    """None: somebody has deleted it."""
+    """None: there is none any more."""
+    error: Json | None
+    """Why the line never became a response."""
 
 
 async def number_results(connection: AsyncConnection, batch_id: str) -> bool:
@@ -115,7 +124,37 @@ async def read_results(db: Database, batch_id: str, after: int, order: Order) ->
 
 def _result(row: Row[Any]) -> ResultRow:
     response = None if row.id is None else parsed_row(row)
-    return ResultRow(row.result_line, row.result_number, row.custom_id, row.response_id, response)
+    error = row.result_error
+    return ResultRow(
+        row.result_batch, row.result_line, row.result_number, row.result_custom_id, row.result_of, response, error
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A line that never became a response."""
+
+    line: int
+    custom_id: str
+    status: str
+    """`failed` or `cancelled`."""
+    error: Json
+
+
+_SKIPPED: Columns[Skipped] = Columns(
+    Column("line", "int"), Column("custom_id", "text"), Column("status", "text"), Column("error", "json", to_json)
+)
+_SKIP = text(
+    f"""
+    INSERT INTO batch_results (batch_id, {_SKIPPED.names})
+    SELECT :id, {_SKIPPED.select("s")} FROM unnest({named_arrays(_SKIPPED)}) AS s({_SKIPPED.names})
+    """
+)
+
+
+async def skip(connection: AsyncConnection, batch_id: str, lines: Sequence[Skipped]) -> None:
+    """Notes that lines never become responses. The caller has locked the batch."""
+    await connection.execute(_SKIP, {"id": batch_id, **_SKIPPED.named_parameters(lines)})
 
 
 async def delete_results(connection: AsyncConnection, batch_id: str) -> None:
@@ -124,3 +163,13 @@ async def delete_results(connection: AsyncConnection, batch_id: str) -> None:
 
 
 _DELETE = text("DELETE FROM batch_results WHERE batch_id = :id")
+
+
+_UNANSWERED = text(
+    "SELECT line FROM batch_results WHERE batch_id = :id AND status NOT IN ('completed', 'incomplete') ORDER BY line"
+)
+
+
+async def unanswered(db: Database, batch_id: str) -> frozenset[int]:
+    """The lines of a batch that have ended without an answer."""
+    return frozenset(row.line for row in await db.execute(_UNANSWERED, {"id": batch_id}))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select, text
+from sqlalchemy import Row, TextClause, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.batches import BatchStatus, sources_of
@@ -53,9 +53,9 @@ class BatchRow:
     model: str | None
     errors: Json | None
     total: int
-    inserted: int
-    """How many of its lines are responses: the first ones."""
-    inserted_bytes: int
+    expanded: int
+    """How many of its lines, the first ones, are responses, or will never be."""
+    expanded_bytes: int
     """Where in the file the next line begins."""
     numbered: int
     completed: int
@@ -66,6 +66,9 @@ class BatchRow:
     reasoning_tokens: int
     written: int
     """How many of its lines, the first ones, have their result in its files."""
+    output_parts: Sequence[str]
+    """Of which parts its files are to be made, in order."""
+    error_parts: Sequence[str]
     output_file: str | None
     error_file: str | None
     created_at: datetime
@@ -110,13 +113,23 @@ _FIND = text(
 )
 _LOCK = text("SELECT * FROM batches WHERE id = :id FOR NO KEY UPDATE")
 _LOCK_IF_FREE = text("SELECT * FROM batches WHERE id = :id FOR NO KEY UPDATE SKIP LOCKED")
+_UNFINISHED_STATES = "'validating', 'in_progress', 'finalizing', 'cancelling'"
 _UNFINISHED = text(
-    """
-    SELECT id, status, due_at < now() AS is_due FROM batches
-    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling') ORDER BY created_at
+    f"""
+    SELECT b.id, b.project, b.status, b.due_at < now() AS is_due FROM batches b
+    WHERE b.status IN ({_UNFINISHED_STATES}) AND (
+        b.status = 'validating' AND coalesce(b.validating_until < now(), true)
+        OR b.status IN ('finalizing', 'cancelling')
+        OR b.status = 'in_progress' AND (b.due_at < now() OR b.expanded < b.total OR b.numbered = b.total
+            OR EXISTS (SELECT FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL)))
+    ORDER BY b.created_at
     """
 )
-_MOVE = {
+_COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({_UNFINISHED_STATES})")
+_RETRY = text(
+    f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({_UNFINISHED_STATES}) LIMIT 1"
+)
+_MOVE: dict[BatchStatus, TextClause] = {
     target: text(
         f"""
         UPDATE batches SET status = '{target.value}', {target.value}_at = now(),
@@ -187,14 +200,26 @@ class UnfinishedBatch:
     """A batch that maintenance works on."""
 
     id: str
+    project: str
     status: BatchStatus
     is_due: bool
     """Whether its window is over."""
 
 
+async def count_unfinished(connection: AsyncConnection, project: str) -> int:
+    return int((await connection.execute(_COUNT, {"project": project})).scalar_one())
+
+
+async def unfinished_retry(db: Database, project: str, batch_id: str) -> str | None:
+    """The id of a batch that retries this one and has not ended."""
+    rows = await db.execute(_RETRY, {"project": project, "id": batch_id})
+    return str(rows[0].id) if rows else None
+
+
 async def unfinished(db: Database) -> Sequence[UnfinishedBatch]:
-    """The batches whose status is not final, the oldest first."""
-    return [UnfinishedBatch(row.id, BatchStatus(row.status), row.is_due) for row in await db.execute(_UNFINISHED)]
+    """The batches for which something can be done now, the oldest first."""
+    found = await db.execute(_UNFINISHED)
+    return [UnfinishedBatch(row.id, row.project, BatchStatus(row.status), row.is_due) for row in found]
 
 
 async def lock(connection: AsyncConnection, batch_id: str, *, skip_locked: bool = False) -> BatchRow | None:
@@ -223,3 +248,53 @@ async def validated(connection: AsyncConnection, batch_id: str, total: int, mode
     """Starts a batch whose lines are all good; returns False if it is not `validating` any more."""
     result = await connection.execute(_VALIDATED, {"id": batch_id, "total": total, "model": model})
     return bool(result.rowcount)
+
+
+_ADVANCE = text("UPDATE batches SET expanded = :expanded, expanded_bytes = :bytes WHERE id = :id")
+_WRITTEN = text(
+    """
+    UPDATE batches SET written = :written, output_parts = output_parts || CAST(:output AS text[]),
+        error_parts = error_parts || CAST(:error AS text[]), errors = CAST(:errors AS json)
+    WHERE id = :id
+    """
+)
+_SET_FILES = text("UPDATE batches SET output_file = :output, error_file = :error WHERE id = :id")
+
+
+async def advance(connection: AsyncConnection, batch_id: str, expanded: int, expanded_bytes: int) -> None:
+    """Notes how many lines are expanded, and where the next one begins. The caller has locked the batch."""
+    values = {"id": batch_id, "expanded": expanded, "bytes": expanded_bytes}
+    await connection.execute(_ADVANCE, values)
+
+
+async def note_written(
+    connection: AsyncConnection,
+    batch_id: str,
+    written: int,
+    output_parts: Sequence[str],
+    error_parts: Sequence[str],
+    errors: Json | None,
+) -> None:
+    """Notes that the results of the first `written` lines are in its files, of which these are the next parts.
+
+    The caller has locked the batch.
+    """
+    values = {"id": batch_id, "written": written, "output": list(output_parts), "error": list(error_parts)}
+    await connection.execute(_WRITTEN, {**values, "errors": to_json(errors)})
+
+
+async def set_files(connection: AsyncConnection, batch_id: str, output: str | None, error: str | None) -> None:
+    """Notes the ids of its files. The caller has locked the batch."""
+    await connection.execute(_SET_FILES, {"id": batch_id, "output": output, "error": error})
+
+
+_UNFINISHED_LINES = text(
+    """
+    SELECT r.id FROM responses r WHERE r.batch_id = :id AND r.finished_at IS NULL ORDER BY r.batch_line LIMIT :limit
+    """
+)
+
+
+async def unfinished_lines(db: Database, batch_id: str, limit: int) -> list[str]:
+    """The responses of up to `limit` of its lines that have not ended."""
+    return [row.id for row in await db.execute(_UNFINISHED_LINES, {"id": batch_id, "limit": limit})]

@@ -8,8 +8,9 @@ import orjson
 import pytest
 
 from app.batches.jsonl import LineSplitter
-from app.batches.line import CHAT, RESPONSES, BatchLine
+from app.batches.line import BatchLine
 from app.batches.validation import MAX_ERRORS, Validation
+from app.protocol.requests.bodies.batch import CHAT, RESPONSES
 
 _BODY = {
     RESPONSES: {"model": "m", "input": "Hello"},
