@@ -26,6 +26,8 @@ from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddlewa
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
 from app.batches.service import BatchService
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
@@ -142,6 +144,8 @@ async def _lifespan(
                 canceller=canceller,
                 conversations=conversations,
                 batches=batches,
+                files=FileService(db, catalogs.is_limited),
+                uploads=UploadService(db, catalogs.is_limited),
                 charges=charges,
                 shutdown=shutdown,
                 catalogs=catalogs,

@@ -11,6 +11,7 @@ from types import TracebackType
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]*@")
 _LINE_END = "\n"
+_SILENT = ("python_multipart.multipart",)  # it warns of each form that is none, with bytes of it
 _QUIET = (
     "alembic",
     "asyncio",
@@ -82,4 +83,6 @@ def setup_logging(level: str) -> None:
     if level != "DEBUG":
         for name in _QUIET:
             logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+        for name in _SILENT:
+            logging.getLogger(name).setLevel(logging.ERROR)
     logging.captureWarnings(True)

@@ -20,6 +20,8 @@ from app.api.holdings import ProcessBounds, holdings_of
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.batches.service import BatchService
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
@@ -46,6 +48,8 @@ class Runtime:
     canceller: ResponseCanceller
     conversations: ConversationService
     batches: BatchService
+    files: FileService
+    uploads: UploadService
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

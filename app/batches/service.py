@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -13,6 +13,7 @@ from app.batches.batch_object import batch_object
 from app.batches.jsonl import LineSplitter
 from app.batches.results import StatusOf, result
 from app.batches.writer import ended_by
+from app.files.service import dropped_on_errors
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
 from app.protocol.batches import BatchStatus
@@ -23,7 +24,7 @@ from app.protocol.types import Json
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.store.batches import results, rows
-from app.store.batches.results import Order, read_results
+from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow, NewBatch
 from app.store.database import Database
 from app.store.files import content, files
@@ -70,7 +71,7 @@ class BatchService:
     async def get(self, project: str, batch_id: str) -> Json:
         return batch_object(await self._row(project, batch_id))
 
-    async def list(self, project: str, page: Page) -> Encoded:
+    async def page(self, project: str, page: Page) -> Encoded:
         """Returns a page of batches, the newest first. Raises InvalidRequest for an unknown cursor."""
         found = await rows.find_page(self._db, project, page)
         if found is None:
@@ -120,11 +121,12 @@ class BatchService:
         )
         return await self._create(new)
 
-    async def results(self, project: str, batch_id: str, after: int) -> AsyncGenerator[bytes, None]:
+    async def follow(self, project: str, batch_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Returns lines of JSON, one for each result with a number larger than `after`, until the batch has ended.
 
         They come in the order in which they were seen to end, each with its `number`: whoever goes on behind the last
-        one that it has read misses none and reads none twice. The last line has the `batch`. An empty piece says that nothing has come for a while.
+        one that it has read misses none and reads none twice. The last line has the `batch`. An empty piece says that
+        nothing has come for a while.
         """
         row = await self._row(project, batch_id)
         return self._follow(row, after)
@@ -145,7 +147,7 @@ class BatchService:
                 return
             row = current
 
-    def _shown(self, row: BatchRow, found: list[results.ResultRow]) -> bytes:
+    def _shown(self, row: BatchRow, found: Sequence[ResultRow]) -> bytes:
         shown = []
         for each in found:
             line = result(each, row.endpoint, ended_by(row), self._status_of)
@@ -179,23 +181,19 @@ class BatchService:
 
     async def _file_of(self, row: BatchRow, lines: frozenset[int]) -> str:
         """Makes a file of these lines of the batch's own; returns its id."""
-        is_limited = (await self._catalogs.terms(row.project)).is_limited
+        is_limited = await self._catalogs.is_limited(row.project)
         part = PartWriter(self._db, row.project, new_part_id(), is_limited=is_limited)
         await part.open(None)
         try:
-            async with aclosing(self._lines(row)) as read:
+            async with dropped_on_errors(part), aclosing(self._lines(row)) as read:
                 async for place, line in read:
                     if place in lines:
                         await part.write(line + b"\n")
-            new = NewFile(new_file_id(), f"{row.id}_retry.jsonl", "batch", None)
-            return (await part.finish_file(new)).id
+                new = NewFile(new_file_id(), f"{row.id}_retry.jsonl", "batch", None)
+                return (await part.finish_file(new)).id
         except FileGone:
-            await part.drop()
             message = f"The batch's file '{row.input_file}' is gone; send the requests again."
             raise InvalidRequest(message, "batch_id", "file_not_found") from None
-        except BaseException:
-            await part.drop()
-            raise
 
     async def _lines(self, row: BatchRow) -> AsyncGenerator[tuple[int, bytes], None]:
         """The batch's lines and their places, from 1 on."""

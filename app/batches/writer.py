@@ -15,9 +15,9 @@ from app.store.batches import rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow
 from app.store.database import Database
-from app.store.files.files import create_of_parts
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
+from app.store.files.uploads import create_of_parts, part_sizes
 
 PART_BYTES = 1024 * 1024
 """Results of a batch that runs are written once there are so many."""
@@ -47,9 +47,9 @@ class ResultWriter:
                 return True  # Another process was faster. What this one has written is dropped by maintenance.
             for part in parts:
                 await part.finish_within(connection)
-            ids = [[] if part is None else [part.id] for part in (output, errors)]
+            made = _ids(output), _ids(errors)
             grouped = group_errors(batch.errors, found)
-            await rows.note_written(connection, batch_id, batch.written + len(found), *ids, grouped)
+            await rows.note_written(connection, batch_id, batch.written + len(found), *made, grouped)
         return True
 
     async def finish(self, batch_id: str, status: BatchStatus) -> bool:
@@ -62,7 +62,7 @@ class ResultWriter:
             for kind, parts in (("output", batch.output_parts), ("error", batch.error_parts)):
                 new = NewFile(new_file_id(), f"{batch_id}_{kind}.jsonl", "batch_output", batch.output_seconds)
                 if parts:
-                    await create_of_parts(connection, batch.project, new, parts)
+                    await create_of_parts(connection, batch.project, new, await part_sizes(connection, parts))
                 made.append(new.id if parts else None)
             await rows.set_files(connection, batch_id, *made)
         return True
@@ -92,6 +92,10 @@ class ResultWriter:
         await part.write(b"".join(lines))
         await part.flush()
         return part
+
+
+def _ids(part: PartWriter | None) -> list[str]:
+    return [] if part is None else [part.id]
 
 
 def ended_by(batch: BatchRow) -> Json | None:

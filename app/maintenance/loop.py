@@ -25,6 +25,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
+from app.store.files import expiry
 from app.store.queue import dispatch, redelivery, workers
 from app.store.responses import endings
 from app.store.tenants import limits, usage
@@ -40,6 +41,8 @@ LOST_SECONDS = 2.0
 SWEEP_SECONDS = 10.0
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
+STALE_SECONDS = 60.0
+"""How long a part of a file may get nothing, beyond twice what its client may take for the next bytes."""
 SUSPECTS_SECONDS = 30.0
 """How long suspects wait for a worker without others' work: a start of an engine, mostly."""
 BATCH = 500
@@ -96,6 +99,7 @@ class Maintenance:
             self._repeat(often, self.fail_exhausted),
             self._repeat(often, self.carry_batches_on),
             self._repeat(SWEEP_SECONDS, self.sweep),
+            self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
         )
@@ -201,6 +205,15 @@ class Maintenance:
             log.info("deleted %d responses at the end of their retention", deleted)
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
+
+    async def delete_files(self) -> None:
+        """Deletes files that expired, and the bytes of those that are gone, or that nobody will complete."""
+        while await expiry.delete_expired(self._db, BATCH):
+            pass
+        silent = STALE_SECONDS + 2 * self._settings.body_seconds
+        while await expiry.drop_abandoned(self._db, silent, BATCH):
+            pass
+        await expiry.delete_dropped(self._db, BATCH)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""

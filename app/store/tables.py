@@ -330,6 +330,80 @@ conversation_items = Table(
     Index("conversation_items_id_idx", "id"),
 )
 
+# A file is there once it is complete. Until then there are parts alone, which nobody sees (store/files).
+files = Table(
+    "files",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    _time("expires_at"),
+    CheckConstraint("purpose IN ('batch', 'batch_output', 'user_data', 'vision')", name="purpose_known"),
+    CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+    Index("files_project_idx", "project", "created_at", "id"),
+    Index("files_expires_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+)
+
+# A file that comes in parts, which several requests bring.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    # Of the file, from its creation on; NULL: it stays.
+    Column("expires_after_seconds", Integer),
+    Column("status", Text, nullable=False, server_default=text("'pending'")),
+    # The file that was made of it, which may be gone.
+    Column("file_id", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    _time("expires_at", nullable=False),
+    CheckConstraint("status IN ('pending', 'completed', 'cancelled')", name="status_known"),
+    CheckConstraint("(file_id IS NOT NULL) = (status = 'completed')", name="file_when_completed"),
+    Index("uploads_project_idx", "project"),
+    Index("uploads_expires_idx", "expires_at"),
+)
+
+# What one request brought of a file: all of it, or a part of an upload. While it is `open` its bytes are reserved; what
+# was `dropped` counts no more, and maintenance deletes it.
+file_parts = Table(
+    "file_parts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("state", Text, nullable=False, server_default=text("'open'")),
+    Column("upload_id", Text, ForeignKey("uploads.id")),
+    # The file that it belongs to, and where in it the part begins.
+    Column("file_id", Text, ForeignKey("files.id")),
+    Column("start", BigInteger),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    # When it got its last block.
+    Column("touched_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    CheckConstraint("state IN ('open', 'finished', 'dropped')", name="state_known"),
+    CheckConstraint("(file_id IS NULL) = (start IS NULL)", name="place_in_file"),
+    CheckConstraint("file_id IS NULL OR state = 'finished'", name="finished_in_file"),
+    CheckConstraint("state <> 'dropped' OR bytes = 0 AND upload_id IS NULL", name="dropped_counts_no_more"),
+    CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+    Index("file_parts_file_idx", "file_id", "start", postgresql_where=text("file_id IS NOT NULL")),
+    Index("file_parts_upload_idx", "upload_id", postgresql_where=text("upload_id IS NOT NULL")),
+    Index("file_parts_unfinished_idx", "state", "touched_at", postgresql_where=text("state <> 'finished'")),
+)
+
+# The bytes of a part, 1 MiB in each block but the last.
+file_blocks = Table(
+    "file_blocks",
+    metadata,
+    Column("part_id", Text, ForeignKey("file_parts.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
 workers = Table(
     "workers",
     metadata,
@@ -412,7 +486,7 @@ projects = Table(
     Column("top_tier", Text, nullable=False, server_default="priority"),
     # Its share of every queue, beside the other projects that wait there.
     Column("weight", Double, nullable=False, server_default=text("1")),
-    # What its ended responses and its conversations occupy, up to the notes in `stored_changes`.
+    # What its ended responses, its conversations and its files occupy, up to the notes in `stored_changes`.
     Column("stored_bytes", BigInteger, nullable=False, server_default=text("0")),
     # A conversation that has not changed for so long is deleted; NULL: none is.
     Column("conversation_days", Integer),

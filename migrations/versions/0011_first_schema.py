@@ -335,6 +335,75 @@ CREATE INDEX conversation_items_call_idx ON conversation_items (conversation_id,
 CREATE INDEX conversation_items_id_idx ON conversation_items (id);
 CREATE UNIQUE INDEX conversation_items_position_idx ON conversation_items (conversation_id, position);
 
+CREATE TABLE files (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    expires_at TIMESTAMPTZ,
+    CONSTRAINT files_pkey PRIMARY KEY (id),
+    CONSTRAINT files_purpose_known CHECK (purpose IN ('batch', 'batch_output', 'user_data', 'vision')),
+    CONSTRAINT files_bytes_not_negative CHECK (bytes >= 0),
+    CONSTRAINT files_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX files_expires_idx ON files (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX files_project_idx ON files (project, created_at, id);
+
+CREATE TABLE uploads (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    expires_after_seconds INTEGER,
+    status TEXT DEFAULT 'pending' NOT NULL,
+    file_id TEXT,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    expires_at TIMESTAMPTZ NOT NULL,
+    CONSTRAINT uploads_pkey PRIMARY KEY (id),
+    CONSTRAINT uploads_status_known CHECK (status IN ('pending', 'completed', 'cancelled')),
+    CONSTRAINT uploads_file_when_completed CHECK ((file_id IS NOT NULL) = (status = 'completed')),
+    CONSTRAINT uploads_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX uploads_expires_idx ON uploads (expires_at);
+CREATE INDEX uploads_project_idx ON uploads (project);
+
+CREATE TABLE file_parts (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    state TEXT DEFAULT 'open' NOT NULL,
+    upload_id TEXT,
+    file_id TEXT,
+    start BIGINT,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    touched_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    CONSTRAINT file_parts_pkey PRIMARY KEY (id),
+    CONSTRAINT file_parts_state_known CHECK (state IN ('open', 'finished', 'dropped')),
+    CONSTRAINT file_parts_place_in_file CHECK ((file_id IS NULL) = (start IS NULL)),
+    CONSTRAINT file_parts_finished_in_file CHECK (file_id IS NULL OR state = 'finished'),
+    CONSTRAINT file_parts_dropped_counts_no_more
+        CHECK (state <> 'dropped' OR bytes = 0 AND upload_id IS NULL),
+    CONSTRAINT file_parts_bytes_not_negative CHECK (bytes >= 0),
+    CONSTRAINT file_parts_project_fkey FOREIGN KEY (project) REFERENCES projects (id),
+    CONSTRAINT file_parts_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES uploads (id),
+    CONSTRAINT file_parts_file_id_fkey FOREIGN KEY (file_id) REFERENCES files (id)
+);
+CREATE INDEX file_parts_file_idx ON file_parts (file_id, start) WHERE file_id IS NOT NULL;
+CREATE INDEX file_parts_unfinished_idx ON file_parts (state, touched_at) WHERE state <> 'finished';
+CREATE INDEX file_parts_upload_idx ON file_parts (upload_id) WHERE upload_id IS NOT NULL;
+
+CREATE TABLE file_blocks (
+    part_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    data BYTEA NOT NULL,
+    CONSTRAINT file_blocks_pkey PRIMARY KEY (part_id, number),
+    CONSTRAINT file_blocks_part_id_fkey FOREIGN KEY (part_id) REFERENCES file_parts (id) ON DELETE CASCADE
+);
+ALTER TABLE file_blocks ALTER COLUMN data SET STORAGE EXTERNAL;
+
 CREATE TABLE workers (
     id TEXT NOT NULL,
     model TEXT NOT NULL,
@@ -583,11 +652,24 @@ _STORED = (
     CREATE TRIGGER conversations_stored AFTER INSERT OR DELETE OR UPDATE OF metadata ON conversations
     FOR EACH ROW EXECUTE FUNCTION note_stored_metadata()
     """,
+    """
+    CREATE FUNCTION note_stored_part() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes) VALUES (
+            coalesce(NEW.project, OLD.project), coalesce(NEW.bytes, 0) - coalesce(OLD.bytes, 0));
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER file_parts_stored AFTER INSERT OR DELETE OR UPDATE OF bytes ON file_parts
+    FOR EACH ROW EXECUTE FUNCTION note_stored_part()
+    """,
 )
 
 _TABLES = """
-    batch_results, batches, chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
-    usage_entries, usage, limits, audit_logs, api_keys, service_accounts, projects
+    batch_results, batches, chunks, responses, conversation_items, conversations, workers, queues, flows, keys,
+    settlements, stored_changes, usage_entries, usage, limits, audit_logs, api_keys, service_accounts, file_blocks,
+    file_parts, uploads, files, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -630,6 +712,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
-    functions = "settle_response", "note_batch_result", "note_stored_response", "note_deleted_responses", "note_stored_items"
-    for function in (*functions, "note_stored_metadata"):
+    functions = "settle_response", "note_batch_result", "note_stored_response", "note_deleted_responses"
+    for function in (*functions, "note_stored_items", "note_stored_metadata", "note_stored_part"):
         op.execute(f"DROP FUNCTION {function}()")

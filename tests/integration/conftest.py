@@ -19,7 +19,7 @@ from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
-    "limits, settlements, stored_changes, usage, usage_entries, flows, queues"
+    "limits, settlements, stored_changes, usage, usage_entries, flows, queues, files, uploads, file_parts"
 )
 EMPTY = f"""
 DO $$

@@ -89,10 +89,10 @@ ModelList = shape(
 
 BatchError = shape(
     "BatchError",
-    "Of a batch that failed: a bad line. Of one that has run: what `count` lines, of which `line` is the first, ended with.",
+    "Of a batch that failed: a bad line. Of one that has run: what `count` lines ended with; `line` is the first.",
     code=str,
     message=str,
-    **dict.fromkeys(("param",), str | None),
+    param=str | None,
     line=int | None,
     count=may_lack(int),
 )
@@ -118,6 +118,36 @@ Batch = shape(
 BatchList = shape(
     "BatchList", object=Literal["list"], data=array(Batch), **dict.fromkeys(("first_id", "last_id"), str), has_more=bool
 )
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+File = shape(
+    "File",
+    id=str,
+    object=Literal["file"],
+    bytes=int,
+    created_at=int,
+    expires_at=int | None,
+    filename=str,
+    purpose=Literal["batch", "batch_output", "user_data", "vision"],
+    status=Literal["processed"],
+    status_details=None,
+)
+FileList = shape("FileList", object=Literal["list"], data=array(File), first_id=str, last_id=str, has_more=bool)
+FileDeleted = shape("FileDeleted", id=str, object=Literal["file"], deleted=Literal[True])
+Upload = shape(
+    "Upload",
+    id=str,
+    object=Literal["upload"],
+    bytes=int,
+    created_at=int,
+    expires_at=int,
+    filename=str,
+    purpose=Literal["batch", "user_data", "vision"],
+    status=Literal["pending", "completed", "cancelled", "expired"],
+    file=File | None,
+)
+UploadPart = shape("UploadPart", id=str, object=Literal["upload.part"], created_at=int, upload_id=str)
 
 # -- items -----------------------------------------------------------------------------------------------------
 

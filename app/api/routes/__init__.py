@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from app.api.routes import batches, chat, conversations, health, models, organization, responses, websocket
+from app.api.routes import (
+    batches,
+    chat,
+    conversations,
+    files,
+    health,
+    models,
+    organization,
+    responses,
+    uploads,
+    websocket,
+)
 
 ROUTERS = (
     responses.router,
@@ -10,6 +21,8 @@ ROUTERS = (
     chat.router,
     batches.router,
     conversations.router,
+    files.router,
+    uploads.router,
     models.router,
     *organization.ROUTERS,
     health.router,

@@ -37,7 +37,7 @@ async def create_batch(sent: Sent[CreateBatch], runtime: RuntimeOf, caller: Call
 
 @router.get("", summary="List batches", response_model=schemas.BatchList)
 async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Project) -> Response:
-    return encoded_reply(await runtime.batches.list(project, replace(query.page, descending=True)))
+    return encoded_reply(await runtime.batches.page(project, replace(query.page, descending=True)))
 
 
 @router.get("/{batch_id}", summary="Read a batch", response_model=schemas.Batch)
@@ -60,5 +60,5 @@ async def retry_failed(batch_id: str, runtime: RuntimeOf, caller: CallerOf) -> R
 @router.get("/{batch_id}/results", summary="Follow a batch's results")
 async def follow_results(batch_id: str, query: Asked[ResultsQuery], runtime: RuntimeOf, project: Project) -> Response:
     """Lines of JSON, as they end, up to the end of the batch. To go on, send the last `number` as `after`."""
-    opening = partial(runtime.batches.results, project, batch_id, query.after)
+    opening = partial(runtime.batches.follow, project, batch_id, query.after)
     return LineStream(opening, runtime.reader.readers, project, runtime.shutdown.begun)

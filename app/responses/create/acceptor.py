@@ -13,6 +13,7 @@ from functools import partial
 
 from app.access.charges import Charges
 from app.heavy import off_loop
+from app.ids import new_response_id
 from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -38,7 +39,6 @@ from app.responses.create.continuation import (
 from app.responses.create.deadlines import deadlines_of
 from app.responses.create.mcp_servers import check_servers
 from app.responses.create.references import ReferenceResolver
-from app.responses.ids import new_response_id
 from app.responses.models.catalog import PermittedCatalogs, Terms, capabilities_of, served_model
 from app.responses.models.registered import RegisteredModels
 from app.store.database import Database

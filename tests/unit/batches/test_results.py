@@ -24,7 +24,7 @@ _TEXT = {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": 
 _OUTPUT = [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [_TEXT]}]
 _USAGE = {
     "input_tokens": 1,
-    "input_tokens_details": {"cached_tokens": 0},
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
     "output_tokens": 1,
     "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 2,
