@@ -203,6 +203,8 @@ class Maintenance:
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
+        while deleted := await retention.delete_batches(self._db, stored):
+            log.info("deleted %d batches at the end of their retention", deleted)
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
 

@@ -19,7 +19,8 @@ from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
-    "limits, settlements, stored_changes, usage, usage_entries, flows, queues, files, uploads, file_parts"
+    "limits, settlements, stored_changes, usage, usage_entries, flows, queues, files, uploads, file_parts, "
+    "batches, batch_results"
 )
 EMPTY = f"""
 DO $$
