@@ -29,7 +29,7 @@ log = logging.getLogger("longhaul.batches")
 
 VALIDATION_SECONDS = 30.0
 """How long one process has a batch to itself; it renews that for each piece of the file."""
-STEP_LINES = 128
+STEP_LINES = 256
 STEP_BYTES = 4 * 1024 * 1024
 """Of the lines that one transaction inserts, unless the first one alone has more."""
 
@@ -128,11 +128,11 @@ class Expander:
         found: list[RawLine] = []
         async with aclosing(self._read(batch, batch.expanded_bytes)) as pieces:
             async for piece in pieces:
-                found.extend(splitter.feed(piece))
-                if len(found) >= STEP_LINES or (found and found[-1].end - batch.expanded_bytes >= STEP_BYTES):
-                    return found[:STEP_LINES]
-        found.extend(splitter.end())
-        return found[:STEP_LINES]
+                for line in splitter.feed(piece):
+                    found.append(line)
+                    if len(found) == STEP_LINES or line.end - batch.expanded_bytes >= STEP_BYTES:
+                        return found
+        return [*found, *splitter.end()]
 
     async def _made(self, batch: BatchRow, raw: RawLine, place: int) -> NewResponse | Skipped:
         line = read_line(raw, batch.endpoint, self._settings.max_body_bytes)
