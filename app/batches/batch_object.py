@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from app.protocol.batches import TIMES
+from app.protocol.status import BATCH_TIMES
 from app.protocol.types import Json
 from app.store.batches.rows import BatchRow
 
 
 def batch_object(row: BatchRow) -> Json:
     """Returns openai's Batch; `retry_of` is an extension."""
-    times = {f"{name}_at": _seconds(getattr(row, f"{name}_at")) for name in TIMES}
+    times = {f"{name}_at": _seconds(getattr(row, f"{name}_at")) for name in BATCH_TIMES}
     return {
         "id": row.id,
         "object": "batch",

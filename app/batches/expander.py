@@ -10,8 +10,8 @@ from contextlib import ExitStack, aclosing
 from app.batches.jsonl import LineSplitter, RawLine
 from app.batches.line import BatchLine, LineError, in_body, line_error, read_line
 from app.batches.validation import Validation
-from app.protocol.batches import BatchStatus
 from app.protocol.errors import ApiError
+from app.protocol.status import BatchStatus
 from app.protocol.types import Json
 from app.responses.create.acceptor import RequestAcceptor
 from app.store.batches import results, rows

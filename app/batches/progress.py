@@ -15,7 +15,7 @@ from app.aio import end_tasks
 from app.batches.expander import Expander
 from app.batches.results import CANCELLED
 from app.batches.writer import ResultWriter, ended_by
-from app.protocol.batches import BatchStatus
+from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.store.batches import results, rows
 from app.store.batches.rows import BatchRow, UnfinishedBatch

@@ -16,9 +16,9 @@ from app.batches.writer import ended_by
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
-from app.protocol.batches import BatchStatus
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
+from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.models.catalog import PermittedCatalogs

@@ -9,7 +9,7 @@ from functools import partial
 from app.batches.results import CANCELLED, EXPIRED, Result, StatusOf, result
 from app.heavy import off_loop
 from app.ids import new_file_id, new_part_id
-from app.protocol.batches import BatchStatus
+from app.protocol.status import BatchStatus
 from app.protocol.types import Json
 from app.store.batches import rows
 from app.store.batches.results import Order, ResultRow, read_results

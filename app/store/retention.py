@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import delete, exists, or_, select, text
 
 from app.heavy import off_loop
-from app.protocol.batches import BatchStatus
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
+from app.protocol.status import BatchStatus
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs

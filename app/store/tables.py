@@ -30,9 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
 
-from app.protocol.batches import TIMES, BatchStatus
 from app.protocol.limits import SERVICE_TIERS, LimitKind
-from app.protocol.status import FINAL, Status
+from app.protocol.status import BATCH_TIMES, FINAL, BatchStatus, Status
 from app.queue.message import FOREGROUND, Priority
 from config.settings import MAX_LIMIT
 
@@ -693,7 +692,7 @@ batches = Table(
     Column("error_file", Text),
     _time("created_at", nullable=False),
     _time("due_at", nullable=False),
-    *(_time(f"{status}_at") for status in TIMES),
+    *(_time(f"{status}_at") for status in BATCH_TIMES),
     CheckConstraint(f"status IN ({_list(each.value for each in BatchStatus)})", name="status_known"),
     CheckConstraint("numbered <= expanded AND written <= expanded AND expanded <= total", name="in_order"),
     Index("batches_project_idx", "project", "created_at", "id"),

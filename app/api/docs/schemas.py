@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal, Union, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from app.protocol.batches import TIMES as BATCH_TIMES
-from app.protocol.batches import BatchStatus
 from app.protocol.errors import ErrorType, InvalidRequest
 from app.protocol.hosted_kinds import CODE_INTERPRETER, MCP, WEB_SEARCH, HostedToolKind
 from app.protocol.item_types import APPROVAL_REQUEST, COMPACTION, ITEM_TYPES, MCP_LIST_TOOLS
@@ -25,7 +23,7 @@ from app.protocol.requests.items.hosted import Action, CodeOutput, ListedTool
 from app.protocol.requests.items.local import LocalShellAction, Operation, ShellAction
 from app.protocol.requests.tools.any_tool import Execution, Tool
 from app.protocol.requests.tools.choice import ToolChoice
-from app.protocol.status import Status
+from app.protocol.status import BATCH_TIMES, BatchStatus, Status
 from app.protocol.types import Json
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from app.api.dependencies import CallerOf, Project, RuntimeOf
 from app.api.docs import schemas
 from app.api.errors import encoded_reply, reply
-from app.api.ndjson import LineStream
+from app.api.files.lines import LineStream
 from app.api.queries import DIGITS, ListQuery, Query
 from app.api.routes.route import Asked, Route, Sent
 from app.protocol.requests.bodies.batch import CreateBatch

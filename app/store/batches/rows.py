@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, TextClause, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.batches import BatchStatus, sources_of
+from app.protocol.status import BatchStatus, batch_sources_of
 from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
@@ -134,7 +134,7 @@ _MOVE: dict[BatchStatus, TextClause] = {
         f"""
         UPDATE batches SET status = '{target.value}', {target.value}_at = now(),
             errors = coalesce(CAST(:errors AS json), errors)
-        WHERE id = :id AND status IN ({", ".join(f"'{source.value}'" for source in sources_of(target))})
+        WHERE id = :id AND status IN ({", ".join(f"'{source.value}'" for source in batch_sources_of(target))})
         """
     )
     for target in BatchStatus

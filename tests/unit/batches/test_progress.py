@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.batches.progress import AT_ONCE, OF_PROJECT, next_batches
-from app.protocol.batches import BatchStatus
+from app.protocol.status import BatchStatus
 from app.store.batches.rows import UnfinishedBatch
 
 
