@@ -119,7 +119,7 @@ async def _lifespan(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
     conversations = ConversationService(db, references, catalogs, settings)
-    batches = BatchService(db, catalogs, status_of, settings)
+    batches = BatchService(db, pubsub, catalogs, status_of, settings)
     shutdown = Shutdown(settings.api_grace_seconds)
     await pubsub.start()
     if settings.asks_for_keys:

@@ -26,6 +26,8 @@ log = logging.getLogger("longhaul.batches")
 
 CancelLines = Callable[[str], Awaitable[None]]
 """Cancels all lines of a batch that have not ended."""
+TellEnd = Callable[[str], Awaitable[None]]
+"""Tells those who wait for the end of a batch."""
 
 AT_ONCE = 4
 """Batches that one process carries on at a time."""
@@ -36,11 +38,14 @@ OF_PROJECT = 2
 class BatchProgress:
     """Carries every unfinished batch on, each in a task of its own: none waits for another's file."""
 
-    def __init__(self, db: Database, expander: Expander, writer: ResultWriter, cancel_lines: CancelLines) -> None:
+    def __init__(
+        self, db: Database, expander: Expander, writer: ResultWriter, cancel_lines: CancelLines, tell_end: TellEnd
+    ) -> None:
         self._db = db
         self._expander = expander
         self._writer = writer
         self._cancel_lines = cancel_lines
+        self._tell_end = tell_end
         self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
         self._steps = {
             BatchStatus.VALIDATING: self._validate,
@@ -63,6 +68,10 @@ class BatchProgress:
     async def _advance(self, batch: UnfinishedBatch) -> None:
         try:
             await self._steps[batch.status](batch)
+            row = await rows.find(self._db, None, batch.id)
+            if row is not None and row.status.final:
+                log.info("%s: %s, %d of %d lines have answers", row.id, row.status.value, row.completed, row.total)
+                await self._tell_end(batch.id)
         except StoreUnavailable as error:
             log.debug("%s waits: %s", batch.id, error)
         except FileGone:

@@ -23,6 +23,7 @@ from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
+from app.responses.read.reader import END_POLL_SECONDS
 from app.store.batches import results, rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow, NewBatch
@@ -32,6 +33,7 @@ from app.store.files.content import FileGone
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.paging import Page
+from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
 MAX_UNFINISHED = 100
@@ -46,8 +48,11 @@ class BatchService:
     Every method that takes a `batch_id` raises NotFound if the project has no such batch.
     """
 
-    def __init__(self, db: Database, catalogs: PermittedCatalogs, status_of: StatusOf, settings: Settings) -> None:
+    def __init__(
+        self, db: Database, pubsub: PubSub, catalogs: PermittedCatalogs, status_of: StatusOf, settings: Settings
+    ) -> None:
         self._db = db
+        self._pubsub = pubsub
         self._catalogs = catalogs
         self._status_of = status_of
         self._settings = settings
@@ -70,6 +75,17 @@ class BatchService:
 
     async def get(self, project: str, batch_id: str) -> Json:
         return batch_object(await self._row(project, batch_id))
+
+    async def until_ended(self, project: str, batch_id: str, seconds: float) -> None:
+        """Returns once the batch has ended, or after `seconds`."""
+        until = asyncio.get_running_loop().time() + seconds
+        async with self._pubsub.subscribe(batch_id) as subscription:
+            await subscription.wait_until_confirmed()
+            while not (await self._row(project, batch_id)).status.final:
+                left = until - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return
+                await subscription.wait_for_end(min(left, END_POLL_SECONDS))
 
     async def page(self, project: str, page: Page) -> Encoded:
         """Returns a page of batches, the newest first. Raises InvalidRequest for an unknown cursor."""

@@ -47,7 +47,7 @@ async def maintain(settings: Settings) -> None:
     queue = TaskQueue(settings)
     directory, models = Directory(db, pubsub), ModelsFile(settings)
     announcer = Announcer(pubsub, queue, metrics.outside_endings)
-    batches, catalogs = batch_progress(db, directory, announcer, models.catalog, settings)
+    batches, catalogs = batch_progress(db, pubsub, directory, announcer, models.catalog, settings)
     background = BackgroundTasks()
 
     async def work() -> None:
@@ -63,6 +63,7 @@ async def maintain(settings: Settings) -> None:
         log.info("stopped")
     finally:
         await background.close(0)
+        await batches.close()
         await directory.close()
         await announcer.close()
         await watched.close()

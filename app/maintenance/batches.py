@@ -18,12 +18,18 @@ from app.store.database import Database, StoreUnavailable
 from app.store.keys import SharedSealer
 from app.store.responses import endings
 from app.store.rows import EndResult
+from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.settings import Settings
 
 
 def batch_progress(
-    db: Database, directory: Directory, announcer: Announcer, catalog: ModelCatalog, settings: Settings
+    db: Database,
+    pubsub: PubSub,
+    directory: Directory,
+    announcer: Announcer,
+    catalog: ModelCatalog,
+    settings: Settings,
 ) -> tuple[BatchProgress, PermittedCatalogs]:
     """Returns what carries batches on, and the catalogs whose `whole` follows the models file."""
     asked = directory if settings.asks_for_keys else None
@@ -43,4 +49,4 @@ def batch_progress(
                     raise each
 
     expander = Expander(db, acceptor, settings)
-    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines), catalogs
+    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_end), catalogs

@@ -13,9 +13,10 @@ from starlette.responses import Response
 from app.api.dependencies import CallerOf, Project, RuntimeOf
 from app.api.docs import schemas
 from app.api.errors import encoded_reply, reply
-from app.api.files.lines import LineStream
-from app.api.queries import DIGITS, ListQuery, Query
+from app.api.queries import DIGITS, MAX_WAIT, ListQuery, Query
 from app.api.routes.route import Asked, Route, Sent
+from app.api.streams.lines import LineStream
+from app.api.streams.long_poll import LongPoll
 from app.protocol.requests.bodies.batch import CreateBatch
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=Route)
@@ -26,6 +27,14 @@ class ResultsQuery(Query):
 
     after: Annotated[int, Field(ge=0, le=2**31 - 1), DIGITS] = Field(
         0, description="Results with a larger `number` alone."
+    )
+
+
+class WaitQuery(Query):
+    """Of `GET /v1/batches/{batch_id}`."""
+
+    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
+        0, description="Wait for the end of the batch, up to so many seconds. An extension."
     )
 
 
@@ -41,8 +50,16 @@ async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Pro
 
 
 @router.get("/{batch_id}", summary="Read a batch", response_model=schemas.Batch)
-async def get_batch(batch_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.batches.get(project, batch_id))
+async def get_batch(batch_id: str, query: Asked[WaitQuery], runtime: RuntimeOf, project: Project) -> Response:
+    """With `wait` the answer comes once the batch has ended, or after so many seconds."""
+
+    async def read() -> Response:
+        return reply(await runtime.batches.get(project, batch_id))
+
+    if query.wait:
+        waiting = partial(runtime.batches.until_ended, project, batch_id, query.wait)
+        return LongPoll(waiting, read, runtime.shutdown.begun)
+    return await read()
 
 
 @router.post("/{batch_id}/cancel", summary="Cancel a batch", response_model=schemas.Batch)

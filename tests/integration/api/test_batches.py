@@ -55,7 +55,7 @@ async def carried(api: Api, db: Database, pubsub: PubSub) -> AsyncIterator[Carri
     settings = api.runtime.settings
     directory = Directory(db, pubsub)
     announcer = Announcer(pubsub, api.runtime.responses._creator._queue)
-    progress, _ = batch_progress(db, directory, announcer, CATALOG, settings)
+    progress, _ = batch_progress(db, pubsub, directory, announcer, CATALOG, settings)
     yield Carried(progress)
     await announcer.close()
 
@@ -252,6 +252,18 @@ async def _some(response: httpx.Response, count: int) -> list[Any]:
         if len(found) == count:
             break
     return found
+
+
+class TestWait:
+    async def test_a_waiting_client_is_answered_once_the_batch_has_ended(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line("a")])
+            await until(lambda: _has(db, 1), what="the line is a response")
+            waiting = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}", params={"wait": 60}))
+            await player.answer("Hello")
+            assert (await waiting).json()["status"] == "completed"
 
 
 class TestRefusals:
