@@ -16,6 +16,7 @@ from datetime import timedelta
 from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
+from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.maintenance.bulk import BulkWork
 from app.metrics.instruments import MaintenanceMetrics
@@ -25,6 +26,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
+from app.store.files import expiry
 from app.store.queue import dispatch, drains, redelivery, windows, workers
 from app.store.queue.workers import Released
 from app.store.responses import endings
@@ -44,6 +46,8 @@ RAISE_PAUSE = 100
 """Looking at what is due takes one part of so many of the time, at most (50 ms for 50,000 responses)."""
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
+STALE_SECONDS = 60.0
+"""How long a part of a file may get nothing, beyond twice what its client may take for the next bytes."""
 SUSPECTS_SECONDS = 30.0
 """How long suspects wait for a worker without others' work: a start of an engine, mostly."""
 BATCH = 500
@@ -71,6 +75,7 @@ class Maintenance:
         round_seconds: float = ROUND_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         metrics: MaintenanceMetrics | None = None,
+        batches: BatchProgress | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -78,6 +83,7 @@ class Maintenance:
         self._queue = queue
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
+        self._batches = batches
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
@@ -100,9 +106,11 @@ class Maintenance:
             self._repeat(often, self.dispatch),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
-            self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(often, self.carry_out),
+            self._repeat(often, self.carry_batches_on),
+            self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(SWEEP_SECONDS, self.sweep),
+            self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
         )
@@ -208,6 +216,11 @@ class Maintenance:
         """Goes on with what operators do to many responses."""
         await self._bulk.carry_out()
 
+    async def carry_batches_on(self) -> None:
+        """Does what can be done now for each unfinished batch."""
+        if self._batches is not None:
+            await self._batches.advance()
+
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
@@ -221,8 +234,19 @@ class Maintenance:
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
+        while deleted := await retention.delete_batches(self._db, stored):
+            log.info("deleted %d batches at the end of their retention", deleted)
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
+
+    async def delete_files(self) -> None:
+        """Deletes files that expired, and the bytes of those that are gone, or that nobody will complete."""
+        while await expiry.delete_expired(self._db, BATCH):
+            pass
+        silent = STALE_SECONDS + 2 * self._settings.body_seconds
+        while await expiry.drop_abandoned(self._db, silent, BATCH):
+            pass
+        await expiry.delete_dropped(self._db, BATCH)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""

@@ -56,8 +56,8 @@ def _before(order: tuple[bool, float, bool, int], flow: LinedFlow, virtual_time:
     number = sum(each.order < order for each in tags)
     if number < len(tags) or flow.count <= len(tags):
         return number, True
-    if order[0] > tags[0].order[0]:
-        return flow.count, True  # it waits until nothing else does
+    if order[0] and not tags[0].order[0]:  # It waits until nothing else does.
+        return flow.count, True
     more = int((order[1] - tags[-1].finish) / _mean_move(tags)) + 1
     return min(len(tags) + max(more, 0), flow.count), False
 

@@ -518,7 +518,12 @@ ITEMS: list[Case] = [
             ({"type": "input_image"}, MISSING, ".image_url"),
             ({**IMAGE, "detail": "tiny"}, VALUE, ".detail"),
             ({**IMAGE, "image_url": "https://a.example/a.png", "detail": "low"}, UNSUPPORTED, ".detail"),
-            ({**IMAGE, "file_id": "f"}, UNSUPPORTED, ".file_id"),
+            ({**IMAGE, "file_id": 5}, KIND, ".file_id"),
+            ({"type": "input_file"}, MISSING, ".file_id"),
+            ({"type": "input_file", "file_data": "eA=="}, MISSING, ".filename"),
+            ({"type": "input_file", "text": "x"}, MISSING, ".filename"),
+            ({"type": "input_file", "file_url": "https://a.example/a.pdf"}, UNSUPPORTED, ".file_url"),
+            ({"type": "input_file", "file_id": "f", "detail": "high"}, UNSUPPORTED, ".detail"),
             ({**IMAGE, "image_url": "file:///etc/passwd"}, VALUE, ".image_url"),
         ]
     ),

@@ -59,12 +59,12 @@ _WAITING_KEYS = f"""
     SELECT p.queue, p.project, p.key_id, 'waiting' AS state, p.number, (
             SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
                 AND w.queue = p.queue AND w.project = p.project AND w.priority = p.priority
-                AND coalesce(w.rank, w.position) >= CASE WHEN p.priority = 10 THEN 0 ELSE p.first END
+                AND coalesce(w.rank, w.position) >= p.first
                 AND w.key_id IS NOT DISTINCT FROM p.key_id
             ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1
         ) AS oldest
     FROM (
-        SELECT w.queue, w.project, w.priority, w.key_id, count(*) AS number, min(w.position) AS first
+        SELECT w.queue, w.project, w.priority, w.key_id, count(*) AS number, min(coalesce(w.rank, w.position)) AS first
         FROM responses w WHERE {_W} GROUP BY w.queue, w.project, w.priority, w.key_id
     ) p
 """

@@ -133,7 +133,8 @@ def test_no_text_that_may_hold_a_prompt_reaches_the_log_and_no_failure_has_a_tra
 ) -> None:
     bench.send("fail-1", "bug-1", "gone-1", "fenced-1", "dup-1", "short-1")
     bench.wait_until_ended(6)
-    assert "bug-1 went wrong: ValueError at queue_app.py:" in worker.text
+    assert "the response went wrong: ValueError at queue_app.py:" in worker.text
+    assert "response_id=bug-1" in worker.text
     assert SECRET not in worker.text
     assert "Traceback" not in worker.text
     assert "Failed to mark task" not in worker.text
