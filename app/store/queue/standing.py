@@ -45,7 +45,6 @@ class Standing:
     priority: int
     status: str
     background: bool
-    rank: int
     position: int
     attempt: int
     crashes: int
@@ -101,8 +100,7 @@ _LEFT = "extract(epoch FROM r.{} - now())::float8"
 _ROW = text(
     f"""
     SELECT r.id, r.project, p.name AS project_name, r.key_id, r.model, r.queue, r.priority, r.status, r.background,
-        coalesce(r.rank, r.position) AS rank, r.position,
-        r.attempt, r.crashes, r.yields, r.yielded, r.sends, r.worker, r.sent_to, r.layout, r.inserted_at,
+        r.position, r.attempt, r.crashes, r.yields, r.yielded, r.sends, r.worker, r.sent_to, r.layout, r.inserted_at,
         {_AGO.format("inserted_at")} AS inserted_seconds, {_AGO.format("sent_at")} AS sent_seconds,
         {_AGO.format("started_at")} AS started_seconds, {_AGO.format("finished_at")} AS finished_seconds,
         {_LEFT.format("queue_deadline")} AS queue_seconds_left, {_LEFT.format("run_deadline")} AS run_seconds_left,
