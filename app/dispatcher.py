@@ -41,8 +41,9 @@ class Dispatcher:
         self._nudged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
-        """Notes that a response has ended and took `used` tokens. The next dispatch corrects its flow.
+    def correct_flow(self, row: ResponseRow, used: int, seconds: float = 0.0, *, cut_short: bool) -> None:
+        """Notes that a response has ended and took `used` tokens, and its last attempt so many seconds. The next
+        dispatch corrects its flow.
 
         A response that was `cut_short`, by a cancel or an error, says nothing about the scale of its flow's estimates.
         If this process dies before, only the shares are a little off.
@@ -50,7 +51,7 @@ class Dispatcher:
         if row.charged is None:
             return
         refund = FlowCorrection(0, 0, row.charged - used, 0)
-        correction = refund if cut_short else FlowCorrection(1, row.cost, row.charged, used)
+        correction = refund if cut_short else FlowCorrection(1, row.cost, row.charged, used, seconds)
         self._correct(QueueFlow(row.queue, row.project, row.priority), correction)
 
     def nudge(self, queue: str) -> None:

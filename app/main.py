@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -25,6 +26,10 @@ from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
+from app.files.attachments import Attachments
+from app.files.documents import DocumentReader
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
@@ -104,7 +109,10 @@ async def _lifespan(
     pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
     sealer = SharedSealer(db)
     limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
-    references = ReferenceResolver(db, sealer, limits, shares=settings.asks_for_keys)
+    shares = settings.asks_for_keys
+    documents = DocumentReader(settings.max_body_bytes, shares=shares)
+    attachments = Attachments(db, documents, settings.max_body_bytes, shares=shares)
+    references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
     directory = Directory(db, pubsub)
     catalog = models.catalog if isinstance(models, ModelsFile) else models
     asked = directory if settings.asks_for_keys else None
@@ -127,7 +135,7 @@ async def _lifespan(
     if isinstance(models, ModelsFile):
         background.start(_follow(models, catalogs))
     bounds = ProcessBounds.of(settings)
-    watched = BoundsCollector([*bounds.all, *reader.bounds])
+    watched = BoundsCollector([*bounds.all, *reader.bounds, documents.bound, attachments.bound])
     registry.register(watched)
     try:
         with begun_by_signals(shutdown), serving(settings, registry, settings.api_processes):
@@ -140,6 +148,8 @@ async def _lifespan(
                 reader=reader,
                 canceller=canceller,
                 conversations=conversations,
+                files=FileService(db, catalogs.is_limited),
+                uploads=UploadService(db, catalogs.is_limited),
                 charges=charges,
                 shutdown=shutdown,
                 catalogs=catalogs,
@@ -161,6 +171,7 @@ async def _lifespan(
         await queue.close()
         await pubsub.close()
         await db.close()
+        await asyncio.to_thread(documents.close)
 
 
 async def _follow(file: ModelsFile, catalogs: PermittedCatalogs) -> None:

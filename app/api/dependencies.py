@@ -21,6 +21,8 @@ from app.api.holdings import ProcessBounds, holdings_of
 from app.api.middleware import CALLER, REQUEST_ID
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
@@ -47,6 +49,8 @@ class Runtime:
     reader: ResponseReader
     canceller: ResponseCanceller
     conversations: ConversationService
+    files: FileService
+    uploads: UploadService
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

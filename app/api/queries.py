@@ -33,6 +33,8 @@ MAX_SEQUENCE = 2**31 - 2
 """The column has 32 bits, and queries ask for the number after it."""
 MAX_TIME = 253_402_300_740
 """The last minute of the year 9999, the last that Python's dates have."""
+MAX_FILES = 10_000
+"""Files of one page."""
 MAX_VALUES = 100
 """Of a parameter that may be repeated."""
 _MAX_DIGITS = 20
@@ -211,6 +213,16 @@ class OrderedQuery(ListQuery):
 
 class ItemsQuery(OrderedQuery, Including):
     order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+
+
+class FilesQuery(OrderedQuery):
+    """Of `GET /v1/files`."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_FILES), DIGITS] = Field(MAX_FILES, description="How many files.")
+    order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+    purpose: Literal["batch", "batch_output", "user_data", "vision"] | None = Field(
+        None, description="Only files with this purpose."
+    )
 
 
 class BothWaysQuery(ListQuery):

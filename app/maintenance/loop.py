@@ -25,7 +25,8 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
-from app.store.queue import dispatch, drains, redelivery, workers
+from app.store.files import expiry
+from app.store.queue import dispatch, drains, redelivery, windows, workers
 from app.store.queue.workers import Released
 from app.store.responses import endings
 from app.store.tenants import limits, usage
@@ -40,8 +41,12 @@ ROUND_SECONDS = 0.5
 LOST_SECONDS = 2.0
 """Before a response that was sent and not claimed waits again; doubles each time, up to 64 s (redelivery.py)."""
 SWEEP_SECONDS = 10.0
+RAISE_PAUSE = 100
+"""Looking at what is due takes one part of so many of the time, at most (50 ms for 50,000 responses)."""
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
+STALE_SECONDS = 60.0
+"""How long a part of a file may get nothing, beyond twice what its client may take for the next bytes."""
 SUSPECTS_SECONDS = 30.0
 """How long suspects wait for a worker without others' work: a start of an engine, mostly."""
 BATCH = 500
@@ -53,6 +58,7 @@ _OVERDUE = {
     Status.QUEUED: ("queue_timeout", "no worker took it within its queue timeout"),
     Status.IN_PROGRESS: ("run_timeout", "it ran for longer than its run timeout"),
 }
+_MISSED = ("completion_window_expired", "it was not completed within its completion window")
 
 
 class Maintenance:
@@ -82,6 +88,8 @@ class Maintenance:
         self._servers = workers.ServerWatch()
         self._suspects_since = math.inf
         """Since when suspects wait and none was sent."""
+        self._raises_at = -math.inf
+        """When it looks again at what is due, at the earliest."""
         self._waiting: set[str] = set()
         """The names of steps that found Postgres or Redis away."""
 
@@ -96,7 +104,9 @@ class Maintenance:
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(often, self.carry_out),
+            self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(SWEEP_SECONDS, self.sweep),
+            self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
         )
@@ -156,13 +166,20 @@ class Maintenance:
         await self._queue.enqueue(*messages)
 
     async def expire(self) -> None:
-        """Fails responses that have waited or run for longer than their timeout."""
+        """Fails responses that have waited or run for longer than their timeout, or have missed their window."""
         failed_in_vain: set[str] = set()
         while found := await endings.find_overdue(self._db, BATCH, failed_in_vain):
-            for response_id, status in found:
-                code, message = _OVERDUE[status]
-                if not await self._fail(response_id, code, message, status):
-                    failed_in_vain.add(response_id)
+            for each in found:
+                code, message = _MISSED if each.is_due else _OVERDUE[each.status]
+                if not await self._fail(each.id, code, message, each.status):
+                    failed_in_vain.add(each.id)
+
+    async def raise_windows(self) -> None:
+        """Says how far work in windows rises in the order of its queue."""
+        began = time.monotonic()
+        if began >= self._raises_at:
+            await windows.raise_all(self._db)
+            self._raises_at = began + RAISE_PAUSE * (time.monotonic() - began)
 
     async def fail_exhausted(self) -> None:
         """Fails released responses that no worker may claim again."""
@@ -210,6 +227,15 @@ class Maintenance:
             log.info("deleted %d responses at the end of their retention", deleted)
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
+
+    async def delete_files(self) -> None:
+        """Deletes files that expired, and the bytes of those that are gone, or that nobody will complete."""
+        while await expiry.delete_expired(self._db, BATCH):
+            pass
+        silent = STALE_SECONDS + 2 * self._settings.body_seconds
+        while await expiry.drop_abandoned(self._db, silent, BATCH):
+            pass
+        await expiry.delete_dropped(self._db, BATCH)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.heavy import off_loop
+from app.ids import may_exist
 from app.operations.history import History, history_of
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.types import Json
-from app.responses.ids import may_exist
 from app.responses.read.reader import no_such_response
 from app.store.database import Database
 from app.store.operations import history, listing, stories

@@ -173,6 +173,13 @@ responses = Table(
     Column("run_seconds", Float),
     _time("queue_deadline"),
     _time("run_deadline"),
+    # When the window of work in windows ends. What is not final then fails (endings.py).
+    _time("due_at"),
+    # What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
+    # that of its head; NULL: the position (new_rows.py).
+    Column("rank", BigInteger),
+    # The continuation that it is the head of.
+    Column("heads", Text),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
     # Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
@@ -196,6 +203,10 @@ responses = Table(
     # The attempts, if any, that handed it over (HISTORY in guards.py).
     Column("history", JSONB(none_as_null=True)),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
+    CheckConstraint(
+        f"(priority = {Priority.WINDOW.value}) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)",
+        name="due_in_window",
+    ),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -230,6 +241,14 @@ responses = Table(
         "queue_deadline",
         postgresql_where=text("status = 'queued' AND queue_deadline IS NOT NULL"),
     ),
+    # What is due, and how much that is by queue and project (queue/windows.py).
+    Index(
+        "responses_due_idx",
+        "due_at",
+        postgresql_include=["queue", "project", "cost"],
+        postgresql_where=text("due_at IS NOT NULL AND finished_at IS NULL"),
+    ),
+    Index("responses_heads_idx", "project", "heads", "position", postgresql_where=text("heads IS NOT NULL")),
     Index(
         "responses_run_deadline_idx",
         "run_deadline",
@@ -240,12 +259,13 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Those that wait here, by flow and arrival, and what each worker has (queue/facts.py).
+    # Those that wait here, by flow and rank, and what each worker has (queue/facts.py).
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
+        text("(COALESCE(rank, position))"),
         "position",
         postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
         postgresql_where=text(_WAITS),
@@ -345,6 +365,80 @@ conversation_items = Table(
     Index("conversation_items_id_idx", "id"),
 )
 
+# A file is there once it is complete. Until then there are parts alone, which nobody sees (store/files).
+files = Table(
+    "files",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    _time("expires_at"),
+    CheckConstraint("purpose IN ('batch', 'batch_output', 'user_data', 'vision')", name="purpose_known"),
+    CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+    Index("files_project_idx", "project", "created_at", "id"),
+    Index("files_expires_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+)
+
+# A file that comes in parts, which several requests bring.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    # Of the file, from its creation on; NULL: it stays.
+    Column("expires_after_seconds", Integer),
+    Column("status", Text, nullable=False, server_default=text("'pending'")),
+    # The file that was made of it, which may be gone.
+    Column("file_id", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    _time("expires_at", nullable=False),
+    CheckConstraint("status IN ('pending', 'completed', 'cancelled')", name="status_known"),
+    CheckConstraint("(file_id IS NOT NULL) = (status = 'completed')", name="file_when_completed"),
+    Index("uploads_project_idx", "project"),
+    Index("uploads_expires_idx", "expires_at"),
+)
+
+# What one request brought of a file: all of it, or a part of an upload. While it is `open` its bytes are reserved; what
+# was `dropped` counts no more, and maintenance deletes it.
+file_parts = Table(
+    "file_parts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("state", Text, nullable=False, server_default=text("'open'")),
+    Column("upload_id", Text, ForeignKey("uploads.id")),
+    # The file that it belongs to, and where in it the part begins.
+    Column("file_id", Text, ForeignKey("files.id")),
+    Column("start", BigInteger),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    # When it got its last block.
+    Column("touched_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    CheckConstraint("state IN ('open', 'finished', 'dropped')", name="state_known"),
+    CheckConstraint("(file_id IS NULL) = (start IS NULL)", name="place_in_file"),
+    CheckConstraint("file_id IS NULL OR state = 'finished'", name="finished_in_file"),
+    CheckConstraint("state <> 'dropped' OR bytes = 0 AND upload_id IS NULL", name="dropped_counts_no_more"),
+    CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+    Index("file_parts_file_idx", "file_id", "start", postgresql_where=text("file_id IS NOT NULL")),
+    Index("file_parts_upload_idx", "upload_id", postgresql_where=text("upload_id IS NOT NULL")),
+    Index("file_parts_unfinished_idx", "state", "touched_at", postgresql_where=text("state <> 'finished'")),
+)
+
+# The bytes of a part, 1 MiB in each block but the last.
+file_blocks = Table(
+    "file_blocks",
+    metadata,
+    Column("part_id", Text, ForeignKey("file_parts.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
 workers = Table(
     "workers",
     metadata,
@@ -433,6 +527,11 @@ flows = Table(
     Column("scale", Double, nullable=False, server_default=text("1")),
     # How far a token moved its tag when it was charged last.
     Column("step", Double, nullable=False),
+    # The mean seconds and tokens of its responses of late; NULL: none has ended.
+    Column("run_seconds", Double),
+    Column("run_tokens", Double),
+    # How far its work in windows has risen (queue/windows.py).
+    Column("part", Double, nullable=False, server_default=text("0")),
 )
 
 # The secret keys of the deployment (keys.py).
@@ -460,7 +559,7 @@ projects = Table(
     Column("top_tier", Text, nullable=False, server_default="priority"),
     # Its share of every queue, beside the other projects that wait there.
     Column("weight", Double, nullable=False, server_default=text("1")),
-    # What its ended responses and its conversations occupy, up to the notes in `stored_changes`.
+    # What its ended responses, its conversations and its files occupy, up to the notes in `stored_changes`.
     Column("stored_bytes", BigInteger, nullable=False, server_default=text("0")),
     # A conversation that has not changed for so long is deleted; NULL: none is.
     Column("conversation_days", Integer),

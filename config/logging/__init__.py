@@ -29,6 +29,7 @@ _QUIET = (
     "vllm",
 )
 """Loggers of libraries whose INFO records are too many, or repeat Longhaul's."""
+_SILENT = ("python_multipart.multipart",)  # it warns of each form that is none, with bytes of it
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery.task")
 """Loggers whose own handlers would print a record twice, or in another format."""
 
@@ -49,6 +50,8 @@ def setup_logging(level: str, form: str = "text", process: str | None = None) ->
     if level != "DEBUG":
         for name in _QUIET:
             logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+        for name in _SILENT:
+            logging.getLogger(name).setLevel(logging.ERROR)
     logging.captureWarnings(True)
 
 

@@ -248,6 +248,9 @@ CREATE TABLE responses (
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
+    due_at TIMESTAMPTZ,
+    rank BIGINT,
+    heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
     log TEXT DEFAULT 'live' NOT NULL,
@@ -263,7 +266,9 @@ CREATE TABLE responses (
     tracestate TEXT,
     history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
-    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9)),
+    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9, 10)),
+    CONSTRAINT responses_due_in_window
+        CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)),
     CONSTRAINT responses_status_known
         CHECK (status IN ('cancelled', 'completed', 'failed', 'in_progress', 'incomplete', 'queued')),
     CONSTRAINT responses_finished_when_final
@@ -295,10 +300,13 @@ CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempot
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost)
+    WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
+CREATE INDEX responses_heads_idx ON responses (project, heads, position) WHERE heads IS NOT NULL;
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
 CREATE INDEX responses_project_idx ON responses (project, status, inserted_at);
@@ -312,7 +320,8 @@ CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL
 CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position) INCLUDE (key_id)
+CREATE INDEX responses_waiting_idx ON responses
+    (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -366,6 +375,75 @@ CREATE INDEX conversation_items_approval_idx ON conversation_items (conversation
 CREATE INDEX conversation_items_call_idx ON conversation_items (conversation_id, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX conversation_items_id_idx ON conversation_items (id);
 CREATE UNIQUE INDEX conversation_items_position_idx ON conversation_items (conversation_id, position);
+
+CREATE TABLE files (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    expires_at TIMESTAMPTZ,
+    CONSTRAINT files_pkey PRIMARY KEY (id),
+    CONSTRAINT files_purpose_known CHECK (purpose IN ('batch', 'batch_output', 'user_data', 'vision')),
+    CONSTRAINT files_bytes_not_negative CHECK (bytes >= 0),
+    CONSTRAINT files_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX files_expires_idx ON files (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX files_project_idx ON files (project, created_at, id);
+
+CREATE TABLE uploads (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    expires_after_seconds INTEGER,
+    status TEXT DEFAULT 'pending' NOT NULL,
+    file_id TEXT,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    expires_at TIMESTAMPTZ NOT NULL,
+    CONSTRAINT uploads_pkey PRIMARY KEY (id),
+    CONSTRAINT uploads_status_known CHECK (status IN ('pending', 'completed', 'cancelled')),
+    CONSTRAINT uploads_file_when_completed CHECK ((file_id IS NOT NULL) = (status = 'completed')),
+    CONSTRAINT uploads_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX uploads_expires_idx ON uploads (expires_at);
+CREATE INDEX uploads_project_idx ON uploads (project);
+
+CREATE TABLE file_parts (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    state TEXT DEFAULT 'open' NOT NULL,
+    upload_id TEXT,
+    file_id TEXT,
+    start BIGINT,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    touched_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    CONSTRAINT file_parts_pkey PRIMARY KEY (id),
+    CONSTRAINT file_parts_state_known CHECK (state IN ('open', 'finished', 'dropped')),
+    CONSTRAINT file_parts_place_in_file CHECK ((file_id IS NULL) = (start IS NULL)),
+    CONSTRAINT file_parts_finished_in_file CHECK (file_id IS NULL OR state = 'finished'),
+    CONSTRAINT file_parts_dropped_counts_no_more
+        CHECK (state <> 'dropped' OR bytes = 0 AND upload_id IS NULL),
+    CONSTRAINT file_parts_bytes_not_negative CHECK (bytes >= 0),
+    CONSTRAINT file_parts_project_fkey FOREIGN KEY (project) REFERENCES projects (id),
+    CONSTRAINT file_parts_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES uploads (id),
+    CONSTRAINT file_parts_file_id_fkey FOREIGN KEY (file_id) REFERENCES files (id)
+);
+CREATE INDEX file_parts_file_idx ON file_parts (file_id, start) WHERE file_id IS NOT NULL;
+CREATE INDEX file_parts_unfinished_idx ON file_parts (state, touched_at) WHERE state <> 'finished';
+CREATE INDEX file_parts_upload_idx ON file_parts (upload_id) WHERE upload_id IS NOT NULL;
+
+CREATE TABLE file_blocks (
+    part_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    data BYTEA NOT NULL,
+    CONSTRAINT file_blocks_pkey PRIMARY KEY (part_id, number),
+    CONSTRAINT file_blocks_part_id_fkey FOREIGN KEY (part_id) REFERENCES file_parts (id) ON DELETE CASCADE
+);
+ALTER TABLE file_blocks ALTER COLUMN data SET STORAGE EXTERNAL;
 
 CREATE TABLE workers (
     id TEXT NOT NULL,
@@ -429,6 +507,9 @@ CREATE TABLE flows (
     tag DOUBLE PRECISION NOT NULL,
     scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
     step DOUBLE PRECISION NOT NULL,
+    run_seconds DOUBLE PRECISION,
+    run_tokens DOUBLE PRECISION,
+    part DOUBLE PRECISION DEFAULT 0 NOT NULL,
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
 
@@ -552,6 +633,18 @@ _STORED = (
     CREATE TRIGGER conversations_stored AFTER INSERT OR DELETE OR UPDATE OF metadata ON conversations
     FOR EACH ROW EXECUTE FUNCTION note_stored_metadata()
     """,
+    f"""
+    CREATE FUNCTION note_stored_part() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes) VALUES (
+            coalesce(NEW.project, OLD.project), coalesce(NEW.bytes, 0) - coalesce(OLD.bytes, 0));
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER file_parts_stored AFTER INSERT OR DELETE OR UPDATE OF bytes ON file_parts
+    FOR EACH ROW EXECUTE FUNCTION note_stored_part()
+    """,
 )
 
 # Entries of the last thirty days stay, whatever the process that asks was told: whoever takes a process over cannot
@@ -570,7 +663,7 @@ _DELETE_AUDIT_ENTRIES = f"""
 
 _FUNCTIONS = (
     *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
-    *("note_stored_metadata()", "delete_audit_entries(timestamptz, integer)"),
+    *("note_stored_metadata()", "note_stored_part()", "delete_audit_entries(timestamptz, integer)"),
 )
 
 # Which rows a role reads: app/store/roles/rights.py (`ROWS`).
@@ -578,7 +671,8 @@ _KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 
 _TABLES = """
     chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
-    stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys, service_accounts, projects
+    stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys, service_accounts, file_blocks,
+    file_parts, uploads, files, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -602,7 +696,8 @@ _VIEWS = (
     """,
     """
     CREATE VIEW waiting_responses AS
-    SELECT id, queue, project, priority, position, cost, charged, sent_to, previous_response_id, affinity
+    SELECT id, queue, project, priority, coalesce(rank, position) AS rank, position, due_at, cost, charged, sent_to,
+        previous_response_id, affinity
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     """,

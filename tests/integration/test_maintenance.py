@@ -137,7 +137,12 @@ async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pu
 
 
 @pytest.mark.parametrize(
-    ("limit", "code"), [({"queue_seconds": 0.001}, "queue_timeout"), ({"run_seconds": 0.001}, "run_timeout")]
+    ("limit", "code"),
+    [
+        ({"queue_seconds": 0.001}, "queue_timeout"),
+        ({"run_seconds": 0.001}, "run_timeout"),
+        ({"window_seconds": 0.001, "priority": 10}, "completion_window_expired"),
+    ],
 )
 async def test_an_overdue_response_fails_and_its_timeout_is_the_reason(
     db: Database, pubsub: PubSub, limit: dict[str, float], code: str

@@ -85,7 +85,7 @@ class NoDispatcher(Dispatcher):
     def nudge(self, queue: str) -> None:
         pass
 
-    def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
+    def correct_flow(self, row: ResponseRow, used: int, seconds: float = 0.0, *, cut_short: bool) -> None:
         self.corrected.append((row.id, used, cut_short))
 
 

@@ -22,7 +22,7 @@ USES = {
     "app/responses/create/retried.py": "a response's `created_at`, for clients",
     "app/responses/create/acceptor.py": "a response's `created_at`, for clients and the order of lists",
     "app/responses/conversations.py": "a conversation's `created_at`, for clients",
-    "app/responses/ids.py": "ids that are neighbours in an index",
+    "app/ids.py": "ids that are neighbours in an index",
     "app/queue/message_template.py": "when a task was sent, for Flower",
     "config/chat_template.py": "the date in a probe of a chat template",
     "app/local/console.py": "the time of a log line",

@@ -136,7 +136,7 @@ class Runner:
     def _correct_flow(self, run: Run) -> None:
         usage = run.stream.response["usage"]
         used = run.used if usage is None else usage["total_tokens"]
-        self._dispatcher.correct_flow(run.row, used, cut_short=usage is None)
+        self._dispatcher.correct_flow(run.row, used, run.seconds, cut_short=usage is None)
 
     async def _generate(self, run: Run) -> Outcome:
         if why_cancelled() is not None:  # during the claim

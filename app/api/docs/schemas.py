@@ -83,6 +83,36 @@ ModelList = shape(
     models=may_lack(list[Json], "If the request has `client_version`: the models in Codex's own form."),
 )
 
+# -- files -----------------------------------------------------------------------------------------------------
+
+File = shape(
+    "File",
+    id=str,
+    object=Literal["file"],
+    bytes=int,
+    created_at=int,
+    expires_at=int | None,
+    filename=str,
+    purpose=Literal["batch", "batch_output", "user_data", "vision"],
+    status=Literal["processed"],
+    status_details=None,
+)
+FileList = shape("FileList", object=Literal["list"], data=array(File), first_id=str, last_id=str, has_more=bool)
+FileDeleted = shape("FileDeleted", id=str, object=Literal["file"], deleted=Literal[True])
+Upload = shape(
+    "Upload",
+    id=str,
+    object=Literal["upload"],
+    bytes=int,
+    created_at=int,
+    expires_at=int,
+    filename=str,
+    purpose=Literal["batch", "user_data", "vision"],
+    status=Literal["pending", "completed", "cancelled", "expired"],
+    file=File | None,
+)
+UploadPart = shape("UploadPart", id=str, object=Literal["upload.part"], created_at=int, upload_id=str)
+
 # -- items -----------------------------------------------------------------------------------------------------
 
 

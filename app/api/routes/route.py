@@ -18,10 +18,10 @@ from app.api.docs.routes import error_answers
 from app.api.holdings import READ_BYTES, holdings_of
 from app.api.queries import Query
 from app.api.rate_limits import headers_of
+from app.ids import may_exist
 from app.protocol.limits import LimitKind
 from app.protocol.requests.validation import Model
 from app.protocol.types import Json
-from app.responses.ids import may_exist
 from config.logging.context import note_response
 
 _READS = frozenset({"GET", "HEAD"})

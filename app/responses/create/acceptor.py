@@ -13,6 +13,7 @@ from functools import partial
 
 from app.access.charges import Charges
 from app.heavy import off_loop
+from app.ids import new_response_id
 from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -38,7 +39,6 @@ from app.responses.create.continuation import (
 from app.responses.create.deadlines import deadlines_of
 from app.responses.create.mcp_servers import check_servers
 from app.responses.create.references import ReferenceResolver
-from app.responses.ids import new_response_id
 from app.responses.models.catalog import PermittedCatalogs, Terms, capabilities_of, served_model
 from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
@@ -56,6 +56,10 @@ class AcceptedRequest:
 
     row: NewResponse
     response: Json
+
+
+WINDOW_TIER = "default"
+"""The service tier of work in windows."""
 
 
 class RequestAcceptor:
@@ -108,7 +112,11 @@ class RequestAcceptor:
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
         counts = request.task == COUNT
-        priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
+        in_window = deadlines.window_seconds is not None
+        if in_window and tier != WINDOW_TIER:
+            raise _no_window(request.fields.completion_window, tier)
+        of_tier = Priority.of(tier, background=request.background, in_window=in_window)
+        priority = Priority.COUNT if counts else of_tier
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -132,6 +140,8 @@ class RequestAcceptor:
                 opening=opening,
                 queue_seconds=deadlines.queue_seconds,
                 run_seconds=deadlines.run_seconds,
+                window_seconds=deadlines.window_seconds,
+                continuation_id=request.fields.continuation_id,
                 idempotency=idempotency,
                 chain_length=continued.chain.count + 1,
                 context_bytes=continued.chain.bytes,
@@ -209,6 +219,12 @@ class RequestAcceptor:
             return {}
         sealer = await self._sealer.get(project)
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
+
+
+def _no_window(window: str, tier: str) -> InvalidRequest:
+    where = "background_options.completion_window"
+    message = f"Invalid '{where}': '{window}' needs the service tier '{WINDOW_TIER}'. The project's best is '{tier}'."
+    return InvalidRequest(message, where, "invalid_value")
 
 
 def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from app.ids import new_response_id
 from app.responses.create.acceptor import opening_of
-from app.responses.ids import new_response_id
 from app.store.operations.retries import OldResponse
 from app.store.responses.new_rows import NewResponse, Reserving
 from app.store.rows import Origin

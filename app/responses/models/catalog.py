@@ -57,6 +57,10 @@ class PermittedCatalogs:
             servers = permitted_servers(row, self.whole.tools)
         return self.whole if models is servers is None else self.whole.restricted(models, servers)
 
+    async def is_limited(self, project: str) -> bool:
+        """Returns whether what the project stores is limited, or what its responses use. Raises StoreUnavailable."""
+        return (await self.terms(project)).is_limited
+
     async def terms(self, project: str) -> Terms:
         """Returns the terms for responses of this project. Raises StoreUnavailable."""
         if self._directory is None or (row := await self._directory.project(project)) is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from app.announcer import Announcer
 from app.batching import Batcher
-from app.responses.ids import may_exist
+from app.ids import may_exist
 from app.responses.read.reader import ResponseReader, Shown, no_such_response, shown
 from app.sizes import is_large
 from app.store.database import Database, StoreLocked, StoreUnavailable

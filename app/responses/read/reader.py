@@ -14,6 +14,7 @@ import orjson
 from app.batching import Batcher
 from app.bounds import Bound
 from app.heavy import off_loop
+from app.ids import may_exist
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice, repeated, size_of
@@ -23,7 +24,6 @@ from app.protocol.limits import Allowance
 from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.ids import may_exist
 from app.responses.paging import Encoded, page_of
 from app.sizes import is_large
 from app.store.database import Database, StoreUnavailable

@@ -29,11 +29,11 @@ PAUSED = "(SELECT u.project FROM pauses u WHERE u.queue = {queue})"
 _WAITS_BESIDE_PAUSES = f"""
     WITH RECURSIVE beside AS (
         (SELECT r.project FROM waiting_responses r WHERE r.queue = {{queue}}
-            ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1)
+            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1)
         UNION ALL
         SELECT n.project FROM beside b CROSS JOIN LATERAL (
             SELECT r.project FROM waiting_responses r WHERE r.queue = {{queue}} AND r.project > b.project
-            ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1
+            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1
         ) n WHERE b.project IN {PAUSED}
     )
     SELECT true FROM beside b WHERE b.project NOT IN {PAUSED} LIMIT 1
@@ -41,7 +41,7 @@ _WAITS_BESIDE_PAUSES = f"""
 WAITS = f"""
     CASE WHEN EXISTS {PAUSED} THEN ({_WAITS_BESIDE_PAUSES})
     ELSE (SELECT true FROM waiting_responses r WHERE r.queue = {{queue}}
-        ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) END IS NOT NULL"""
+        ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) END IS NOT NULL"""
 """Whether somebody waits in a queue."""
 
 # An array that the planner cannot see is planned for once; otherwise each execution would take 0.3 ms to plan.

@@ -106,12 +106,12 @@ _RESPONSES = text(
     f"""
     WITH RECURSIVE flow AS (
         (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
-        ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1)
+        ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
         UNION ALL
         SELECT n.* FROM flow f CROSS JOIN LATERAL (
             SELECT n.queue, n.project, n.priority FROM responses n
             WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
-            ORDER BY n.queue, n.project, n.priority, n.position LIMIT 1
+            ORDER BY n.queue, n.project, n.priority, coalesce(n.rank, n.position), n.position LIMIT 1
         ) n
     ), waiting AS (
         SELECT f.*, 'waiting' AS state,
@@ -119,7 +119,7 @@ _RESPONSES = text(
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
             (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
-                ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1) AS oldest
+                ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
     ), begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,

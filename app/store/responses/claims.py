@@ -49,8 +49,8 @@ _CLAIM = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.queue_deadline, r.layout,
-            b.worker AS claimant
+        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.layout, b.worker AS claimant,
+            least(r.queue_deadline, r.due_at) AS deadline
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
     ), living AS MATERIALIZED (
@@ -66,7 +66,7 @@ _CLAIM = text(
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
     FROM locked l JOIN living w ON w.id = l.claimant, unflushed
     WHERE unflushed.setting = 'off' AND r.id = l.id AND l.layout <= {LAYOUT} AND (
-        l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
+        l.status IN ({sources("claim")}) AND coalesce(l.deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND NOT {IS_SPENT.format("l.")}
     )
     RETURNING {", ".join(_RETURNED)}, l.yielded AS had_yielded

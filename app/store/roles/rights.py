@@ -30,9 +30,9 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "responses": {
         API: "SELECT, INSERT, UPDATE, DELETE",
         WORKER: "SELECT, UPDATE",
-        MAINTENANCE: "SELECT, UPDATE, DELETE",
-        MONITOR: "SELECT (queue, project, priority, position, status, worker, yielded, crashes, inserted_at, sent_at, "
-        "sent_to, finished_at, log, log_bytes)",
+        MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE",
+        MONITOR: "SELECT (queue, project, priority, rank, position, status, worker, yielded, crashes, inserted_at, "
+        "sent_at, sent_to, finished_at, log, log_bytes)",
     },
     "chunks": {API: "SELECT, INSERT", WORKER: "SELECT, INSERT", MAINTENANCE: "SELECT, INSERT, DELETE"},
     "conversations": {
@@ -84,6 +84,12 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "stored_changes": dict.fromkeys((API, MAINTENANCE), "SELECT, DELETE"),
     "usage_entries": {API: "SELECT", MAINTENANCE: "SELECT, UPDATE (id), DELETE"},
     "usage": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    "bulk_actions": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    # -- files
+    "files": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "uploads": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
     # -- what all share
     "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT"},
     "alembic_version": _ALL_READ,

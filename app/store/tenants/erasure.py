@@ -62,6 +62,39 @@ _DELETE_CONVERSATIONS = text(
         SELECT id FROM conversations WHERE project = :project AND {_IS_OLD.format("")} LIMIT :limit))
     """
 )
+# What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
+_IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
+_DROP_FILES = text(
+    f"""
+    WITH chosen AS (
+        SELECT id FROM files WHERE project = :project AND {_IS_OLDER} LIMIT :limit FOR UPDATE
+    ), gone AS (
+        DELETE FROM files f USING chosen c WHERE f.id = c.id RETURNING f.id
+    ), dropped AS (
+        UPDATE file_parts p SET state = 'dropped', bytes = 0, file_id = NULL, start = NULL
+        FROM gone g WHERE p.file_id = g.id
+    )
+    SELECT id FROM gone
+    """
+)
+_DROP_UPLOADS = text(
+    f"""
+    WITH chosen AS (
+        SELECT id FROM uploads WHERE project = :project AND {_IS_OLDER} LIMIT :limit FOR UPDATE
+    ), dropped AS (
+        UPDATE file_parts p SET state = 'dropped', bytes = 0, upload_id = NULL FROM chosen c WHERE p.upload_id = c.id
+    ), gone AS (
+        DELETE FROM uploads u USING chosen c WHERE u.id = c.id RETURNING u.id
+    )
+    SELECT id FROM gone
+    """
+)
+_DROP_OPEN_PARTS = text(
+    f"""
+    UPDATE file_parts SET state = 'dropped', bytes = 0, upload_id = NULL
+    WHERE project = :project AND state = 'open' AND {_IS_OLDER} RETURNING id
+    """
+)
 _DELETE_THE_REST = [
     text(f"DELETE FROM {table} WHERE project = :project")
     for table in ("api_keys", "service_accounts", "limits", "settlements")
@@ -100,6 +133,14 @@ class Erasure:
         """Deletes up to `limit` of its conversations; returns how many."""
         async with db.autocommit() as connection:
             return (await connection.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit})).rowcount
+
+    async def drop_files(self, db: Database, limit: int) -> int:
+        """Drops up to `limit` of its files, and of what was to become one (store/files/expiry.py); returns how many."""
+        values = {**self._wanted, "limit": limit}
+        dropped = await db.execute(_DROP_OPEN_PARTS, self._wanted)
+        for statement in (_DROP_UPLOADS, _DROP_FILES):
+            dropped = [*dropped, *await db.execute(statement, values)]
+        return len(dropped)
 
     async def finish(self, connection: AsyncConnection) -> bool:
         """Deletes its keys, service accounts and limits, if it is archived, and notes the end of the erasure.
