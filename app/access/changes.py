@@ -36,6 +36,12 @@ class AuditType(Enum):
     WORKER_UNDRAINED = "worker.undrained"
     MODEL_PAUSED = "model.paused"
     MODEL_RESUMED = "model.resumed"
+    RESPONSES_CANCELLED = "responses.cancelled"
+    RESPONSES_RETRIED = "responses.retried"
+    BULK_ACTION_CANCELLED = "bulk_action.cancelled"
+    RESPONSE_CANCELLED = "response.cancelled"
+    WORKER_STOPPED = "worker.stopped"
+    WORKER_RESIZED = "worker.resized"
 
 
 class AdministrationError(Exception):
@@ -60,6 +66,8 @@ class Operator:
 
 
 COMMAND_LINE = Operator()
+FLOWER = "flower"
+"""The actor of what is done in Flower, whose one password all operators have."""
 
 
 class Change:

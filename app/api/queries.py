@@ -7,6 +7,7 @@ CPU for an empty query, on the machine where this takes 12.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
@@ -32,14 +33,21 @@ MAX_SEQUENCE = 2**31 - 2
 """The column has 32 bits, and queries ask for the number after it."""
 MAX_TIME = 253_402_300_740
 """The last minute of the year 9999, the last that Python's dates have."""
+MAX_FILES = 10_000
+"""Files of one page."""
+MAX_WAIT = 300
+"""Seconds. Clients and proxies give up sooner or later."""
 MAX_VALUES = 100
 """Of a parameter that may be repeated."""
 _MAX_DIGITS = 20
 """Longer numbers are out of range, and int() takes time that grows with the square of their length."""
+_ENTRY = re.compile(r"(?P<field>\w+)\[(?P<key>.+)\]", re.DOTALL)
+"""The name of an entry of an object: `metadata[run]`."""
 
 
 class Query(BaseModel, extra="forbid", frozen=True):
-    """A query. Lists may be repeated, also as `name[]`; nothing else comes twice, and nothing is ignored."""
+    """A query. Lists may be repeated, also as `name[]`, and objects come entry by entry, as `name[key]`; nothing else
+    comes twice, and nothing is ignored."""
 
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -53,14 +61,21 @@ class Query(BaseModel, extra="forbid", frozen=True):
         for name, value in request.query_params.multi_items():
             is_list = cls._is_list(name.removesuffix("[]"))
             field = name.removesuffix("[]") if is_list else name
+            if (entry := _ENTRY.fullmatch(name)) is not None and cls._is_of(entry["field"], dict):
+                field = entry["field"]
+                entries = sent.setdefault(field, {})
+                if entry["key"] in entries:
+                    raise _comes_twice(name)
+                entries[entry["key"]] = value
+                written.setdefault(field, name)
+                continue
             written.setdefault(field, name)
             if is_list:
                 sent.setdefault(field, []).append(value)
             elif field not in sent:
                 sent[field] = value
             else:
-                message = f"The query parameter '{shortened(name)}' comes twice; send it once."
-                raise InvalidRequest(message, shortened(name), "invalid_value")
+                raise _comes_twice(name)
         return cls._checked(sent, written)
 
     @classmethod
@@ -90,8 +105,17 @@ class Query(BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def _is_list(cls, name: str) -> bool:
+        return cls._is_of(name, tuple)
+
+    @classmethod
+    def _is_of(cls, name: str, kind: type) -> bool:
         field = cls.model_fields.get(name)
-        return field is not None and get_origin(field.annotation) is tuple
+        return field is not None and get_origin(field.annotation) is kind
+
+
+def _comes_twice(name: str) -> InvalidRequest:
+    message = f"The query parameter '{shortened(name)}' comes twice; send it once."
+    return InvalidRequest(message, shortened(name), "invalid_value")
 
 
 def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
@@ -102,6 +126,16 @@ def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
     if not schema.get("default"):
         schema.pop("default", None)
     description = schema.pop("description", "")
+    if schema.get("type") == "object":
+        style = {"style": "deepObject", "explode": True}
+        return {
+            "name": name,
+            "in": "query",
+            "required": is_required,
+            "description": description,
+            **style,
+            "schema": schema,
+        }
     return {"name": name, "in": "query", "required": is_required, "description": description, "schema": schema}
 
 
@@ -131,7 +165,7 @@ def _flag(value: str) -> bool:
     return value == "true"
 
 
-def _stored(value: str) -> str:
+def stored_text(value: str) -> str:
     """Postgres' text cannot hold U+0000, so nothing of ours is called so."""
     if "\0" in value:
         raise refused("Invalid '{path}': the character U+0000 is not allowed.", "invalid_value")
@@ -149,7 +183,7 @@ DIGITS = BeforeValidator(_number)
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Time = Annotated[int, Field(ge=0, le=MAX_TIME, description="Epoch seconds."), DIGITS]
 Cursor = Annotated[str, AfterValidator(_cursor)]
-Names = Annotated[tuple[Annotated[str, AfterValidator(_stored)], ...], Field(max_length=MAX_VALUES)]
+Names = Annotated[tuple[Annotated[str, AfterValidator(stored_text)], ...], Field(max_length=MAX_VALUES)]
 
 
 class Including(Query):
@@ -183,6 +217,16 @@ class ItemsQuery(OrderedQuery, Including):
     order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
 
 
+class FilesQuery(OrderedQuery):
+    """Of `GET /v1/files`."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_FILES), DIGITS] = Field(MAX_FILES, description="How many files.")
+    order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+    purpose: Literal["batch", "batch_output", "user_data", "vision"] | None = Field(
+        None, description="Only files with this purpose."
+    )
+
+
 class BothWaysQuery(ListQuery):
     """Of a list that can be read backwards, too."""
 
@@ -202,6 +246,19 @@ class ReadyQuery(Query):
     model: str | None = Field(None, description="Ask for this model alone, and whether it can answer now.")
 
 
+class StartingAfterQuery(Query):
+    """Of a response's events."""
+
+    starting_after: Annotated[int, Field(ge=0), DIGITS] | None = Field(
+        None, description="Events after this sequence number only."
+    )
+
+    @property
+    def last_seen(self) -> int:
+        """Events after this sequence number are wanted; -1: all events."""
+        return -1 if self.starting_after is None else min(self.starting_after, MAX_SEQUENCE)
+
+
 class ReadQuery(Including):
     """Of `GET /v1/responses/{id}`."""
 
@@ -211,6 +268,10 @@ class ReadQuery(Including):
         None, description="With `stream`: events after this sequence number only."
     )
 
+    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
+        0, description="Wait for the end of the response, up to so many seconds. An extension."
+    )
+
     @property
     def last_seen(self) -> int:
         """Events after this sequence number are wanted; -1: all events."""
@@ -218,6 +279,8 @@ class ReadQuery(Including):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.stream and self.wait:
+            raise refused("'{path}' cannot be used with 'stream'.", "invalid_value", "wait")
         asked = {"starting_after": self.starting_after is not None, "include_obfuscation": self.include_obfuscation}
         for name in () if self.stream else (name for name, is_asked in asked.items() if is_asked):
             raise refused("'{path}' needs 'stream' to be true.", "invalid_value", name)

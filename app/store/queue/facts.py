@@ -26,18 +26,18 @@ from app.store.layout import LAYOUT
 PAUSED = "(SELECT u.project FROM pauses u WHERE u.queue = {queue})"
 """The projects that are paused in a queue; NULL: all. So `project NOT IN PAUSED` is true of those that are not."""
 WAITS = """(SELECT true FROM waiting_responses r WHERE r.queue = {queue}
-    ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) IS NOT NULL"""
+    ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL"""
 """Whether somebody waits in a queue, or is paused in it."""
 # It steps from project to project over the index, past those that are paused, however many responses these have.
 _WAITS_BESIDE_PAUSES = f"""
     EXISTS (
         WITH RECURSIVE beside AS (
             (SELECT r.project FROM waiting_responses r WHERE r.queue = q.queue
-                ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1)
+                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1)
             UNION ALL
             SELECT n.project FROM beside b CROSS JOIN LATERAL (
                 SELECT r.project FROM waiting_responses r WHERE r.queue = q.queue AND r.project > b.project
-                ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1
+                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1
             ) n WHERE b.project IN {PAUSED.format(queue="q.queue")}
         )
         SELECT FROM beside b WHERE b.project NOT IN {PAUSED.format(queue="q.queue")}

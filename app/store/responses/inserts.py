@@ -7,7 +7,7 @@ others do not wait with them. A large response has an insert of its own there, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -24,7 +24,7 @@ from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
 from app.store.database import Database
 from app.store.responses.lines import Lines
 from app.store.responses.lookup import get_by_key
-from app.store.responses.new_rows import MAX_BATCH, NewResponse, insert
+from app.store.responses.new_rows import MAX_BATCH, NewResponse, insert, insert_waiting
 from app.store.rows import ResponseFlags
 from app.store.tenants import limits
 from app.store.tenants.limits import Held
@@ -43,7 +43,8 @@ class _NotInserted(Enum):
     PAUSED = "its model, or its project there, is paused"
 
 
-_Result: TypeAlias = _Inserted | _NotInserted | Shortage
+Result: TypeAlias = _Inserted | _NotInserted | Shortage
+Put: TypeAlias = Callable[[AsyncConnection, Sequence[NewResponse]], Awaitable[dict[str, Sending]]]
 
 
 class Inserter:
@@ -58,7 +59,7 @@ class Inserter:
         self._send = send
         self._lines = Lines()
         self._shared = batches(self._insert, MAX_BATCH)
-        self._own: ByProject[NewResponse, _Result] = ByProject(self._insert_of_project, MAX_BATCH, LOCKED_AT_ONCE)
+        self._own: ByProject[NewResponse, Result] = ByProject(self._insert_of_project, MAX_BATCH, LOCKED_AT_ONCE)
 
     async def create(self, new: NewResponse) -> ResponseFlags | Allowance | None:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
@@ -83,14 +84,14 @@ class Inserter:
         await self._shared.close()
         await self._own.close()
 
-    async def _submit(self, new: NewResponse) -> _Result:
+    async def _submit(self, new: NewResponse) -> Result:
         if not (is_large(new.size) or (new.is_limited and new.project in self._own)):
             result = await self._shared.submit(new)
             if result is not _NotInserted.LOCKED:
                 return result
         return await self._own.submit(new)
 
-    async def _insert(self, batch: Sequence[NewResponse]) -> list[_Result]:
+    async def _insert(self, batch: Sequence[NewResponse]) -> list[Result]:
         """Inserts the responses that fit into the limits of their projects, but not those of locked projects."""
         if not (limited := {new.project for new in batch if new.is_limited}):
             async with self._db.autocommit() as connection:
@@ -99,25 +100,46 @@ class Inserter:
         async with self._db.begin() as connection:
             held = await limits.hold(connection, limited, skip_locked=True)
             free = [new for new in batch if new.project in held.projects or not new.is_limited]
-            results = await _reserve(connection, held, free, self._lines)
+            results = await reserve(connection, held, free, self._put)
         return [results.get(new.id, _NotInserted.LOCKED) for new in batch]
 
-    async def _insert_of_project(self, batch: Sequence[NewResponse]) -> list[_Result]:
+    async def _insert_of_project(self, batch: Sequence[NewResponse]) -> list[Result]:
         """Inserts the responses that fit into the limits of their project, once nobody else has it locked."""
         limited = {new.project for new in batch if new.is_limited}
         async with self._db.begin(large=any(is_large(new.size) for new in batch), waits=bool(limited)) as connection:
             held = await limits.hold(connection, limited)
-            return list((await _reserve(connection, held, batch, self._lines)).values())
+            return list((await reserve(connection, held, batch, self._put)).values())
+
+    async def _put(self, connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+        return await insert(connection, batch, self._lines)
 
 
-async def _reserve(
-    connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], lines: Lines
-) -> dict[str, _Result]:
-    """Inserts the responses that fit, and stores what they take; returns the results by their ids, in order."""
+async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]) -> int:
+    """Inserts lines of a batch, the first ones that fit into the limits of their project; returns how many.
+
+    All of them wait for a dispatch. The rest may fit later, or never.
+    """
+    held = await limits.hold(connection, {new.project for new in lines if new.is_limited})
+    left, fitting = _by_project(held.states), list[NewResponse]()
+    for new in lines:
+        if new.is_limited and isinstance(_admit(left, new), Shortage):
+            break
+        fitting.append(new)
+    if fitting:
+        await insert_waiting(connection, fitting)
+    await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited]))
+    return len(fitting)
+
+
+async def reserve(connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], put: Put) -> dict[str, Result]:
+    """Inserts the responses that fit, and stores what they take; returns the results by their ids, in order.
+
+    `put` inserts those that fit, and returns what became of each that it has inserted.
+    """
     left = _by_project(held.states)
     allowances = {new.id: _admit(left, new) if new.is_limited else None for new in batch}
     fitting = [new for new in batch if not isinstance(allowances[new.id], Shortage)]
-    sends = await insert(connection, fitting, lines) if fitting else {}
+    sends = await put(connection, fitting) if fitting else {}
     inserted = [new for new in fitting if new.id in sends and not sends[new.id].is_refused]
     await held.write(connection, _taken(held.states, [new for new in inserted if new.is_limited]))
     return {
@@ -126,7 +148,7 @@ async def _reserve(
     }
 
 
-def _inserted(new: NewResponse, sends: Mapping[str, Sending], allowance: Allowance | None = None) -> _Result:
+def _inserted(new: NewResponse, sends: Mapping[str, Sending], allowance: Allowance | None = None) -> Result:
     """`sends` is what `insert` has returned."""
     if (sending := sends.get(new.id)) is None:
         return _NotInserted.KEY_TAKEN

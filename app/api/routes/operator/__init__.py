@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.api.routes.operator import drains, fleet, pauses, why
+from app.api.routes.operator import actions, drains, fleet, pauses, responses, why
 
-ROUTERS = (fleet.router, why.router, drains.router, pauses.router)
+ROUTERS = (fleet.router, why.router, drains.router, pauses.router, responses.router, actions.router)
