@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter
+from collections import Counter
+from collections.abc import Sequence
+
+import prometheus_client
 
 from app.aio import BackgroundTasks
 from app.metrics.instruments import outside_endings
 from app.queue.publisher import TaskQueue
-from app.store.rows import EndResult
+from app.store.rows import EndResult, Notice
 from app.streaming.pubsub import PubSub
 
 CLOSE_SECONDS = 2.0
@@ -17,7 +20,7 @@ CLOSE_SECONDS = 2.0
 class Announcer:
     """Whoever is not told finds it in Postgres: so nothing here raises, and no caller has to wait."""
 
-    def __init__(self, pubsub: PubSub, queue: TaskQueue, endings: Counter | None = None) -> None:
+    def __init__(self, pubsub: PubSub, queue: TaskQueue, endings: prometheus_client.Counter | None = None) -> None:
         self._endings = endings or outside_endings()
         self._pubsub = pubsub
         self._queue = queue
@@ -29,14 +32,16 @@ class Announcer:
 
     async def tell(self, *results: EndResult) -> None:
         """Tells of those that the calls with these results have ended, once that is committed."""
-        ended = [(result.row, result.chunk) for result in results if result.chunk is not None]
-        if not ended:
-            return
-        for row, _ in ended:
-            self._endings.labels(row.status.value).inc()
-        await self._pubsub.publish([chunk for _, chunk in ended])
+        await self.tell_all([notice for result in results if (notice := result.notice) is not None])
+
+    async def tell_all(self, notices: Sequence[Notice]) -> None:
+        """Tells of these endings, once they are committed."""
+        for status, count in Counter(notice.status for notice in notices).items():
+            self._endings.labels(status.value).inc(count)
+        if followed := [notice.chunk for notice in notices if notice.is_followed]:
+            await self._pubsub.publish(followed)
         # of others no worker has heard
-        if known := [row.id for row, _ in ended if row.sent_at is not None or row.attempt]:
+        if known := [notice.chunk.response_id for notice in notices if notice.was_sent]:
             await self._queue.revoke(*known)
 
     async def close(self) -> None:

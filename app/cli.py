@@ -27,8 +27,15 @@ from config.model_files import description
 from config.models import load_models
 from config.settings import Settings, load_settings, unknown_variables
 
-_LAZY_GROUPS = ("audit", "keys", "limits", "projects")
+_LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
+_LAZY_COMMANDS = {
+    **{name: name for name in ("queue", "status", "why", "workers")},
+    "doctor": "doctor.command",
+    **dict.fromkeys(("drain", "undrain"), "drains"),
+    **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
+}
+"""Commands of operators, with their modules."""
 
 
 class Commands(TyperGroup):
@@ -39,12 +46,14 @@ class Commands(TyperGroup):
             return super().invoke(context)
 
     def list_commands(self, context: Any) -> list[str]:
-        return [*super().list_commands(context), *_LAZY_GROUPS]
+        return [*super().list_commands(context), *_LAZY_GROUPS, *_LAZY_COMMANDS]
 
     def get_command(self, context: Any, name: str) -> Any:
-        if name not in _LAZY_GROUPS:
+        if name not in (*_LAZY_GROUPS, *_LAZY_COMMANDS):
             return super().get_command(context, name)
-        group = get_group(import_module(f"app.local.commands.{name}").commands)
+        group = get_group(import_module(f"app.local.commands.{_LAZY_COMMANDS.get(name, name)}").commands)
+        if name in _LAZY_COMMANDS:
+            return group.commands[name]
         group.name = name
         return group
 
@@ -101,14 +110,13 @@ def up(
     asyncio.run(run(settings, model, workers, procfile))
 
 
-def _become(program: Callable[[Settings], programs.Launch], *, postgres: bool = True) -> None:
+def _become(program: Callable[[Settings], programs.Launch]) -> None:
     from app.local.service_check import check_postgres, check_redis
 
     settings = _settings()
     launch = program(settings)
     asyncio.run(check_redis(settings))
-    if postgres:
-        asyncio.run(check_postgres(settings))
+    asyncio.run(check_postgres(settings))
     launch.become(settings)
 
 
@@ -145,7 +153,7 @@ def maintenance() -> None:
 @cli.command()
 def flower() -> None:
     """Run Flower, the operators' view of workers and tasks."""
-    _become(programs.flower, postgres=False)
+    _become(programs.flower)
 
 
 @cli.command()

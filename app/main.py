@@ -23,7 +23,7 @@ from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
 from app.api.holdings import ProcessBounds
-from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
+from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
 from app.files.attachments import Attachments
@@ -64,7 +64,8 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     try:
         if settings is None:
             settings = load_settings()
-            setup_logging(settings.log_level)
+            setup_logging(settings.log_level, settings.log_format, "api")
+            switch_access_log(on=settings.log_access)
         models = ModelsFile(settings) if catalog is None else catalog
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
         settings.check_auth()
@@ -104,8 +105,8 @@ async def _lifespan(
     registry: CollectorRegistry,
 ) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
-    pubsub = PubSub(settings.broker_url, pubsub_key(db))
-    queue = TaskQueue(settings)
+    key = pubsub_key(db)
+    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
     sealer = SharedSealer(db)
     limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
     shares = settings.asks_for_keys

@@ -23,6 +23,8 @@ _PREFIXES_OF_OTHERS = (*SERVER_PREFIXES, "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
+PROCESS_VARIABLE = "LONGHAUL_PROCESS"
+"""In it `longhaul up` tells a process its name, which is before each line of its log."""
 
 
 class ConfigError(Exception):
@@ -135,6 +137,10 @@ class Settings(BaseSettings):
     """Port of the API."""
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of API processes."""
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s?#]*)?$")] | None = None
+    """URL of the API that the operators' commands ask; unset: they work on DATABASE_URL themselves."""
+    api_key: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
+    """The key that they send to `url`, of scope `operator`."""
     cors_origins: Origins = ()
     """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
     allowed_hosts: Hosts = ()
@@ -167,6 +173,12 @@ class Settings(BaseSettings):
     """The most responses that one worker runs at once; it takes a few more if its engine has no more slots."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The least severe level that is logged."""
+    log_format: Literal["text", "json"] = "text"
+    """The form of a line of the log."""
+    log_access: bool = True
+    """Whether the API logs a line for each request."""
+    log_requests: Literal["off", "summary", "full"] = "off"
+    """What workers log of each response that ends: its figures, or its texts as well."""
 
     # Limits
 
@@ -202,7 +214,7 @@ class Settings(BaseSettings):
     event_retention_seconds: Seconds = 86400.0
     """Seconds after its end during which a response can be streamed again."""
     usage_retention_seconds: Seconds = 400 * 86400.0
-    """Seconds for which the ledger, the audit log, and keys that were revoked or expired are kept."""
+    """Seconds for which the ledger, the audit log (at least 30 days), and keys that were revoked or expired stay."""
     reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
     """Output tokens that a response without `max_output_tokens` reserves, and ends at, if its project has limits."""
 

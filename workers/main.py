@@ -1,4 +1,6 @@
-"""The Celery app of a worker: `celery -A workers.main:celery worker -Q <queue> -c <n> -n <name>@%h`.
+"""The Celery app of a worker: `celery -A workers.main:celery worker -Q <queue> -c <n> -n <node>`.
+
+The node names this worker everywhere, and no other process may have it (app/queue/node.py).
 
 The app brings its pool. `celery` is made on access, so importing this module reads no settings.
 """
@@ -34,7 +36,8 @@ def make_worker_app(settings: Settings, lifespan: Lifespan, readiness: WorkerRea
     celery.amqp.Connection = BatchFetchConnection
     celery.steps["consumer"].update({EventBuffer, Fetching})
     # Celery leaves logging alone if somebody else handles this signal.
-    signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
+    logging_form = (settings.log_level, settings.log_format, "worker")
+    signals.setup_logging.connect(lambda **_: setup_logging(*logging_form), weak=False)
     tasks.register(celery)
     remote_control.install()
     TaskPool.lifespan = staticmethod(lifespan)
@@ -45,11 +48,11 @@ def _from_environment() -> Celery:
     settings = load_settings()
     readiness = WorkerReadiness(settings.ready_file)
 
-    def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
+    def lifespan(stop_worker: StopWorker, node: str | None) -> AbstractAsyncContextManager[Runner]:
         # Engines take seconds to import, so this waits until the pool's loop needs one.
         from workers.worker import worker_lifespan
 
-        return worker_lifespan(settings, stop_worker, readiness)
+        return worker_lifespan(settings, stop_worker, readiness, node)
 
     return make_worker_app(settings, lifespan, readiness)
 

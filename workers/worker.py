@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -16,12 +17,14 @@ from app.aio import end_tasks
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.metrics.server import serving
+from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
-from app.store.database import Database
+from app.store.database import Database, retry_until_available
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
+from config.logging.context import name_worker
 from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
@@ -42,6 +45,7 @@ from workers.generation.slots import Slots
 from workers.generation.turns.inputs import Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
+from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.worker")
 
@@ -54,21 +58,25 @@ message: with Python's default of 5 ms, the last of many simultaneous requests b
 
 @asynccontextmanager
 async def worker_lifespan(
-    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness
+    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness, node: str | None = None
 ) -> AsyncIterator[Runner]:
     """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
-    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there.
+    `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there. `node` is its
+    name; None: a new one.
     """
     file = ModelsFile(settings)
-    model = await _resolved(file.catalog.choose(settings.model))
+    chosen = file.catalog.choose(settings.model)
+    name_worker(node := node or new_node(chosen.name))
+    model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
-        pubsub = PubSub(settings.broker_url, pubsub_key(db))
+        key = pubsub_key(db)
+        pubsub = PubSub(settings.broker_url, key)
         stack.push_async_callback(pubsub.close)
-        queue = TaskQueue(settings)
+        queue = TaskQueue(settings, key)
         stack.push_async_callback(queue.close)
         registry = CollectorRegistry()
         stack.enter_context(serving(settings, registry))
@@ -77,8 +85,9 @@ async def worker_lifespan(
         shown = with_statistics(model, settings)
         engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(
-            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics)
+            _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
+        runner.command_key = await retry_until_available(key)
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
         watch = asyncio.create_task(_watch(engine), name="engine-watch")
@@ -86,7 +95,7 @@ async def worker_lifespan(
         watch.add_done_callback(lambda task: None if task.cancelled() else stop())
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
         stack.push_async_callback(end_tasks, following)
-        log.info("%s is ready", model.name)
+        log.info("%s is ready as %s", model.name, runner.node)
         yield runner
 
 
@@ -126,6 +135,7 @@ async def _claiming(
     stop: Callable[[], None],
     readiness: WorkerReadiness,
     metrics: WorkerMetrics,
+    node: str,
 ) -> AsyncIterator[Runner]:
     """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
     async with AsyncExitStack() as stack:
@@ -148,11 +158,15 @@ async def _claiming(
             readiness,
             lambda: dispatcher.nudge(model.queue),
             lambda: slots.away,
+            node,
+            engine.device,
+            slots.drain,
         )
         stack.push_async_callback(lease.close)
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
+        metrics.name(lease.node, version("longhaul"))
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
@@ -168,6 +182,7 @@ async def _claiming(
             slots,
             lease.node,
             metrics,
+            RequestLog(settings.log_requests),
         )
 
 
@@ -182,7 +197,7 @@ def _figures(slots: Slots, runs: ActiveRuns) -> Mapping[str, Callable[[], float]
     """What a scrape reads, from a thread of its own."""
     return {
         "slots": lambda: slots.count,
-        "offered_slots": lambda: slots.offered,
+        "offered_slots": lambda: 0 if slots.is_drained else slots.offered,
         "running_responses": lambda: len(runs.attempts()),
         "generating_responses": lambda: slots.generating,
         "waiting_responses": lambda: len(slots.waiting),

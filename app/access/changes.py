@@ -31,6 +31,17 @@ class AuditType(Enum):
     KEY_UPDATED = "api_key.updated"
     KEY_DELETED = "api_key.deleted"
     RATE_LIMIT_UPDATED = "rate_limit.updated"
+    WORKER_DRAINED = "worker.drained"
+    """This one and those below are our own: OpenAI's log has nothing like them."""
+    WORKER_UNDRAINED = "worker.undrained"
+    MODEL_PAUSED = "model.paused"
+    MODEL_RESUMED = "model.resumed"
+    RESPONSES_CANCELLED = "responses.cancelled"
+    RESPONSES_RETRIED = "responses.retried"
+    BULK_ACTION_CANCELLED = "bulk_action.cancelled"
+    RESPONSE_CANCELLED = "response.cancelled"
+    WORKER_STOPPED = "worker.stopped"
+    WORKER_RESIZED = "worker.resized"
 
 
 class AdministrationError(Exception):
@@ -55,6 +66,8 @@ class Operator:
 
 
 COMMAND_LINE = Operator()
+FLOWER = "flower"
+"""The actor of what is done in Flower, whose one password all operators have."""
 
 
 class Change:

@@ -7,6 +7,7 @@ CPU for an empty query, on the machine where this takes 12.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
@@ -38,10 +39,13 @@ MAX_VALUES = 100
 """Of a parameter that may be repeated."""
 _MAX_DIGITS = 20
 """Longer numbers are out of range, and int() takes time that grows with the square of their length."""
+_ENTRY = re.compile(r"(?P<field>\w+)\[(?P<key>.+)\]", re.DOTALL)
+"""The name of an entry of an object: `metadata[run]`."""
 
 
 class Query(BaseModel, extra="forbid", frozen=True):
-    """A query. Lists may be repeated, also as `name[]`; nothing else comes twice, and nothing is ignored."""
+    """A query. Lists may be repeated, also as `name[]`, and objects come entry by entry, as `name[key]`; nothing else
+    comes twice, and nothing is ignored."""
 
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -55,14 +59,21 @@ class Query(BaseModel, extra="forbid", frozen=True):
         for name, value in request.query_params.multi_items():
             is_list = cls._is_list(name.removesuffix("[]"))
             field = name.removesuffix("[]") if is_list else name
+            if (entry := _ENTRY.fullmatch(name)) is not None and cls._is_of(entry["field"], dict):
+                field = entry["field"]
+                entries = sent.setdefault(field, {})
+                if entry["key"] in entries:
+                    raise _comes_twice(name)
+                entries[entry["key"]] = value
+                written.setdefault(field, name)
+                continue
             written.setdefault(field, name)
             if is_list:
                 sent.setdefault(field, []).append(value)
             elif field not in sent:
                 sent[field] = value
             else:
-                message = f"The query parameter '{shortened(name)}' comes twice; send it once."
-                raise InvalidRequest(message, shortened(name), "invalid_value")
+                raise _comes_twice(name)
         return cls._checked(sent, written)
 
     @classmethod
@@ -92,8 +103,17 @@ class Query(BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def _is_list(cls, name: str) -> bool:
+        return cls._is_of(name, tuple)
+
+    @classmethod
+    def _is_of(cls, name: str, kind: type) -> bool:
         field = cls.model_fields.get(name)
-        return field is not None and get_origin(field.annotation) is tuple
+        return field is not None and get_origin(field.annotation) is kind
+
+
+def _comes_twice(name: str) -> InvalidRequest:
+    message = f"The query parameter '{shortened(name)}' comes twice; send it once."
+    return InvalidRequest(message, shortened(name), "invalid_value")
 
 
 def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
@@ -104,6 +124,16 @@ def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
     if not schema.get("default"):
         schema.pop("default", None)
     description = schema.pop("description", "")
+    if schema.get("type") == "object":
+        style = {"style": "deepObject", "explode": True}
+        return {
+            "name": name,
+            "in": "query",
+            "required": is_required,
+            "description": description,
+            **style,
+            "schema": schema,
+        }
     return {"name": name, "in": "query", "required": is_required, "description": description, "schema": schema}
 
 
@@ -133,7 +163,7 @@ def _flag(value: str) -> bool:
     return value == "true"
 
 
-def _stored(value: str) -> str:
+def stored_text(value: str) -> str:
     """Postgres' text cannot hold U+0000, so nothing of ours is called so."""
     if "\0" in value:
         raise refused("Invalid '{path}': the character U+0000 is not allowed.", "invalid_value")
@@ -151,7 +181,7 @@ DIGITS = BeforeValidator(_number)
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Time = Annotated[int, Field(ge=0, le=MAX_TIME, description="Epoch seconds."), DIGITS]
 Cursor = Annotated[str, AfterValidator(_cursor)]
-Names = Annotated[tuple[Annotated[str, AfterValidator(_stored)], ...], Field(max_length=MAX_VALUES)]
+Names = Annotated[tuple[Annotated[str, AfterValidator(stored_text)], ...], Field(max_length=MAX_VALUES)]
 
 
 class Including(Query):
@@ -212,6 +242,19 @@ class ReadyQuery(Query):
     """Of `GET /health/ready`."""
 
     model: str | None = Field(None, description="Ask for this model alone, and whether it can answer now.")
+
+
+class StartingAfterQuery(Query):
+    """Of a response's events."""
+
+    starting_after: Annotated[int, Field(ge=0), DIGITS] | None = Field(
+        None, description="Events after this sequence number only."
+    )
+
+    @property
+    def last_seen(self) -> int:
+        """Events after this sequence number are wanted; -1: all events."""
+        return -1 if self.starting_after is None else min(self.starting_after, MAX_SEQUENCE)
 
 
 class ReadQuery(Including):

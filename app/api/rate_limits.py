@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
-from app.protocol.errors import ApiError, LimitReached, ShareUsed
+from app.protocol.errors import ApiError, LimitReached, ModelPaused, ShareUsed
 from app.protocol.limits import RESPONSES, Allowance, LimitState
 
 RETRY_AFTER_SECONDS = 1
 """After a refusal that lasts as long as others hold something, which nobody knows."""
+
+PAUSED_SECONDS = 30
+"""After a refusal that lasts until operators resume what they have paused."""
 
 HEADERS = tuple(
     f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")
@@ -28,6 +31,8 @@ def headers_of(allowance: Allowance | None) -> dict[str, str]:
 
 def headers_of_error(error: ApiError) -> dict[str, str]:
     """Returns the headers that belong to the error itself: how long to wait, and what is left."""
+    if isinstance(error, ModelPaused):
+        return {"retry-after": str(PAUSED_SECONDS)}
     if isinstance(error, ShareUsed):
         return {"retry-after": str(RETRY_AFTER_SECONDS)}
     if not isinstance(error, LimitReached):

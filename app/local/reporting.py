@@ -11,14 +11,13 @@ from app.local.errors import LocalError
 from config.settings import ConfigError
 
 CONFIG_STATUS = 2
-FAILED_STATUS = 1
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Turns an error that the user can mend into one line on stderr and a status: 2 for settings, 1 for the machine."""
+    """Turns an error that the user can mend into one line on stderr and a status: 2 for settings, else its own."""
     try:
         yield
     except (ConfigError, LocalError) as error:
         typer.echo(f"longhaul: {error}", err=True)
-        raise typer.Exit(CONFIG_STATUS if isinstance(error, ConfigError) else FAILED_STATUS) from None
+        raise typer.Exit(CONFIG_STATUS if isinstance(error, ConfigError) else error.status) from None

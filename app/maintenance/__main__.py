@@ -39,8 +39,8 @@ async def maintain(settings: Settings) -> None:
     registry = CollectorRegistry()
     metrics = MaintenanceMetrics(registry)
     registry.register(FleetCollector(watched, settings.event_retention_seconds, partial(_models, settings)))
-    pubsub = PubSub(settings.broker_url, pubsub_key(db))
-    queue = TaskQueue(settings)
+    key = pubsub_key(db)
+    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
 
     async def work() -> None:
         await wait_for_schema(db)
@@ -68,7 +68,7 @@ def main() -> int:
     try:
         settings = load_settings()
         settings.check_metrics()
-        setup_logging(settings.log_level)
+        setup_logging(settings.log_level, settings.log_format, "maintenance")
         asyncio.run(maintain(settings))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")

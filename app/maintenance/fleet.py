@@ -20,7 +20,7 @@ from app.protocol.text import type_and_places
 from app.queue.message import CLASSES, class_of
 from app.store.database import Database
 from app.store.queue import fleet
-from app.store.queue.fleet import FleetFacts
+from app.store.queue.fleet import FleetFacts, WorkerFacts
 
 log = logging.getLogger("longhaul.metrics")
 
@@ -30,6 +30,8 @@ READ_SECONDS = 4.0
 STATES = ("waiting", "sent", "running", "yielded", "released")
 _Key = tuple[str, ...]
 _CLASS = ("model", "tier", "mode")
+_WORKER_STATES = ("serving", "draining", "drained")
+_SCOPES = ("model", "project")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "responses": (
         "Unfinished responses: waiting in line, sent to a worker, running, yielded, or released (a worker died or"
@@ -37,7 +39,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (*_CLASS, "state"),
     ),
     "oldest_queued_seconds": (
-        "Seconds since the insert of the oldest response that no worker has claimed; 0: there is none.",
+        "Seconds since the insert of the oldest response that no worker has claimed; 0: none but what is paused.",
         _CLASS,
     ),
     "waiting_by_project": (
@@ -45,7 +47,12 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("project",),
     ),
     "suspects": ("Unfinished responses that have crashed since they made progress.", ("model",)),
-    "workers": ("Living workers: serving, or draining (they take no responses now).", ("model", "state")),
+    "workers": (
+        "Living workers: serving, draining (they take no responses now), or drained by operators (nor have they any).",
+        ("model", "state"),
+    ),
+    "drains": ("Living workers that operators drain, or have drained.", ("model",)),
+    "paused": ("Pauses by operators: of the whole model, or of one project in it each.", ("model", "scope")),
     "slots": ("Slots of the living workers.", ("model",)),
     "lease_seconds": ("Seconds until the first lease of a living worker runs out, unless it is renewed.", ("model",)),
     "reclaimable_log_bytes": (
@@ -124,6 +131,10 @@ def figures(facts: FleetFacts, models: Mapping[str, str]) -> dict[str, dict[_Key
     return {
         **_queue_figures(facts, model, known),
         **_worker_figures(facts, known),
+        "paused": _summed(
+            _none(known, _SCOPES)
+            + [((model(queue), "project" if project else "model"), 1.0) for queue, project in facts.pauses]
+        ),
         "suspects": _summed(_none(known) + [((model(each.queue),), each.crashed) for each in facts.begun]),
         "waiting_by_project": {(name,): count for name, count in top(_by_project(facts)).items()},
         "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
@@ -145,7 +156,8 @@ def _queue_figures(
     for flow in facts.flows:
         key = (model(flow.queue), *class_of(flow.priority))
         counts.append(((*key, "waiting"), flow.count))
-        oldest[key] = max(oldest.get(key, 0.0), flow.oldest_seconds or 0.0)
+        is_paused = not facts.pauses.isdisjoint({(flow.queue, None), (flow.queue, flow.project)})
+        oldest[key] = max(oldest.get(key, 0.0), 0.0 if is_paused else flow.oldest_seconds or 0.0)
     for each in facts.begun:
         key = (model(each.queue), *class_of(each.priority))
         counts.append(((*key, each.state), each.count))
@@ -157,18 +169,23 @@ def _queue_figures(
 
 
 def _worker_figures(facts: FleetFacts, known: Sequence[str]) -> dict[str, dict[_Key, float]]:
-    states: list[tuple[_Key, float]] = [
-        ((worker.model, "serving" if worker.slots else "draining"), 1.0) for worker in facts.workers
-    ]
+    states: list[tuple[_Key, float]] = [((worker.model, _state(worker)), 1.0) for worker in facts.workers]
     leases: dict[_Key, float] = {}
     for worker in facts.workers:
         leases[worker.model,] = min(leases.get((worker.model,), worker.lease_seconds_left), worker.lease_seconds_left)
     slots: list[tuple[_Key, float]] = [((worker.model,), float(worker.slots)) for worker in facts.workers]
     return {
-        "workers": _summed(_none(known, ("serving", "draining")) + states),
+        "workers": _summed(_none(known, _WORKER_STATES) + states),
+        "drains": _summed(_none(known) + [((worker.model,), float(worker.is_drained)) for worker in facts.workers]),
         "slots": _summed(_none(known) + slots),
         "lease_seconds": leases,
     }
+
+
+def _state(worker: WorkerFacts) -> str:
+    if worker.slots and not worker.is_drained:
+        return "serving"
+    return "drained" if worker.is_drained and not worker.has_work else "draining"
 
 
 def _by_project(facts: FleetFacts) -> Counter[str]:

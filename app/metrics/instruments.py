@@ -164,6 +164,16 @@ class WorkerMetrics:
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(name, text, ("model", *labels), registry=self._registry)
 
+    def name(self, worker: str, version: str) -> None:
+        """Shows the worker's name, which rows, logs, Flower and commands have for it."""
+        info = Gauge(
+            "longhaul_worker_info",
+            "1; the labels name this worker, as its row, its log, Flower and commands do.",
+            ("model", "worker", "version"),
+            registry=self._registry,
+        )
+        info.labels(self._model, worker, version).set(1)
+
     def watch(self, figures: Mapping[str, Callable[[], float]]) -> None:
         """Shows these figures (the keys of WORKER_GAUGES) as they are at each scrape."""
         for name, text in WORKER_GAUGES.items():

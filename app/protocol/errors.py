@@ -9,6 +9,7 @@ ApiError
  ├── ShareUsed              its project holds its share of what the process may hold
  ├── NotFound               no such response, model or route
  ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
+ │    └── ModelPaused       operators have paused the model, or the project there
  ├── TimedOut               the response ran for longer than its run timeout
  └── ServerFault            generation failed, or the server has a bug
 """
@@ -156,6 +157,18 @@ class NotFound(ApiError):
 class Unavailable(ApiError):
     type = ErrorType.SERVER
     default_code = "service_unavailable"
+
+
+class ModelPaused(Unavailable):
+    """The request would wait for operators, and its client for it. Nothing was stored."""
+
+    default_code = "model_paused"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"The model '{model}' is paused for this project by the operators. Send the request later, or with "
+            "'background: true': then it waits until the model is resumed, or its 'queue_timeout' has passed."
+        )
 
 
 class TimedOut(ApiError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,6 +22,11 @@ class QueueState:
     loads: Sequence[Load] = ()
     waits: bool = False
     foreground_waits: bool = False
+    paused: Collection[str | None] = ()
+    """The projects that operators have paused in it; None: all. What they have in line does not wait here."""
+
+    def is_paused(self, project: str) -> bool:
+        return None in self.paused or project in self.paused
 
     def room(self) -> Room:
         """How much a dispatch may send."""
@@ -109,6 +114,7 @@ class Arrival:
 
     candidate: Candidate
     priority: int
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,8 @@ class Sending:
     """Whether it has one of the places that are kept for foreground responses."""
     is_first: bool = False
     """Whether it waits, and nobody waited before it: then nobody else may dispatch it soon."""
+    is_refused: bool = False
+    """Whether it is not inserted: what it is for is paused, and its client would wait for nothing."""
 
 
 def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending]:
@@ -132,9 +140,11 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
     without a dispatch. Nobody is passed, so no flow is charged. Foreground responses first take the places that are
     kept for them, whatever of the background waits. Beyond these they do not stand behind background responses, which
     may run for hours, in a worker: they wait for a dispatch, which may make one yield. Counts never wait.
+
+    What is paused stays in line, until operators resume it: of the background; a foreground response is refused.
     """
-    made = {each.candidate.id: Sending(each.priority == Priority.COUNT) for each in arrivals}
-    answers = [each for each in arrivals if each.priority != Priority.COUNT]
+    made = {each.candidate.id: _unsent(each, queue) for each in arrivals}
+    answers = [each for each in arrivals if each.priority != Priority.COUNT and not queue.is_paused(each.project)]
     foreground = [] if queue.foreground_waits else [each for each in answers if each.priority in FOREGROUND]
     kept = places([each.candidate for each in foreground], queue.loads, lambda load: load.kept_room)
     made |= {name: Sending(True, node, True) for name, node in kept.items()}
@@ -150,6 +160,12 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
     return made | {
         name: Sending(True, node) for name, node in places(others, loads, lambda load: load.open_room).items()
     }
+
+
+def _unsent(arrival: Arrival, queue: QueueState) -> Sending:
+    """What becomes of a response that gets no slot. A count takes none."""
+    is_refused = arrival.priority in FOREGROUND and queue.is_paused(arrival.project)
+    return Sending(arrival.priority == Priority.COUNT, is_refused=is_refused)
 
 
 TRIALS_AT_ONCE = 8

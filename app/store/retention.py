@@ -17,9 +17,10 @@ from app.protocol.events.chunk import Chunk, size_of
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs
-from app.store.responses.endings import INSERT_CHUNKS
+from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
 from app.store.tables import LOG_BYTES, responses
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
 
@@ -68,17 +69,23 @@ _DELETE_OLD = text(
     """
 )
 
-_RECORDS = {"usage": "minute", "audit_logs": "effective_at", "api_keys": "least(revoked_at, expires_at)"}
-"""Tables of records, and when a row of each ended."""
+_RECORDS = {
+    "usage": ("ctid", "minute"),
+    "api_keys": ("id", "least(revoked_at, expires_at)"),
+    "bulk_actions": ("id", "finished_at"),
+}
+"""Tables of records: what names a row, and when it ended. Of keys, maintenance may read little."""
 _DELETE_RECORDS = [
     text(
         f"""
-        DELETE FROM {table} WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
+        DELETE FROM {table} WHERE {name} = ANY(ARRAY(
+            SELECT {name} FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
         """
     )
-    for table, ended in _RECORDS.items()
+    for table, (name, ended) in _RECORDS.items()
 ]
+# Nobody but the owner of the tables may delete entries: the function keeps those of the last thirty days.
+_DELETE_ENTRIES = text("SELECT delete_audit_entries(:before, :limit)")
 
 
 async def now(db: Database) -> datetime:
@@ -120,7 +127,8 @@ def _pages(chunks: Sequence[Chunk]) -> dict[str, list[Any]] | None:
     """
     for chunk in chunks:
         if len(frames.split(chunk.frames)) != chunk.last - chunk.first + 1:
-            log.error("%s: its log cannot be read, and is not merged", chunk.response_id)
+            with about(chunk.response_id):
+                log.error("the log of the response cannot be read, and is not merged")
             return None
     sizes = {number: len(chunk.frames) for number, chunk in enumerate(chunks)}
     groups = ([chunks[number] for number in numbers] for numbers in grouped(sizes, LOG_PAGE_BYTES))
@@ -159,12 +167,12 @@ async def delete_conversations(db: Database, limit: int = 500) -> int:
 
 
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
-    """Deletes up to `limit` rows each of the ledger, of the audit log and of keys that ended before then.
+    """Deletes up to `limit` rows each of the ledger, the audit log, bulk actions and keys that ended before then.
 
-    Returns how many it deleted.
+    Entries of the audit log stay for thirty days at least. Returns how many it deleted.
     """
-    deleted = 0
     async with db.autocommit() as connection:
+        deleted: int = (await connection.execute(_DELETE_ENTRIES, {"before": before, "limit": limit})).scalar_one()
         for statement in _DELETE_RECORDS:
             deleted += (await connection.execute(statement, {"before": before, "limit": limit})).rowcount
     return deleted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from app.protocol.events.chunk import Chunk
-from app.protocol.response import brief_object, response_object
+from app.protocol.response import brief_object, code_of, response_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.columns import Column, Columns, to_json
@@ -31,6 +31,22 @@ class Idempotency:
 
     key: str
     fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request came from, as its response's row keeps it."""
+
+    key_id: str | None = None
+    """Of the API key that its caller has; None: no key was asked for."""
+    request_id: str | None = None
+    traceparent: str | None = None
+    """Of the trace that it belongs to (app/access/trace_context.py)."""
+    tracestate: str | None = None
+
+
+NOWHERE = Origin()
+"""Of a request that nobody has sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +94,18 @@ class ResponseRow:
     """Whether it takes one of the places that are kept for foreground responses."""
     yields: int
     """How often it has yielded."""
+    request_id: str | None
+    """Of the request that made it."""
+    traceparent: str | None
+    tracestate: str | None
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
+
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """The headers that name the trace that it belongs to; none, if its request had none."""
+        known = {"traceparent": self.traceparent, "tracestate": self.tracestate}
+        return {name: value for name, value in known.items() if value is not None}
 
     @property
     def is_readable(self) -> bool:
@@ -153,6 +179,10 @@ class Ending:
     tool_results: Json | None = None
     """What models are told of hosted tools' calls, by the output index of the item (a string, as in JSON)."""
 
+    @property
+    def error_code(self) -> str | None:
+        return None if self.error is None else code_of(self.error)
+
     @classmethod
     def of(cls, response: Json, finished_at: datetime, tool_results: Json | None = None) -> Ending:
         """The ending in a terminal event's response object; `finished_at` in whole seconds, as clients see it."""
@@ -169,6 +199,17 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What is told of a response that was ended from outside (app/announcer.py)."""
+
+    status: Status
+    chunk: Chunk
+    is_followed: bool
+    was_sent: bool
+    """Whether a worker may know of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndResult:
     """How an ending from outside went: the row as it is now, but for `log`, and its terminal chunk if this call ended
     it."""
@@ -177,6 +218,14 @@ class EndResult:
     chunk: Chunk | None
     size: int = 0
     """The bytes of a cancelled row and its log."""
+
+    @property
+    def notice(self) -> Notice | None:
+        """None: this call has not ended it."""
+        if self.chunk is None:
+            return None
+        row = self.row
+        return Notice(row.status, self.chunk, row.is_followed, row.sent_at is not None or row.attempt > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON, JSONB
 
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.status import FINAL, Status
@@ -78,6 +78,9 @@ _WAITS = IS_WAITING.format("")
 IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
 """The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
 
+TAKES = "{0}slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = {0}node)"
+"""The condition of a worker that may be sent responses, as the view `worker_loads` has it."""
+
 responses = Table(
     "responses",
     metadata,
@@ -101,6 +104,8 @@ responses = Table(
     Column("context_bytes", BigInteger, nullable=False),
     # JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
+    # That of the request, for lists, which unpack no request; NULL: none.
+    Column("metadata", JSON(none_as_null=True)),
     # Bytes of JSON, so that no read unpacks it to learn its length: of the request, of its input, and of `output` with
     # `tool_results`.
     Column("request_bytes", Integer, Computed("octet_length(CAST(request AS text))", persisted=True), nullable=False),
@@ -137,6 +142,8 @@ responses = Table(
     Column("messages", JSON(none_as_null=True)),
     Column("usage", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
+    # That of the error, for lists: Postgres cannot look into JSON with U+0000.
+    Column("error_code", Text),
     Column("incomplete_details", JSON(none_as_null=True)),
     # By the API's clock, and shown to clients: it orders nothing.
     _time("created_at", nullable=False),
@@ -144,6 +151,8 @@ responses = Table(
     # Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
     Column("position", BigInteger, Identity(always=True), nullable=False),
     _time("started_at"),
+    # When its last attempt began.
+    _time("claimed_at"),
     _time("finished_at"),
     _time("sent_at"),
     # The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
@@ -164,6 +173,13 @@ responses = Table(
     Column("run_seconds", Float),
     _time("queue_deadline"),
     _time("run_deadline"),
+    # When the window of work in windows ends. What is not final then fails (endings.py).
+    _time("due_at"),
+    # What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
+    # that of its head; NULL: the position (new_rows.py).
+    Column("rank", BigInteger),
+    # The continuation that it is the head of.
+    Column("heads", Text),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
     # Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
@@ -172,12 +188,25 @@ responses = Table(
     Column("layout", SmallInteger, nullable=False),
     # The API key of its caller; NULL: no key was asked for.
     Column("key_id", Text),
+    # The response whose request it repeats, because an operator said so (operations/retries.py).
+    Column("retry_of", Text),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     _time("reserved_at"),
     Column("reserved_input", BigInteger),
     Column("reserved_output", BigInteger),
     Column("reserved_bytes", BigInteger),
+    # What no update changes is last, or first: Postgres logs a row from its first change to its last.
+    # The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
+    Column("request_id", Text),
+    Column("traceparent", Text),
+    Column("tracestate", Text),
+    # The attempts, if any, that handed it over (HISTORY in guards.py).
+    Column("history", JSONB(none_as_null=True)),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
+    CheckConstraint(
+        f"(priority = {Priority.WINDOW.value}) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)",
+        name="due_in_window",
+    ),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -212,6 +241,14 @@ responses = Table(
         "queue_deadline",
         postgresql_where=text("status = 'queued' AND queue_deadline IS NOT NULL"),
     ),
+    # What is due, and how much that is by queue and project (queue/windows.py).
+    Index(
+        "responses_due_idx",
+        "due_at",
+        postgresql_include=["queue", "project", "cost"],
+        postgresql_where=text("due_at IS NOT NULL AND finished_at IS NULL"),
+    ),
+    Index("responses_heads_idx", "project", "heads", "position", postgresql_where=text("heads IS NOT NULL")),
     Index(
         "responses_run_deadline_idx",
         "run_deadline",
@@ -222,13 +259,15 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Those that wait here, by flow and arrival, and what each worker has (queue/facts.py).
+    # Those that wait here, by flow and rank, and what each worker has (queue/facts.py).
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
+        text("(COALESCE(rank, position))"),
         "position",
+        postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
         postgresql_where=text(_WAITS),
     ),
     Index("responses_sent_idx", "sent_to", postgresql_where=text(IS_SENT.format(""))),
@@ -243,6 +282,11 @@ responses = Table(
         "conversation_id",
         postgresql_where=text("conversation_id IS NOT NULL AND finished_at IS NULL"),
     ),
+    # Lists (operations/filters.py): of all projects, and of one; and failures by their codes.
+    Index("responses_status_idx", "status", "inserted_at"),
+    Index("responses_project_idx", "project", "status", "inserted_at"),
+    Index("responses_error_idx", "error_code", "inserted_at", postgresql_where=text("error_code IS NOT NULL")),
+    Index("responses_retry_idx", "retry_of", unique=True, postgresql_where=text("retry_of IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
     Index("responses_unstored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND NOT store")),
     Index("responses_live_log_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND log = 'live'")),
@@ -401,7 +445,8 @@ workers = Table(
     Column("id", Text, primary_key=True),
     Column("model", Text, nullable=False),
     Column("queue", Text, nullable=False),
-    # Its process, whose list in Redis has what is sent to it: a lease that is lost ends the row, not the process.
+    # The name of its process (app/queue/node.py), whose list in Redis has what is sent to it. A lease that is lost ends
+    # the row, not the process: `id` is the node, with the number of the lease from the second one on.
     Column("node", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
@@ -426,8 +471,40 @@ workers = Table(
     Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
     # What becomes of each `reasoning.effort` (NULL: not known).
     Column("efforts", JSON(none_as_null=True)),
+    # For operators: what restarts the process (a unit, a pod), CUDA_VISIBLE_DEVICES, the name of its devices, and
+    # Longhaul's version; NULL: not known.
+    Column("unit", Text),
+    Column("devices", Text),
+    Column("device", Text),
+    Column("version", Text, nullable=False, server_default=text("''")),
     CheckConstraint("context_length > 0 AND slots >= 0", name="engine_has_room"),
     CheckConstraint("format IN ('chat', 'harmony')", name="format_known"),
+)
+
+# The workers that operators drain, by node. They take nothing; a lease that is lost changes nothing about it.
+drains = Table(
+    "drains",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("reason", Text),
+    # The id of the operator's API key; NULL: a command on a machine of the operators.
+    Column("actor", Text),
+    # When maintenance first found no worker of that node (drains.py).
+    _time("absent_since"),
+)
+
+# What operators pause: a queue, or what one project has in it. It stays in line until they resume it.
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("queue", Text, nullable=False),
+    _project(nullable=True),
+    Column("model", Text, nullable=False),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("reason", Text),
+    Column("actor", Text),
+    Index("pauses_queue_project_idx", "queue", "project", unique=True, postgresql_nulls_not_distinct=True),
 )
 
 # One row for each queue that was dispatched from: its lock, and its virtual time (dispatch.py).
@@ -450,6 +527,11 @@ flows = Table(
     Column("scale", Double, nullable=False, server_default=text("1")),
     # How far a token moved its tag when it was charged last.
     Column("step", Double, nullable=False),
+    # The mean seconds and tokens of its responses of late; NULL: none has ended.
+    Column("run_seconds", Double),
+    Column("run_tokens", Double),
+    # How far its work in windows has risen (queue/windows.py).
+    Column("part", Double, nullable=False, server_default=text("0")),
 )
 
 # The secret keys of the deployment (keys.py).
@@ -555,6 +637,39 @@ audit_logs = Table(
     Column("request_id", Text),
     Index("audit_logs_time_idx", "effective_at", "id"),
     Index("audit_logs_project_idx", "project", "effective_at", "id"),
+)
+
+# What operators had done to all responses that match a filter; maintenance carries it out in steps
+# (operations/actions.py).
+bulk_actions = Table(
+    "bulk_actions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("filter", JSON, nullable=False),
+    Column("reason", Text, nullable=False),
+    # The id of the API key; NULL: a command on a machine of the operators.
+    Column("actor", Text),
+    Column("state", Text, nullable=False, server_default=text("'running'")),
+    # By Postgres' clock. It acts on responses that were inserted until then.
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    _time("finished_at"),
+    # How many responses matched when it was accepted.
+    Column("matched", BigInteger, nullable=False),
+    Column("done", BigInteger, nullable=False, server_default=text("0")),
+    # How many it refused, by the code of the reason.
+    Column("refused", JSON, nullable=False, server_default=text("'{}'")),
+    # How far it has come: the last response it looked at (NULL: none in this pass), and how many of this pass others
+    # had locked, for which it begins once more.
+    _time("cursor_at"),
+    Column("cursor_position", BigInteger),
+    Column("passed_by", BigInteger, nullable=False, server_default=text("0")),
+    CheckConstraint("kind IN ('cancel', 'retry')", name="kind_known"),
+    CheckConstraint("state IN ('running', 'completed', 'cancelled')", name="state_known"),
+    CheckConstraint("(finished_at IS NULL) = (state = 'running')", name="finished_unless_running"),
+    CheckConstraint("(cursor_at IS NULL) = (cursor_position IS NULL)", name="cursor_whole"),
+    Index("bulk_actions_running_idx", "created_at", postgresql_where=text("state = 'running'")),
+    Index("bulk_actions_created_idx", "created_at", "id"),
 )
 
 # What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of`

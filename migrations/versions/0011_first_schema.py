@@ -4,8 +4,8 @@ Databases of versions before have the revisions 0001 to 0010, which nothing upgr
 
 Triggers note what happens, whoever makes it happen: a worker, a cancel, maintenance, a process of another version. One
 settles: a response left the queue, or ended and used so much. The others note what a project's stored bytes gained or
-lost. The notes are plain inserts. They lock nothing that others wait for; app/store/tenants/limits.py and
-app/store/tenants/usage.py add them up.
+lost. They run as the owner of the tables, so that no process needs the right to write notes. The notes are plain
+inserts. They lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
 
 The view `oldest_revision` names the oldest revision whose processes still work with the schema. A later migration that
 takes something away replaces it.
@@ -14,6 +14,7 @@ takes something away replaces it.
 from __future__ import annotations
 
 from alembic import op
+from sqlalchemy import text
 
 revision = "0011"
 down_revision = None
@@ -102,6 +103,30 @@ CREATE TABLE audit_logs (
 CREATE INDEX audit_logs_project_idx ON audit_logs (project, effective_at, id);
 CREATE INDEX audit_logs_time_idx ON audit_logs (effective_at, id);
 
+CREATE TABLE bulk_actions (
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    filter JSON NOT NULL,
+    reason TEXT NOT NULL,
+    actor TEXT,
+    state TEXT DEFAULT 'running' NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT clock_timestamp() NOT NULL,
+    finished_at TIMESTAMPTZ,
+    matched BIGINT NOT NULL,
+    done BIGINT DEFAULT 0 NOT NULL,
+    refused JSON DEFAULT '{}' NOT NULL,
+    cursor_at TIMESTAMPTZ,
+    cursor_position BIGINT,
+    passed_by BIGINT DEFAULT 0 NOT NULL,
+    CONSTRAINT bulk_actions_pkey PRIMARY KEY (id),
+    CONSTRAINT bulk_actions_kind_known CHECK (kind IN ('cancel', 'retry')),
+    CONSTRAINT bulk_actions_state_known CHECK (state IN ('running', 'completed', 'cancelled')),
+    CONSTRAINT bulk_actions_finished_unless_running CHECK ((finished_at IS NULL) = (state = 'running')),
+    CONSTRAINT bulk_actions_cursor_whole CHECK ((cursor_at IS NULL) = (cursor_position IS NULL))
+);
+CREATE INDEX bulk_actions_created_idx ON bulk_actions (created_at, id);
+CREATE INDEX bulk_actions_running_idx ON bulk_actions (created_at) WHERE state = 'running';
+
 CREATE TABLE limits (
     project TEXT NOT NULL,
     model TEXT NOT NULL,
@@ -184,6 +209,7 @@ CREATE TABLE responses (
     chain_length INTEGER NOT NULL,
     context_bytes BIGINT NOT NULL,
     request JSON NOT NULL,
+    metadata JSON,
     request_bytes INTEGER GENERATED ALWAYS AS (octet_length(CAST(request AS text))) STORED NOT NULL,
     input_bytes INTEGER NOT NULL,
     output_bytes INTEGER GENERATED ALWAYS AS (
@@ -202,11 +228,13 @@ CREATE TABLE responses (
     messages JSON,
     usage JSON,
     error JSON,
+    error_code TEXT,
     incomplete_details JSON,
     created_at TIMESTAMPTZ NOT NULL,
     inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     position BIGINT GENERATED ALWAYS AS IDENTITY,
     started_at TIMESTAMPTZ,
+    claimed_at TIMESTAMPTZ,
     finished_at TIMESTAMPTZ,
     sent_at TIMESTAMPTZ,
     sent_to TEXT,
@@ -220,17 +248,27 @@ CREATE TABLE responses (
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
+    due_at TIMESTAMPTZ,
+    rank BIGINT,
+    heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
     log TEXT DEFAULT 'live' NOT NULL,
     layout SMALLINT NOT NULL,
     key_id TEXT,
+    retry_of TEXT,
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
     reserved_output BIGINT,
     reserved_bytes BIGINT,
+    request_id TEXT,
+    traceparent TEXT,
+    tracestate TEXT,
+    history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
-    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9)),
+    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9, 10)),
+    CONSTRAINT responses_due_in_window
+        CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)),
     CONSTRAINT responses_status_known
         CHECK (status IN ('cancelled', 'completed', 'failed', 'in_progress', 'incomplete', 'queued')),
     CONSTRAINT responses_finished_when_final
@@ -262,20 +300,28 @@ CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempot
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost)
+    WHERE due_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
+CREATE INDEX responses_heads_idx ON responses (project, heads, position) WHERE heads IS NOT NULL;
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
+CREATE INDEX responses_project_idx ON responses (project, status, inserted_at);
 CREATE INDEX responses_queue_deadline_idx ON responses (queue_deadline)
     WHERE status = 'queued' AND queue_deadline IS NOT NULL;
 CREATE INDEX responses_released_idx ON responses (position) WHERE status = 'in_progress' AND worker IS NULL;
+CREATE UNIQUE INDEX responses_retry_idx ON responses (retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
     WHERE status = 'in_progress' AND run_deadline IS NOT NULL;
 CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position)
+CREATE INDEX responses_waiting_idx ON responses
+    (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -419,10 +465,34 @@ CREATE TABLE workers (
     reasoning_parser TEXT,
     default_sampling JSON DEFAULT '{}' NOT NULL,
     efforts JSON,
+    unit TEXT,
+    devices TEXT,
+    device TEXT,
+    version TEXT DEFAULT '' NOT NULL,
     CONSTRAINT workers_pkey PRIMARY KEY (id),
     CONSTRAINT workers_format_known CHECK (format IN ('chat', 'harmony')),
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)
 );
+
+CREATE TABLE drains (
+    node TEXT NOT NULL,
+    since TIMESTAMPTZ DEFAULT now() NOT NULL,
+    reason TEXT,
+    actor TEXT,
+    absent_since TIMESTAMPTZ,
+    CONSTRAINT drains_pkey PRIMARY KEY (node)
+);
+
+CREATE TABLE pauses (
+    queue TEXT NOT NULL,
+    project TEXT,
+    model TEXT NOT NULL,
+    since TIMESTAMPTZ DEFAULT now() NOT NULL,
+    reason TEXT,
+    actor TEXT,
+    CONSTRAINT pauses_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE UNIQUE INDEX pauses_queue_project_idx ON pauses (queue, project) NULLS NOT DISTINCT;
 
 CREATE TABLE queues (
     name TEXT NOT NULL,
@@ -437,6 +507,9 @@ CREATE TABLE flows (
     tag DOUBLE PRECISION NOT NULL,
     scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
     step DOUBLE PRECISION NOT NULL,
+    run_seconds DOUBLE PRECISION,
+    run_tokens DOUBLE PRECISION,
+    part DOUBLE PRECISION DEFAULT 0 NOT NULL,
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
 
@@ -447,11 +520,14 @@ CREATE TABLE keys (
 );
 """
 
+# With the path of the migration, and temporary tables last: nobody else's table is taken for one of these.
+_AS_OWNER = "SECURITY DEFINER SET search_path = {schema}, pg_temp"
+
 # Tokens of a response that ran and ended without a usage are counted in its log (those of its output have four bytes
 # each), for its limits and for the ledger: a client that leaves before the end evades neither. Priority 0 is the
 # server's own work: counting tokens, which uses none.
-_SETTLE = """
-    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql AS $$
+_SETTLE = f"""
+    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     DECLARE
         has_ended boolean := NEW.finished_at IS NOT NULL;
         input bigint := coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0);
@@ -500,7 +576,7 @@ _NEW, _OLD = _RESPONSE_BYTES.format("NEW"), _RESPONSE_BYTES.format("OLD")
 _METADATA_BYTES = "octet_length(CAST({}.metadata AS text))"
 _STORED = (
     f"""
-    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         VALUES (NEW.project, {_NEW} - CASE WHEN OLD.finished_at IS NULL THEN 0 ELSE {_OLD} END);
@@ -514,7 +590,7 @@ _STORED = (
     EXECUTE FUNCTION note_stored_response()
     """,
     f"""
-    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         SELECT project, -sum({_RESPONSE_BYTES.format("gone")}) FROM gone WHERE finished_at IS NOT NULL GROUP BY project;
@@ -525,8 +601,8 @@ _STORED = (
     CREATE TRIGGER responses_deleted AFTER DELETE ON responses REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION note_deleted_responses()
     """,
-    """
-    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql AS $$
+    f"""
+    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         SELECT project, CASE TG_OP WHEN 'INSERT' THEN sum(bytes) ELSE -sum(bytes) END FROM changed GROUP BY project;
@@ -542,7 +618,7 @@ _STORED = (
     FOR EACH STATEMENT EXECUTE FUNCTION note_stored_items()
     """,
     f"""
-    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         IF TG_OP <> 'INSERT' THEN
             INSERT INTO stored_changes (project, bytes) VALUES (OLD.project, -{_METADATA_BYTES.format("OLD")});
@@ -557,8 +633,8 @@ _STORED = (
     CREATE TRIGGER conversations_stored AFTER INSERT OR DELETE OR UPDATE OF metadata ON conversations
     FOR EACH ROW EXECUTE FUNCTION note_stored_metadata()
     """,
-    """
-    CREATE FUNCTION note_stored_part() RETURNS trigger LANGUAGE plpgsql AS $$
+    f"""
+    CREATE FUNCTION note_stored_part() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes) VALUES (
             coalesce(NEW.project, OLD.project), coalesce(NEW.bytes, 0) - coalesce(OLD.bytes, 0));
@@ -571,10 +647,32 @@ _STORED = (
     """,
 )
 
+# Entries of the last thirty days stay, whatever the process that asks was told: whoever takes a process over cannot
+# remove what shows it. Only maintenance may call it (app/store/roles/rights.py), and nobody may delete otherwise.
+_DELETE_AUDIT_ENTRIES = f"""
+    CREATE FUNCTION delete_audit_entries(before timestamptz, most integer) RETURNS bigint LANGUAGE sql {_AS_OWNER} AS $$
+        WITH gone AS (
+            DELETE FROM audit_logs WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM audit_logs WHERE effective_at < least(before, now() - interval '30 days')
+                ORDER BY effective_at LIMIT most FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        )
+        SELECT count(*) FROM gone
+    $$
+"""
+
+_FUNCTIONS = (
+    *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
+    *("note_stored_metadata()", "note_stored_part()", "delete_audit_entries(timestamptz, integer)"),
+)
+
+# Which rows a role reads: app/store/roles/rights.py (`ROWS`).
+_KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
+
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, stored_changes,
-    usage_entries, usage, limits, audit_logs, api_keys, service_accounts, file_blocks, file_parts, uploads, files,
-    projects
+    chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
+    stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys, service_accounts,
+    file_blocks, file_parts, uploads, files, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -594,11 +692,12 @@ _VIEWS = (
         FROM responses r
         WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
     ) h
-    WHERE w.lease_until > now() AND w.slots > 0
+    WHERE w.lease_until > now() AND w.slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = w.node)
     """,
     """
     CREATE VIEW waiting_responses AS
-    SELECT id, queue, project, priority, position, cost, charged, sent_to, previous_response_id, affinity
+    SELECT id, queue, project, priority, coalesce(rank, position) AS rank, position, due_at, cost, charged, sent_to,
+        previous_response_id, affinity
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     """,
@@ -606,8 +705,11 @@ _VIEWS = (
 
 
 def upgrade() -> None:
-    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_STORED):
-        op.execute(statement)
+    schema = op.get_bind().execute(text("SELECT quote_ident(current_schema())")).scalar_one()
+    functions = (_SETTLE, _TRIGGER, *_STORED, _DELETE_AUDIT_ENTRIES)
+    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _KEYS_BY_ROLE, *functions):
+        op.execute(statement.replace("{schema}", schema))
+    op.execute(f"REVOKE ALL ON FUNCTION {', '.join(_FUNCTIONS)} FROM PUBLIC")
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     for view in _VIEWS:
         op.execute(view)
@@ -617,6 +719,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
-    functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
-    for function in (*functions, "note_stored_metadata", "note_stored_part"):
-        op.execute(f"DROP FUNCTION {function}()")
+    op.execute(f"DROP FUNCTION {', '.join(_FUNCTIONS)}")

@@ -64,17 +64,21 @@ def is_served(fleet: Longhaul) -> bool:
         return False
 
 
-def rows(fleet: Longhaul) -> dict[tuple[str, ...], int]:
-    async def read() -> list[Any]:
+def read(fleet: Longhaul, statement: str) -> list[Any]:
+    async def rows() -> list[Any]:
         url = dict(line.split("=", 1) for line in (fleet.home / "services").read_text().splitlines())["DATABASE_URL"]
         connection = await asyncpg.connect(url)
         try:
-            return list(await connection.fetch(STATES))
+            return list(await connection.fetch(statement))
         finally:
             await connection.close()
 
+    return asyncio.run(rows())
+
+
+def rows(fleet: Longhaul) -> dict[tuple[str, ...], int]:
     found: Counter[tuple[str, ...]] = Counter()
-    for priority, state, count in asyncio.run(read()):
+    for priority, state, count in read(fleet, STATES):
         found[(*class_of(priority), state)] += count
     return dict(found)
 
@@ -106,6 +110,20 @@ def test_each_process_has_a_port_of_its_own_and_prometheus_finds_them_all(fleet:
     assert len(set(addresses)) == 5
     until_sync(lambda: is_served(fleet), what="metrics of all")
     assert scraped(fleet, "worker").value("longhaul_worker_slots", model="scripted") == 80
+
+
+def test_a_worker_has_one_name_in_its_row_its_metrics_its_log_and_flower(fleet: Longhaul) -> None:
+    until_sync(lambda: is_served(fleet), what="metrics of all")
+    workers = read(fleet, "SELECT id, node, unit, device FROM workers")
+    nodes = {each["node"] for each in workers}
+    assert {each["id"] for each in workers} == nodes
+    assert {(each["unit"], each["device"]) for each in workers} == {("worker.1", "scripted"), ("worker.2", "scripted")}
+    info = scraped(fleet, "worker").families["longhaul_worker_info"]
+    assert {each.labels["worker"] for each in info.samples} == nodes
+    log = fleet.log.read_text()
+    assert all(f"scripted is ready as {node}" in log for node in nodes)
+    with fleet.flower as flower:
+        until_sync(lambda: set(flower.get("/api/workers", params={"refresh": "1"}).json()) == nodes)
 
 
 def test_what_happens_is_counted_where_it_is_known(fleet: Longhaul) -> None:

@@ -18,12 +18,16 @@ USES = {
     "app/access/changes.py": "ids that sort by time",
     "app/api/routes/organization/usage.py": "where a page of usage ends, if its caller does not say",
     "app/main.py": "the `created` of models, for clients",
+    "app/local/commands/responses/filters.py": "what `2h` means to an operator",
+    "app/responses/create/retried.py": "a response's `created_at`, for clients",
     "app/responses/create/acceptor.py": "a response's `created_at`, for clients and the order of lists",
     "app/responses/conversations.py": "a conversation's `created_at`, for clients",
     "app/ids.py": "ids that are neighbours in an index",
     "app/queue/message_template.py": "when a task was sent, for Flower",
     "config/chat_template.py": "the date in a probe of a chat template",
-    "config/logging.py": "the time of a log line",
+    "app/local/console.py": "the time of a log line",
+    "config/logging/lines.py": "the time of a log line",
+    "app/local/commands/doctor/clocks.py": "what the clocks of servers are compared with",
     "app/local/services/valkey.py": "the name of a folder",
 }
 

@@ -26,7 +26,7 @@ class Part:
         self._closed = closed
         self._fails = fails
         self.context_length = self.slots = 1
-        self.on_cpu, self.cache_tokens = False, None
+        self.on_cpu, self.cache_tokens, self.device = False, None, None
         self.efforts = None
         self.node = name
         self.check_error: Exception | None = None

@@ -40,14 +40,15 @@ LEAVE_SECONDS = 10.0
 
 StopWorker = Callable[[int], None]
 """Stops this worker with an exit code, without grace: running jobs are cancelled. For the loop's thread."""
-Lifespan = Callable[[StopWorker], AbstractAsyncContextManager[Any]]
-"""Makes the context manager that is open while a pool runs. It gives the Runner (workers.celery_host.tasks)."""
+Lifespan = Callable[[StopWorker, str | None], AbstractAsyncContextManager[Any]]
+"""Makes the context manager that is open while a pool runs. It gives the Runner (workers.celery_host.tasks), and gets
+Celery's name of this worker (app/queue/node.py); None: there is no Celery around the pool."""
 
 
 class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     """Celery's pool interface. `lifespan` is set before the worker starts; if it fails, the worker exits."""
 
-    lifespan: ClassVar[Lifespan] = staticmethod(lambda _: nullcontext())
+    lifespan: ClassVar[Lifespan] = staticmethod(lambda *_: nullcontext())
     stop_worker: StopWorker | None = None
     """Given to the lifespan; the worker program sets it."""
 
@@ -58,6 +59,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     _slots: Slots | None = None
     """The runner's, if it has one."""
     _node: str | None = None
+    command_key = b""
+    """The runner's, if it has one: it signs commands. Celery consumes only after it is known."""
     _hub: Any = None
     _thread: threading.Thread | None = None
 
@@ -95,10 +98,11 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         """Holds the lifespan. One task enters and exits it, as cancel scopes and task groups require."""
         try:
             self._jobs = Jobs(self.limit, self._wake_consumer)
-            async with type(self).lifespan(self._stop_worker) as runner:
+            async with type(self).lifespan(self._stop_worker, self._name) as runner:
                 current_runner.set(runner)
                 self._slots = getattr(runner, "slots", None)
                 self._node = getattr(runner, "node", None)
+                self.command_key = getattr(runner, "command_key", b"")
                 self._resize(self.limit)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
@@ -111,6 +115,12 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     def _stop_worker(self, exit_code: int) -> None:
         if self.stop_worker is not None:
             self.stop_worker(exit_code)
+
+    @property
+    def _name(self) -> str | None:
+        """Celery gives it to the processes of its own pools, which this one has none of."""
+        name: str | None = dict(enumerate(self.options.get("initargs", ()))).get(1)
+        return name
 
     # Called by Celery
 
@@ -170,6 +180,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         if self._jobs.is_draining:
             return 0
         if kind is Kind.COUNTS:
+            if self._slots is not None and self._slots.is_drained:
+                return 0
             return COUNT_MESSAGES - self._jobs.count(kind)
         if self._slots is None:
             return self.limit - self._answers

@@ -24,6 +24,7 @@ from app.store.responses import logs
 from app.store.responses.logs import Entry, ItemTaken
 from app.store.trouble import Trouble, trouble_of
 from app.streaming.pubsub import PubSub
+from config.logging.context import of_nobody
 
 log = logging.getLogger("longhaul.journal")
 
@@ -97,7 +98,7 @@ class Journal:
             self._unpublished_since = monotonic()
         self._unpublished += chunks
         if self._unpublished and (self._publisher is None or self._publisher.done()):
-            self._publisher = asyncio.create_task(self._publish(), name="journal-publisher")
+            self._publisher = asyncio.create_task(self._publish(), name="journal-publisher", context=of_nobody())
 
     async def _commit(self, entries: Sequence[Entry]) -> list[bool]:
         """Whether each entry was committed; a fenced one was not. Raises StoreUnavailable, ItemTaken and Refused."""

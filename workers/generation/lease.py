@@ -7,23 +7,28 @@ heartbeat is late. A loop that never comes back ends the process, so that other 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import asdict
 
 from app.aio import end_tasks
+from app.queue.node import new_node
 from app.store.database import Database, StoreUnavailable, retry_until_available
+from app.store.guards import HandOver
 from app.store.queue import workers as store
 from app.store.queue.workers import LeaseLost, WorkerIdentity
 from app.store.responses import claims
+from config.logging.context import about
 from config.models import ServedModel
 from config.worker_readiness import WorkerReadiness
 from workers.generation.runs import ActiveRuns
+from workers.whereabouts import whereabouts
 
 log = logging.getLogger("longhaul.lease")
 
@@ -42,15 +47,12 @@ HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
-def new_name() -> str:
-    """A name that no other process and no other lease has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def new_identity(model: ServedModel, context_length: int, slots: int, node: str) -> WorkerIdentity:
-    """A new worker id for this process, whose node stays."""
+def new_identity(
+    model: ServedModel, context_length: int, slots: int, node: str, lease: int, device: str | None
+) -> WorkerIdentity:
+    """The worker id for the process' lease of this number, from 1 on. Its node stays."""
     return WorkerIdentity(
-        id=new_name(),
+        id=node if lease == 1 else f"{node}#{lease}",
         model=model.name,
         queue=model.queue,
         host=socket.gethostname(),
@@ -63,6 +65,8 @@ def new_identity(model: ServedModel, context_length: int, slots: int, node: str)
         reasoning_parser=model.reasoning_parser,
         default_sampling=model.default_sampling or {},
         efforts=model.efforts,
+        device=device,
+        **asdict(whereabouts()),
     )
 
 
@@ -111,11 +115,14 @@ class Lease:
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
 
+    `node` is the name that Celery has for the worker, `device` that of its devices.
+
     `slots` says how many responses the worker runs at once now, 0 if it takes none, and `away` how many of both kinds
     need none; each heartbeat says so in Postgres.
 
     On the worker's loop, `on_end` is called if the lease cannot be kept any more, because of a bug; `on_more_slots`
-    after Postgres has got more slots than before: what waits can be sent here.
+    after Postgres has got more slots than before: what waits can be sent here; `on_drain` if operators have drained the
+    worker since the last heartbeat (True), or have given it back.
     """
 
     def __init__(
@@ -130,12 +137,16 @@ class Lease:
         readiness: WorkerReadiness | None = None,
         on_more_slots: Callable[[], None] = lambda: None,
         away: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        node: str | None = None,
+        device: str | None = None,
+        on_drain: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
-        self.node = new_name()
+        self.node = node or new_node(model.name)
         """Of this process: what is sent to it stays its own if a lease is lost."""
+        leases = itertools.count(1)
         self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(
-            model, context_length, slots(), self.node
+            model, context_length, slots(), self.node, next(leases), device
         )
         self._slots = slots
         self._away = away
@@ -145,6 +156,8 @@ class Lease:
         self._on_more_slots = on_more_slots
         self._readiness = readiness or WorkerReadiness()
         self._identity = self._new_identity()
+        self._on_drain = on_drain
+        self._is_drained = False
         self._told_slots = 0
         """How many slots the last heartbeat told, those included that runs need not."""
         self._present = asyncio.Event()
@@ -290,6 +303,7 @@ class Lease:
             async with asyncio.timeout(ANSWER_SECONDS):
                 result = await store.heartbeat(self._db, self.worker, self._seconds, running, slots, away)
                 self._tell(self._runs.fence, result.fenced)
+                self._note_drain(result.is_drained)
                 if slots + sum(away) > self._told_slots:
                     self._tell(self._on_more_slots)
                 self._told_slots = slots + sum(away)
@@ -306,6 +320,12 @@ class Lease:
         self._show_ready()
         return True
 
+    def _note_drain(self, is_drained: bool) -> None:
+        if is_drained is not self._is_drained:
+            log.info("operators drain %s" if is_drained else "operators have given %s back", self.node)
+            self._is_drained = is_drained
+            self._tell(self._on_drain, is_drained)
+
     def _show_ready(self) -> None:
         """The lease is new. A worker whose loop does not turn is not ready all the same."""
         if not self._watch.silence:
@@ -320,8 +340,9 @@ class Lease:
             orphaned = {}
         for response_id in orphaned.keys() & self._orphaned.keys():
             if orphaned[response_id] == self._orphaned[response_id]:
-                log.error("%s belongs to this worker and does not run here; releasing it", response_id)
-                await claims.release(self._db, response_id, orphaned[response_id], self.worker)
+                with about(response_id, attempt=(attempt := orphaned[response_id])):
+                    log.error("the response belongs to this worker and does not run here; releasing it")
+                    await claims.release(self._db, response_id, attempt, self.worker, how=HandOver.ORPHANED)
         self._orphaned = orphaned
 
     async def _register(self) -> None:

@@ -76,6 +76,7 @@ class Slots:
         self._kept_cache = self._cache // KEPT_PART
         self.changed = changed
         self._is_offering = True
+        self.is_drained = False
         self._generating: dict[int, Run] = {}
         """The runs that hold a slot."""
         self._in_foreground = 0
@@ -106,6 +107,10 @@ class Slots:
         if self._is_offering is not is_offering:
             self._is_offering = is_offering
             self.changed()
+
+    def drain(self, is_drained: bool) -> None:
+        """Operators have drained the worker, or given it back. Nothing is sent to it, and it takes no counts."""
+        self.is_drained = is_drained
 
     @property
     def generating(self) -> int:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from app.api.routes import chat, conversations, files, health, models, organization, responses, uploads, websocket
+from app.api.routes import (
+    chat,
+    conversations,
+    files,
+    health,
+    models,
+    operator,
+    organization,
+    responses,
+    uploads,
+    websocket,
+)
 
 ROUTERS = (
     responses.router,
@@ -13,5 +24,6 @@ ROUTERS = (
     uploads.router,
     models.router,
     *organization.ROUTERS,
+    *operator.ROUTERS,
     health.router,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -11,15 +12,14 @@ from starlette.responses import Response
 
 from app.api.body import read_request
 from app.api.dependencies import (
-    CallerOf,
     HoldOf,
     Project,
     Runtime,
     RuntimeOf,
-    current_caller,
     current_project,
     hold_of,
     idempotency_key,
+    origin_of,
     runtime_of,
 )
 from app.api.docs import routes, schemas
@@ -28,6 +28,8 @@ from app.api.errors import encoded_reply, reply
 from app.api.foreground import Attach, ForegroundReply
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
+from app.api.response_lists.objects import ListedObject, ResponsesPage
+from app.api.response_lists.queries import ResponsesQuery
 from app.api.routes.route import Asked, Body, Route
 from app.api.sse import EventStream, OpenEvents
 from app.api.view import NO_HEADERS, PADDED, PLAIN, View
@@ -38,6 +40,7 @@ from app.protocol.requests.bodies.request import ResponseRequest, checked_reques
 from app.responses.models.catalog import only_model
 from app.responses.read.reader import Shown
 from app.responses.read.side_answers import compacted, input_tokens
+from app.store.operations import listing
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"], route_class=Route)
 
@@ -84,17 +87,16 @@ async def create_response(
     * both: as `background`, and its events can be read from any sequence number on, any number of times.
     """
     # Called, not depended on: FastAPI takes about 6 us for each dependency. This and the GET are the most requests.
-    runtime, caller = await runtime_of(request), await current_caller(request)
-    key = await idempotency_key(request)
-    service, project = runtime.responses, caller.own_project
+    runtime, project = await runtime_of(request), await current_project(request)
+    key, origin, service = await idempotency_key(request), await origin_of(request), runtime.responses
     sent = await read_request(request, runtime.settings, checked_request)
     if not sent.background:
-        attach = partial(service.attach, project, sent, key, api_key_id=caller.key_id)
+        attach = partial(service.attach, project, sent, key, origin=origin)
         return _foreground(runtime, attach, sent, _view(sent.obfuscation), detachable=key is not None)
     if sent.stream:
-        start = partial(service.start_stream, project, sent, key, caller.key_id)
+        start = partial(service.start_stream, project, sent, key, origin)
         return _events(runtime, project, start, obfuscation=sent.obfuscation)
-    created = await service.start(project, sent, key, caller.key_id, await hold_of(request))
+    created = await service.start(project, sent, key, origin, await hold_of(request))
     return _response(created.shown, headers_of(created.allowance))
 
 
@@ -102,25 +104,38 @@ async def create_response(
     "/input_tokens", summary="Count the tokens of a prompt", response_model=schemas.InputTokens, responses=_GENERATING
 )
 async def count_tokens(
-    request: Annotated[Request, Body(CountTokens)], runtime: RuntimeOf, caller: CallerOf
+    request: Annotated[Request, Body(CountTokens)], runtime: RuntimeOf, project: Project
 ) -> Response:
     """Returns how many tokens the prompt has. A worker of the model counts them before other work."""
-    project = caller.own_project
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
-    attach = partial(runtime.responses.attach, project, counted, api_key_id=caller.key_id)
+    attach = partial(runtime.responses.attach, project, counted, origin=await origin_of(request))
     return _foreground(runtime, attach, counted, View(body=partial(input_tokens, runtime.shutdown.over.is_set)))
 
 
 @router.post("/compact", summary="Compact a conversation", response_model=schemas.Compaction, responses=_GENERATING)
-async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf, caller: CallerOf) -> Response:
+async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf, project: Project) -> Response:
     """The model writes a summary, and the answer holds it sealed in one item.
 
     Send that item as the first of `input`.
     """
     summarised = await read_request(request, runtime.settings, compact_request)
-    attach = partial(runtime.responses.attach, caller.own_project, summarised, api_key_id=caller.key_id)
+    attach = partial(runtime.responses.attach, project, summarised, origin=await origin_of(request))
     return _foreground(runtime, attach, summarised, View(body=partial(compacted, runtime.shutdown.over.is_set)))
+
+
+@router.get("", summary="List responses")
+async def list_responses(
+    query: Asked[ResponsesQuery], runtime: RuntimeOf, project: Project
+) -> ResponsesPage[ListedObject]:
+    """The project's responses without their input and output, the newest first. OpenAI's API has no such list.
+
+    A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
+    `last_id`.
+    """
+    page, only = query.page, replace(query.as_filter(), project=project, only_kept=True)
+    found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
+    return ResponsesPage.of_found(found, page, ListedObject.of)
 
 
 @router.get("/{response_id}", summary="Read a response, or its events", responses={200: routes.RESPONSE_OR_EVENTS})

@@ -69,6 +69,14 @@ class ResponseStream:
         stream._state = State.IDLE
         return stream
 
+    @classmethod
+    def waiting(cls, response: Mapping[str, Any], next_sequence: int) -> ResponseStream:
+        """Returns the machine of a response that no worker has claimed, as `restore` of its events does."""
+        stream = cls(response)
+        stream._writer.next_sequence = next_sequence
+        stream._state = State.QUEUED
+        return stream
+
     @property
     def next_sequence(self) -> int:
         """The sequence number of the next event."""

@@ -44,8 +44,9 @@ from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
 from app.store.responses.new_rows import NewResponse, Reserving
-from app.store.rows import Idempotency
+from app.store.rows import NOWHERE, Idempotency, Origin
 from app.store.sealing import seal_headers
+from config.logging.context import note_response
 from config.settings import Settings
 
 
@@ -55,6 +56,10 @@ class AcceptedRequest:
 
     row: NewResponse
     response: Json
+
+
+WINDOW_TIER = "default"
+"""The service tier of work in windows."""
 
 
 class RequestAcceptor:
@@ -87,7 +92,7 @@ class RequestAcceptor:
         held: ExitStack,
         idempotency: Idempotency | None = None,
         unstored: Collection[str] = (),
-        api_key_id: str | None = None,
+        origin: Origin = NOWHERE,
     ) -> AcceptedRequest:
         """Returns the row of a new response. Raises NotFound, InvalidRequest, LimitReached and StoreUnavailable.
 
@@ -99,6 +104,7 @@ class RequestAcceptor:
         await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
         model = await self._registered.resolved(named)
         response_id = new_response_id()
+        note_response(response_id)
         deadlines = deadlines_of(request.fields, model, self._settings)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
@@ -106,7 +112,11 @@ class RequestAcceptor:
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
         counts = request.task == COUNT
-        priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
+        in_window = deadlines.window_seconds is not None
+        if in_window and tier != WINDOW_TIER:
+            raise _no_window(request.fields.completion_window, tier)
+        of_tier = Priority.of(tier, background=request.background, in_window=in_window)
+        priority = Priority.COUNT if counts else of_tier
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -118,7 +128,7 @@ class RequestAcceptor:
         created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
 
         def accepted() -> AcceptedRequest:
-            opening, response = _opening(stored, response_id, created_at)
+            opening, response = opening_of(stored, response_id, created_at)
             row = NewResponse(
                 id=response_id,
                 project=project,
@@ -130,10 +140,12 @@ class RequestAcceptor:
                 opening=opening,
                 queue_seconds=deadlines.queue_seconds,
                 run_seconds=deadlines.run_seconds,
+                window_seconds=deadlines.window_seconds,
+                continuation_id=request.fields.continuation_id,
                 idempotency=idempotency,
                 chain_length=continued.chain.count + 1,
                 context_bytes=continued.chain.bytes,
-                key_id=api_key_id,
+                origin=origin,
                 reserving=reserving,
                 ran_on=None if continued.previous is None else continued.previous.node,
             )
@@ -209,6 +221,12 @@ class RequestAcceptor:
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
 
 
+def _no_window(window: str, tier: str) -> InvalidRequest:
+    where = "background_options.completion_window"
+    message = f"Invalid '{where}': '{window}' needs the service tier '{WINDOW_TIER}'. The project's best is '{tier}'."
+    return InvalidRequest(message, where, "invalid_value")
+
+
 def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:
     """Raises InvalidRequest if the request would pass others in the engine, and its project may not."""
     asked = extra.get("priority")
@@ -220,7 +238,7 @@ def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> Non
         raise InvalidRequest(message, "priority", "invalid_value")
 
 
-def _opening(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:
+def opening_of(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:
     """Returns the first chunk of the response's log (created, queued), and the response object after it."""
     stream = ResponseStream(response_object(document, response_id=response_id, created_at=int(created_at.timestamp())))
     encoded = frames.encode_all(stream.accept())

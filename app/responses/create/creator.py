@@ -10,8 +10,8 @@ from dataclasses import replace
 from app.access.charges import left
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
-from app.protocol.errors import InvalidRequest, LimitReached
-from app.protocol.limits import Allowance, Shortage
+from app.protocol.errors import ApiError, InvalidRequest, LimitReached, ModelPaused
+from app.protocol.limits import Allowance
 from app.queue.message import FOREGROUND, Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.scheduling.decisions import Sending
@@ -65,7 +65,7 @@ class ResponseCreator:
 
         Returns the response that its key has already: then nothing is inserted. If the caller leaves, or nobody knows
         whether the insert was committed, the response is abandoned. With a key it is not: its client can repeat the
-        request. Raises StoreUnavailable, LimitReached, and InvalidRequest as `find_repeated`.
+        request. Raises StoreUnavailable, LimitReached, ModelPaused, and InvalidRequest as `find_repeated`.
         """
         inserting = self._background.start(self._create(row))
         try:
@@ -78,17 +78,20 @@ class ResponseCreator:
             if row.idempotency is None:
                 self._abandon(row.id)
             raise
-        if isinstance(result, Shortage):
-            raise LimitReached(result)
+        if isinstance(result, ApiError):
+            raise result
         if isinstance(result, ResponseFlags):
             _check_same_body(result, row.idempotency)
         return left() if result is None else result
 
-    async def _create(self, row: NewResponse) -> ResponseFlags | Allowance | Shortage | None:
+    async def _create(self, row: NewResponse) -> ResponseFlags | Allowance | ApiError | None:
         try:
             return await self._inserter.create(row)
-        except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
-            return refused.shortage
+        except (
+            LimitReached,
+            ModelPaused,
+        ) as refused:  # Raised here, they would be logged as failures.
+            return refused
 
     def _start_sending(self, row: NewResponse, sending: Sending) -> None:
         if not sending.at_once:
@@ -102,9 +105,7 @@ class ResponseCreator:
         try:
             await self._queue.enqueue(message)
         except QueueUnavailable as error:
-            log.debug(
-                "%s: its message was not sent (%s)", message.response_id, error
-            )  # the queue has warned of the whole batch
+            log.debug("the message was not sent (%s)", error)  # the queue has warned of the whole batch
 
 
 def _check_same_body(existing: ResponseFlags, idempotency: Idempotency | None) -> None:

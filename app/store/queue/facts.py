@@ -5,6 +5,8 @@ A response in line is queued, or has yielded and waits for its turn again. Witho
 list in Redis, unless it was lost. What a worker has is what was sent to it and has not ended, claimed or not (the view
 `worker_loads`). So balance is exact, and no worker tells what it has.
 
+What operators pause stays in line, and nobody waits behind it: its flows are as flows that do not wait (PAUSED).
+
 Each ORDER BY names the columns of an index. Without it Postgres may read the table from its first row: after a long
 queue its statistics are out of date, and promise a matching row there.
 """
@@ -21,15 +23,36 @@ from app.scheduling.decisions import QueueState
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
 from app.store.layout import LAYOUT
 
+PAUSED = "(SELECT u.project FROM pauses u WHERE u.queue = {queue})"
+"""The projects that are paused in a queue; NULL: all. So `project NOT IN PAUSED` is true of those that are not."""
+# It steps from project to project over the index, past those that are paused, however many responses these have.
+_WAITS_BESIDE_PAUSES = f"""
+    WITH RECURSIVE beside AS (
+        (SELECT r.project FROM waiting_responses r WHERE r.queue = {{queue}}
+            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1)
+        UNION ALL
+        SELECT n.project FROM beside b CROSS JOIN LATERAL (
+            SELECT r.project FROM waiting_responses r WHERE r.queue = {{queue}} AND r.project > b.project
+            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1
+        ) n WHERE b.project IN {PAUSED}
+    )
+    SELECT true FROM beside b WHERE b.project NOT IN {PAUSED} LIMIT 1
+"""
+WAITS = f"""
+    CASE WHEN EXISTS {PAUSED} THEN ({_WAITS_BESIDE_PAUSES})
+    ELSE (SELECT true FROM waiting_responses r WHERE r.queue = {{queue}}
+        ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) END IS NOT NULL"""
+"""Whether somebody waits in a queue."""
+
 # An array that the planner cannot see is planned for once; otherwise each execution would take 0.3 ms to plan.
 _STATES = text(
     f"""
     WITH asked AS MATERIALIZED (
-        SELECT q.queue,
-            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue
-                ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) IS NOT NULL AS waits,
+        SELECT q.queue, {WAITS.format(queue="q.queue")} AS waits,
             (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8)
-                ORDER BY r.queue LIMIT 1) IS NOT NULL AS foreground_waits
+                AND r.project NOT IN {PAUSED.format(queue="q.queue")} ORDER BY r.queue LIMIT 1) IS NOT NULL
+                AS foreground_waits,
+            ARRAY{PAUSED.format(queue="q.queue")} AS paused
         FROM unnest((SELECT CAST(:queues AS text[]))) AS q(queue)
     )
     SELECT a.*, l.node, l.slots, l.answers, l.foreground, l.background
@@ -52,9 +75,9 @@ async def states(
     loads_of = {"if_some_wait": if_some_wait, "if_nobody_waits": if_nobody_waits}
     values = {"queues": sorted(queues), **loads_of}
     loads: dict[str, list[Load]] = {queue: [] for queue in queues}
-    waits: dict[str, tuple[bool, bool]] = {}
+    waits: dict[str, tuple[bool, bool, frozenset[str | None]]] = {}
     for row in await connection.execute(_STATES, values):
-        waits[row.queue] = row.waits, row.foreground_waits
+        waits[row.queue] = row.waits, row.foreground_waits, frozenset(row.paused)
         if row.node is not None:
             loads[row.queue].append(load_of(row._asdict(), ahead))
     return {queue: QueueState(loads[queue], *waits[queue]) for queue in queues}

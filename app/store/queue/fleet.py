@@ -1,12 +1,12 @@
 """What the rows say of the whole deployment at this moment: its responses, its workers, its logs.
 
-Two statements, and no column that holds a prompt, an output or an event: `COLUMNS` is all that they read. Their cost
-grows with what is unfinished, and not with what is stored.
+Few statements, and no column that holds a prompt, an output or an event: the monitor's role may read what they do, and
+nothing else (app/store/roles/rights.py). Their cost grows with what is unfinished, and not with what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -17,16 +17,6 @@ from app.store.tables import IS_SENT, IS_WAITING
 MAX_LOGS = 5_000
 """Logs at the end of their retention that are looked at, of each kind."""
 
-ROLE = "longhaul_monitor"
-"""The role that `migrate` lets read COLUMNS, if the server has it."""
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "responses": (
-        *("queue", "project", "priority", "position", "status", "worker", "yielded", "crashes"),
-        *("inserted_at", "sent_at", "sent_to", "finished_at", "log", "log_bytes"),
-    ),
-    "workers": ("model", "queue", "slots", "lease_until", "absent_since"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
@@ -36,6 +26,10 @@ class WorkerFacts:
     queue: str
     slots: int
     """0: it takes no responses now."""
+    is_drained: bool
+    """Whether operators have drained it."""
+    has_work: bool
+    """Whether it is drained, and has responses that have not ended."""
     lease_seconds_left: float
 
 
@@ -76,19 +70,34 @@ class FleetFacts:
     begun: Sequence[Begun]
     reclaimable_bytes: int
     """Of logs at the end of their retention, up to MAX_LOGS of each kind."""
+    pauses: Set[tuple[str, str | None]]
+    """The queue and the project of each pause; None: all projects."""
     overdue_seconds: float
     """How long the first of them is at its end; 0: there is none."""
 
 
 # The settings hold for the transaction: the statistics of a table whose queue comes and goes are out of date, and the
 # next statement must follow its indexes.
+FOLLOW_INDEXES = """
+    SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+        set_config('jit', 'off', true)
+"""
 _WORKERS = text(
-    """
-    SELECT w.model, w.queue, w.slots, extract(epoch FROM w.lease_until - now())::float8 AS lease_seconds_left
-    FROM (SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-        set_config('jit', 'off', true)) s LEFT JOIN workers w ON w.lease_until > now() AND w.absent_since IS NULL
+    f"""
+    SELECT w.model, w.queue, w.slots, w.is_drained,
+        extract(epoch FROM w.lease_until - now())::float8 AS lease_seconds_left,
+        w.is_drained AND EXISTS (
+            SELECT FROM responses r WHERE r.sent_to = w.node AND {IS_SENT.format("r.")} AND r.priority > 0
+        ) AS has_work
+    FROM ({FOLLOW_INDEXES}) s LEFT JOIN (
+        SELECT node, model, queue, slots, lease_until, absent_since,
+            EXISTS (SELECT FROM drains d WHERE d.node = workers.node) AS is_drained
+        FROM workers
+    ) w ON w.lease_until > now() AND w.absent_since IS NULL
     """
 )
+
+_PAUSES = text("SELECT queue, project FROM pauses")
 
 _W, _N = IS_WAITING.format("w."), IS_WAITING.format("n.")
 _AGE = "extract(epoch FROM now() - {})::float8"
@@ -97,12 +106,12 @@ _RESPONSES = text(
     f"""
     WITH RECURSIVE flow AS (
         (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
-        ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1)
+        ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
         UNION ALL
         SELECT n.* FROM flow f CROSS JOIN LATERAL (
             SELECT n.queue, n.project, n.priority FROM responses n
             WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
-            ORDER BY n.queue, n.project, n.priority, n.position LIMIT 1
+            ORDER BY n.queue, n.project, n.priority, coalesce(n.rank, n.position), n.position LIMIT 1
         ) n
     ), waiting AS (
         SELECT f.*, 'waiting' AS state,
@@ -110,7 +119,7 @@ _RESPONSES = text(
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
             (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
-                ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1) AS oldest
+                ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
     ), begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,
@@ -142,10 +151,11 @@ async def read(db: Database, retention_seconds: float) -> FleetFacts:
     """All of it; the responses as one snapshot has them. Raises StoreUnavailable."""
     async with db.begin() as connection:
         workers = [
-            WorkerFacts(row.model, row.queue, row.slots, row.lease_seconds_left)
+            WorkerFacts(row.model, row.queue, row.slots, row.is_drained, row.has_work, row.lease_seconds_left)
             for row in await connection.execute(_WORKERS)
             if row.model is not None
         ]
+        paused = {(row.queue, row.project) for row in await connection.execute(_PAUSES)}
         rows = list(await connection.execute(_RESPONSES, {"retention": retention_seconds}))
     (overdue,) = (row for row in rows if row.state == "overdue")
     return FleetFacts(
@@ -157,5 +167,6 @@ async def read(db: Database, retention_seconds: float) -> FleetFacts:
             if r.state in ("sent", "running", "released", "yielded")
         ],
         overdue.number,
+        paused,
         max(overdue.oldest, 0.0),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.queue.message import MESSAGE_COLUMNS, Message, Priority
 from app.scheduling.decisions import TrialLoad, retried, tried
@@ -18,7 +19,7 @@ from app.store.database import Database
 from app.store.guards import HAS_PROGRESSED, IS_SUSPECT
 from app.store.layout import LAYOUT
 from app.store.queue.facts import load_of, states
-from app.store.tables import IS_SENT
+from app.store.tables import IS_SENT, TAKES
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
@@ -41,18 +42,33 @@ _PUT_BACK = text(
     WITH late AS MATERIALIZED (
         SELECT r.id, r.sent_to, r.foreground_place FROM responses r
         WHERE {_IS_UNCLAIMED} AND r.priority > {Priority.COUNT.value} AND (
-            {_IS_DUE} OR NOT EXISTS (SELECT FROM workers w WHERE w.node = r.sent_to AND w.slots > 0)
+            {_IS_DUE} OR NOT EXISTS (SELECT FROM workers w WHERE w.node = r.sent_to AND {TAKES.format("w.")})
         ) ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
     ), left_lying AS (
         SELECT w.id, l.count FROM workers w
         JOIN (SELECT sent_to, count(*) FROM late WHERE NOT foreground_place GROUP BY sent_to) l ON l.sent_to = w.node
-        FOR NO KEY UPDATE OF w SKIP LOCKED
+        WHERE {TAKES.format("w.")} FOR NO KEY UPDATE OF w SKIP LOCKED
     ), counted AS (
         UPDATE workers w SET slots = greatest(w.slots - l.count, (w.slots + 1) / 2) FROM left_lying l WHERE w.id = l.id
     )
     UPDATE responses r SET sent_at = NULL,
         foreground_place = l.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
     FROM late l WHERE r.id = l.id
+    RETURNING r.id
+    """
+)
+
+# What is not to be had at once, `put_back` finds.
+_TAKE_BACK = text(
+    f"""
+    WITH unclaimed AS MATERIALIZED (
+        SELECT r.id FROM responses r
+        WHERE r.sent_to = :node AND {_IS_UNCLAIMED} AND r.priority > {Priority.COUNT.value}
+        FOR NO KEY UPDATE OF r SKIP LOCKED
+    )
+    UPDATE responses r SET sent_at = NULL,
+        foreground_place = r.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
+    FROM unclaimed u WHERE r.id = u.id
     RETURNING r.id
     """
 )
@@ -82,7 +98,10 @@ _SUSPECT = IS_SUSPECT.format("r.")
 _RELEASED = text(
     f"""
     SELECT r.*, p.sent_to AS before
-    FROM (SELECT DISTINCT queue FROM workers WHERE lease_until > now() AND slots > 0 AND layout >= :layout) w
+    FROM (
+        SELECT DISTINCT w.queue FROM workers w
+        WHERE w.lease_until > now() AND {TAKES.format("w.")} AND w.layout >= :layout
+    ) w
     CROSS JOIN LATERAL (
         SELECT r.id, r.queue, r.affinity, r.sent_to, r.previous_response_id FROM responses r
         WHERE r.queue = w.queue AND {_IS_RELEASED} AND ({_SUSPECT}) = :suspects ORDER BY r.position LIMIT :limit
@@ -124,6 +143,11 @@ async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[s
     line they wait for a dispatch; released ones for `take_released`. Counts never wait: see `resend_counts`.
     """
     return [row.id for row in await db.execute(_PUT_BACK, {"seconds": seconds, "limit": limit})]
+
+
+async def take_back(connection: AsyncConnection, node: str) -> int:
+    """Makes all responses wait again that were sent to this worker and not claimed; returns how many."""
+    return len((await connection.execute(_TAKE_BACK, {"node": node})).all())
 
 
 async def resend_counts(db: Database, seconds: float, limit: int = 500) -> list[Message]:

@@ -13,14 +13,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 
 from sqlalchemy import Boolean, ColumnElement, delete, func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.store.database import Connection, Database
-from app.store.guards import HAS_PROGRESSED, IS_IN_PROGRESS, RELEASED
+from app.store.guards import HAS_PROGRESSED, HISTORY, IS_IN_PROGRESS, RELEASED, HandOver
 from app.store.layout import LAYOUT
-from app.store.tables import IS_SENT, responses, workers
+from app.store.tables import IS_SENT, drains, responses, workers
 
 SILENT_SECONDS = 5.0
 """Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
@@ -28,9 +29,10 @@ SILENT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """One life of one worker process; a restarted process is another worker."""
+    """A worker's process, and one lease of it: a lease that is lost ends the row, not the process."""
 
     id: str
+    """The node, with the number of the lease behind it from the second one on. It owns what was claimed under it."""
     model: str
     queue: str
     host: str
@@ -40,12 +42,20 @@ class WorkerIdentity:
     slots: int
     """How many responses it runs at once; 0: it takes none now."""
     node: str
-    """Its process, by which its messages find it: a process whose lease was lost is another worker."""
+    """The name of its process (app/queue/node.py), by which its messages find it."""
     format: str = "chat"
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     default_sampling: Mapping[str, float] = field(default_factory=dict)
     efforts: Mapping[str, str | None] | None = None
+    unit: str | None = None
+    """What restarts the process: a systemd unit, a pod, or a process of `longhaul up`."""
+    devices: str | None = None
+    """As CUDA_VISIBLE_DEVICES names them; None: all of the machine."""
+    device: str | None = None
+    """The name of its devices."""
+    version: str = ""
+    """Of Longhaul."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,16 @@ class RegisteredModel:
     default_sampling: Mapping[str, float]
     efforts: Mapping[str, str | None] | None
     """What becomes of each `reasoning.effort`; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A response that was taken from a dead worker."""
+
+    id: str
+    attempt: int
+    node: str
+    request_id: str | None
 
 
 class LeaseLost(Exception):
@@ -92,6 +112,8 @@ class HeartbeatResult:
     """Responses that run here, but no longer belong to this worker under that attempt."""
     orphaned: Mapping[str, int]
     """Responses that belong to this worker, but do not run here."""
+    is_drained: bool = False
+    """Whether operators have drained this worker (drains.py)."""
 
 
 async def heartbeat(
@@ -111,14 +133,17 @@ async def heartbeat(
     """
     told = {"slots": slots, "away": away[0], "foreground_away": away[1]}
     extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), **told)
+    is_drained = select(drains.c.node).where(drains.c.node == workers.c.node).exists()
     owned = select(responses.c.id, responses.c.attempt).where(*_is_owned_by(worker))
     async with db.autocommit() as connection:
-        if (await connection.execute(extend)).rowcount == 0:
+        row = (await connection.execute(extend.returning(is_drained))).one_or_none()
+        if row is None:
             raise LeaseLost(worker)
         owned_here = {row.id: row.attempt for row in await connection.execute(owned)}
     return HeartbeatResult(
         fenced={name: attempt for name, attempt in running.items() if owned_here.get(name) != attempt},
         orphaned={name: attempt for name, attempt in owned_here.items() if running.get(name) != attempt},
+        is_drained=row[0],
     )
 
 
@@ -241,7 +266,7 @@ async def release_dead_workers(
     comeback_seconds: float = 10.0,
     watch: ServerWatch | None = None,
     lease_seconds: float = 30.0,
-    count: Callable[[int], None] = lambda _: None,
+    tell: Callable[[Released], None] = lambda _: None,
 ) -> list[str]:
     """Removes dead workers and releases their responses, in one transaction; returns the workers' ids.
 
@@ -253,7 +278,7 @@ async def release_dead_workers(
     has stopped with the server, as all do when a machine shuts down, and may have had no Postgres to release its
     responses in. Nor does it count if a worker left responses behind when it unregistered.
 
-    `count` is called with the number of responses that were released.
+    `tell` is called with each response that was released.
     """
     watch = watch or ServerWatch()
     async with db.autocommit() as connection:
@@ -267,7 +292,8 @@ async def release_dead_workers(
         dead = dict.fromkeys(left, False)
         dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
         released = [await release_all(connection, worker, crashed=crashed) for worker, crashed in dead.items()]
-    count(sum(released))
+    for each in chain.from_iterable(released):
+        tell(each)
     return list(dead)
 
 
@@ -276,8 +302,11 @@ _CRASHES: ColumnElement[int] = literal_column(
 )
 
 
-async def release_all(connection: Connection, worker: str, *, crashed: bool) -> int:
-    """Releases every response of a worker that is dead; returns how many there were.
+_HISTORY = text(HISTORY)
+
+
+async def release_all(connection: Connection, worker: str, *, crashed: bool) -> Sequence[Released]:
+    """Releases every response of a worker that is dead.
 
     `crashed`: it counts against those that made no progress, and the others are forgiven earlier ones.
     """
@@ -286,9 +315,14 @@ async def release_all(connection: Connection, worker: str, *, crashed: bool) -> 
     released = await connection.execute(
         update(responses)
         .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
-        .values(**RELEASED, crashes=_CRASHES if crashed else responses.c.crashes)
+        .values(
+            **RELEASED,
+            crashes=_CRASHES if crashed else responses.c.crashes,
+            history=_HISTORY.bindparams(how=(HandOver.CRASHED if crashed else HandOver.STOPPED).value),
+        )
+        .returning(responses.c.id, responses.c.attempt, responses.c.sent_to, responses.c.request_id)
     )
-    return released.rowcount
+    return [Released(*row) for row in released]
 
 
 async def registered_models(db: Database) -> dict[str, RegisteredModel]:
@@ -309,6 +343,12 @@ async def registered_models(db: Database) -> dict[str, RegisteredModel]:
         )
         for row in await db.execute(registered)
     }
+
+
+async def queues(connection: Connection) -> dict[str, str]:
+    """The queues of the models that have workers, by the models' names."""
+    found = select(workers.c.model, workers.c.queue).distinct()
+    return {row.model: row.queue for row in await connection.execute(found)}
 
 
 async def ready_models(db: Database) -> set[str]:

@@ -18,7 +18,21 @@ from functools import partial
 from random import uniform
 from typing import Any, TypeVar
 
-from sqlalchemy import Boolean, ColumnElement, Row, Select, Text, any_, bindparam, func, or_, select, text, update
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    false,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -32,13 +46,15 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.sizes import grouped, is_large
-from app.store.columns import named_arrays
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, IS_SPENT, MAX_CLAIMS
 from app.store.packing import unpack_events
+from app.store.responses import final_rows
+from app.store.responses.final_rows import FinalRow
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
-from app.store.rows import CHUNKS, Ending, EndResult, ResponseRow, parsed_row
-from app.store.tables import LOG_BYTES, LOG_STATE, chunks, responses
+from app.store.rows import Ending, EndResult, ResponseRow, parsed_row
+from app.store.tables import chunks, responses
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
 
@@ -98,21 +114,9 @@ _SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_sub
     _BY_IDS
 )
 _HELD = "another transaction holds the response"
-INSERT_CHUNKS = text(
-    f"""
-    INSERT INTO chunks ({CHUNKS.names})
-    SELECT {CHUNKS.select("b")} FROM unnest({named_arrays(CHUNKS)}) AS b({CHUNKS.names})
-    """
-)
-# Its values are those of _row_columns: the status, and all that comes with it.
-_UPDATE_ENDED = (
-    update(responses)
-    .where(responses.c.id == bindparam("ended_id"))
-    .values(log_bytes=text(LOG_BYTES), log=text(LOG_STATE.format(LOG_BYTES)))
-)
 _ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
-"""The columns that an ending sets. Tool results stay unset: no turn of a model produced them."""
+"""What an ending sets. Tool results stay unset: no turn of a model produced them."""
 
 
 def _tell_nobody(result: EndResult) -> None: ...
@@ -164,7 +168,7 @@ async def cancel_all(
     With `only_kept`, foreground responses that are not stored count as unknown.
     """
     results: dict[str, EndResult | StoreUnavailable] = {}
-    sizes = await _sizes(db, response_ids)
+    sizes = await sizes_of(db, response_ids)
     away: StoreUnavailable | None = None
     for ids in grouped(sizes, MAX_LOG_BYTES):
         wanted = {"ids": ids, "project": project, "only_kept": only_kept}
@@ -190,6 +194,27 @@ async def cancel_all(
         if isinstance(found, EndResult):
             results[response_id] = replace(found, chunk=None)
     return in_order
+
+
+@asynccontextmanager
+async def cancelling(
+    db: Database, sizes: Mapping[str, int]
+) -> AsyncIterator[tuple[AsyncConnection, Callable[[], Awaitable[list[EndResult]]]]]:
+    """A transaction of the caller's, and what cancels these responses in it: those that nobody else has locked.
+
+    `sizes` are their bytes by their ids (`sizes_of`), no more than MAX_CANCELLED and MAX_LOG_BYTES.
+    """
+    async with _ending(db, sum(sizes.values())) as (connection, threads):
+
+        async def cancel_rows() -> list[EndResult]:
+            if not sizes:
+                return []
+            wanted = {"ids": list(sizes), "project": None, "only_kept": False}
+            closing = (_BY_IDS_IN_PROJECT, wanted, "cancel", ResponseStream.cancel)
+            ended, _ = await _end_rows(connection, threads, *closing)
+            return list(ended.values())
+
+        yield connection, cancel_rows
 
 
 async def fail(
@@ -221,13 +246,14 @@ async def fail(
         result = ended.get(response_id)
         return None if result is None or result.chunk is None else result
 
-    size = sum((await _sizes(db, [response_id])).values())
+    size = sum((await sizes_of(db, [response_id])).values())
     try:
         return await _once_free(partial(end, with_log=True))
     except StoreUnavailable:
         raise
     except Exception as cause:
-        log.error("%s cannot be failed with its output: %s", response_id, type_and_places(cause))
+        with about(response_id):
+            log.error("the response cannot be failed with its output: %s", type_and_places(cause))
         return await end(with_log=False)
 
 
@@ -241,7 +267,7 @@ async def delete(db: Database, project: str, response_id: str) -> EndResult | No
 
 async def _delete(db: Database, wanted: Mapping[str, str]) -> EndResult | None:
     response_id = wanted["id"]
-    size = sum((await _sizes(db, [response_id])).values())
+    size = sum((await sizes_of(db, [response_id])).values())
     closing = (_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
     async with _ending(db, size) as (connection, threads):
         results, locked = await _end_rows(connection, threads, *closing)
@@ -252,13 +278,25 @@ async def _delete(db: Database, wanted: Mapping[str, str]) -> EndResult | None:
     return results.get(response_id)
 
 
-async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[tuple[str, Status]]:
-    """Responses that have waited, or run, beyond their deadline, each with its status: all `but` these."""
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A response that is not final and beyond a deadline."""
+
+    id: str
+    status: Status
+    is_due: bool = False
+    """Whether that is the end of its window. Otherwise it has waited, or run, for too long."""
+
+
+async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[Overdue]:
+    """Responses that are beyond a deadline: all `but` these."""
     waited = IS_QUEUED & (responses.c.queue_deadline < func.now())
     ran = IS_IN_PROGRESS & (responses.c.run_deadline < func.now())
-    found = select(responses.c.id, responses.c.status).where(or_(waited, ran), responses.c.id.not_in(but))
-    rows = await db.execute(found.limit(limit))
-    return [(row.id, Status(row.status)) for row in rows]
+    is_due = responses.c.due_at < func.now()
+    missed = is_due & responses.c.finished_at.is_(None)
+    columns = responses.c.id, responses.c.status, func.coalesce(is_due, false()).label("is_due")
+    found = select(*columns).where(or_(waited, ran, missed), responses.c.id.not_in(but))
+    return [Overdue(row.id, Status(row.status), row.is_due) for row in await db.execute(found.limit(limit))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +320,7 @@ async def find_exhausted(
     return [Exhausted(row.id, row.attempt, row.crashes) for row in await db.execute(found.limit(limit))]
 
 
-async def _sizes(db: Database, response_ids: Sequence[str]) -> dict[str, int]:
+async def sizes_of(db: Database, response_ids: Sequence[str]) -> dict[str, int]:
     """The bytes of each response's row and log, in the order of the ids, without repeats; 0 of an unknown one."""
     sizes = {row.id: int(row.bytes) for row in await db.execute(_SIZES, {"ids": response_ids})}
     return {response_id: sizes.get(response_id, 0) for response_id in response_ids}
@@ -328,8 +366,7 @@ async def _end_rows(
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
     if endings := await run(end_all):
-        await connection.execute(INSERT_CHUNKS, CHUNKS.named_parameters([chunk for _, chunk in endings]))
-        await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
+        await final_rows.write(connection, [FinalRow(row.id, _ending_of(row), chunk) for row, chunk in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
         if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
@@ -363,7 +400,8 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
             events = (event for encoded in stored.frames for event in frames.decode(unpack_events(encoded)))
             return _ended(row, ResponseStream.restore(events, stored.next_sequence), close)
         except Exception as error:
-            log.error("%s ends without its output, its log cannot be read: %s", row.id, type_and_places(error))
+            with about(row.id, attempt=row.attempt, request_id=row.request_id):
+                log.error("the response ends without its output, its log cannot be read: %s", type_and_places(error))
     return _ended(row, ResponseStream.without_log(row.as_object(), stored.next_sequence), close)
 
 
@@ -376,6 +414,6 @@ def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[Resp
     return replace(row, worker=None, request=row.request_to_keep or row.request, **columns), chunk
 
 
-def _row_columns(row: ResponseRow) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in _ENDING_COLUMNS}
-    return {**values, "status": row.status.value, "worker": None, "ended_id": row.id}
+def _ending_of(row: ResponseRow) -> Ending:
+    assert row.output is not None and row.finished_at is not None
+    return Ending(row.status, row.output, row.finished_at, row.usage, row.error, row.incomplete_details)

@@ -7,7 +7,7 @@ others do not wait with them. A large response has an insert of its own there, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.errors import LimitReached
+from app.protocol.errors import LimitReached, ModelPaused
 from app.protocol.limits import Allowance, LimitState, Shortage, admit
 from app.scheduling.decisions import Sending
 from app.sizes import is_large
@@ -40,9 +40,11 @@ class _Inserted:
 class _NotInserted(Enum):
     KEY_TAKEN = "the project has a response with this idempotency key"
     LOCKED = "another transaction reserves for the project"
+    PAUSED = "its model, or its project there, is paused"
 
 
-_Result: TypeAlias = _Inserted | _NotInserted | Shortage
+Result: TypeAlias = _Inserted | _NotInserted | Shortage
+Put: TypeAlias = Callable[[AsyncConnection, Sequence[NewResponse]], Awaitable[dict[str, Sending]]]
 
 
 class Inserter:
@@ -57,17 +59,20 @@ class Inserter:
         self._send = send
         self._lines = Lines()
         self._shared = batches(self._insert, MAX_BATCH)
-        self._own: ByProject[NewResponse, _Result] = ByProject(self._insert_of_project, MAX_BATCH, LOCKED_AT_ONCE)
+        self._own: ByProject[NewResponse, Result] = ByProject(self._insert_of_project, MAX_BATCH, LOCKED_AT_ONCE)
 
     async def create(self, new: NewResponse) -> ResponseFlags | Allowance | None:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
 
         If the project has a response with the same idempotency key, returns that one, and inserts nothing. Raises
-        StoreUnavailable, and LimitReached if the response does not fit into a limit.
+        StoreUnavailable, LimitReached if the response does not fit into a limit, and ModelPaused if it is not accepted
+        now.
         """
         while not isinstance(result := await self._submit(new), _Inserted):
             if isinstance(result, Shortage):
                 raise LimitReached(result)
+            if result is _NotInserted.PAUSED:
+                raise ModelPaused(new.model)
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
                 return existing
@@ -79,14 +84,14 @@ class Inserter:
         await self._shared.close()
         await self._own.close()
 
-    async def _submit(self, new: NewResponse) -> _Result:
+    async def _submit(self, new: NewResponse) -> Result:
         if not (is_large(new.size) or (new.is_limited and new.project in self._own)):
             result = await self._shared.submit(new)
             if result is not _NotInserted.LOCKED:
                 return result
         return await self._own.submit(new)
 
-    async def _insert(self, batch: Sequence[NewResponse]) -> list[_Result]:
+    async def _insert(self, batch: Sequence[NewResponse]) -> list[Result]:
         """Inserts the responses that fit into the limits of their projects, but not those of locked projects."""
         if not (limited := {new.project for new in batch if new.is_limited}):
             async with self._db.autocommit() as connection:
@@ -95,35 +100,42 @@ class Inserter:
         async with self._db.begin() as connection:
             held = await limits.hold(connection, limited, skip_locked=True)
             free = [new for new in batch if new.project in held.projects or not new.is_limited]
-            results = await _reserve(connection, held, free, self._lines)
+            results = await reserve(connection, held, free, self._put)
         return [results.get(new.id, _NotInserted.LOCKED) for new in batch]
 
-    async def _insert_of_project(self, batch: Sequence[NewResponse]) -> list[_Result]:
+    async def _insert_of_project(self, batch: Sequence[NewResponse]) -> list[Result]:
         """Inserts the responses that fit into the limits of their project, once nobody else has it locked."""
         limited = {new.project for new in batch if new.is_limited}
         async with self._db.begin(large=any(is_large(new.size) for new in batch), waits=bool(limited)) as connection:
             held = await limits.hold(connection, limited)
-            return list((await _reserve(connection, held, batch, self._lines)).values())
+            return list((await reserve(connection, held, batch, self._put)).values())
+
+    async def _put(self, connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+        return await insert(connection, batch, self._lines)
 
 
-async def _reserve(
-    connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], lines: Lines
-) -> dict[str, _Result]:
-    """Inserts the responses that fit, and stores what they take; returns the results by their ids, in order."""
+async def reserve(connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], put: Put) -> dict[str, Result]:
+    """Inserts the responses that fit, and stores what they take; returns the results by their ids, in order.
+
+    `put` inserts those that fit, and returns what became of each that it has inserted.
+    """
     left = _by_project(held.states)
     allowances = {new.id: _admit(left, new) if new.is_limited else None for new in batch}
     fitting = [new for new in batch if not isinstance(allowances[new.id], Shortage)]
-    sends = await insert(connection, fitting, lines) if fitting else {}
-    await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited and new.id in sends]))
+    sends = await put(connection, fitting) if fitting else {}
+    inserted = [new for new in fitting if new.id in sends and not sends[new.id].is_refused]
+    await held.write(connection, _taken(held.states, [new for new in inserted if new.is_limited]))
     return {
         new.id: allowance if isinstance(allowance := allowances[new.id], Shortage) else _inserted(new, sends, allowance)
         for new in batch
     }
 
 
-def _inserted(new: NewResponse, sends: Mapping[str, Sending], allowance: Allowance | None = None) -> _Result:
+def _inserted(new: NewResponse, sends: Mapping[str, Sending], allowance: Allowance | None = None) -> Result:
     """`sends` is what `insert` has returned."""
-    return _Inserted(sends[new.id], allowance) if new.id in sends else _NotInserted.KEY_TAKEN
+    if (sending := sends.get(new.id)) is None:
+        return _NotInserted.KEY_TAKEN
+    return _NotInserted.PAUSED if sending.is_refused else _Inserted(sending, allowance)
 
 
 def _admit(left: dict[str, list[LimitState]], new: NewResponse) -> Allowance | Shortage:

@@ -101,6 +101,7 @@ _ENDING: Columns[Ending] = Columns(
     Column("messages", "json", to_json),
     Column("usage", "json", to_json),
     Column("error", "json", to_json),
+    Column("error_code", "text"),
     Column("incomplete_details", "json", to_json),
     Column("finished_at", "timestamptz"),
 )

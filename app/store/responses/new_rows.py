@@ -25,11 +25,11 @@ from app.queue.message import FOREGROUND
 from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
-from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array
+from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
 from app.store.layout import LAYOUT
-from app.store.queue.facts import states
+from app.store.queue.facts import WAITS, states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, Idempotency
+from app.store.rows import CHUNKS, NOWHERE, Idempotency, Origin
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -37,6 +37,8 @@ BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
 """The estimate for a response that does not say how long it may become. The end corrects it."""
 MAX_COST = 2**31 - 1
+HEAD_INTERVAL = "interval '2 hours'"
+"""For so long others follow the head of a continuation; in a window, until that ends."""
 PREFIX_BYTES = 4096
 """Instructions and tools of so many bytes of JSON, about 1,000 tokens, are worth to be read once (`affinity`)."""
 
@@ -90,17 +92,23 @@ class NewResponse:
     """How long the response may wait for a worker; None: no limit."""
     run_seconds: float | None = None
     """How long the response may be in progress; None: no limit."""
+    window_seconds: float | None = None
+    """When it is due, from now on, if it has the priority of work in windows; else None."""
+    continuation_id: str | None = None
+    """What it goes together with."""
     idempotency: Idempotency | None = None
     chain_length: int = 1
     """Responses in its chain, itself included."""
     context_bytes: int = 0
     """Of the responses in its chain before it (context/size.py)."""
-    key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
+    origin: Origin = NOWHERE
+    """Of its request."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
+    retry_of: str | None = None
+    """The response whose request it repeats; None: the request is a client's."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -132,12 +140,14 @@ class NewResponse:
     def affinity(self) -> int | None:
         """A number that responses have in common whose prompts begin alike, as far as their requests say so.
 
-        Their client says so by its cache key, or by a conversation. A long beginning says so by itself: short ones are
-        soon computed, and everybody has the same.
+        Their client says so by a continuation, by its cache key, or by a conversation. A long beginning says so by
+        itself: short ones are soon computed, and everybody has the same.
         """
         request = self.request
         conversation = request.get("conversation")
-        if (key := request.get("prompt_cache_key")) is not None:
+        if self.continuation_id is not None:
+            prefix = orjson.dumps(("continuation", self.continuation_id))
+        elif (key := request.get("prompt_cache_key")) is not None:
             prefix = orjson.dumps(("key", key))
         elif conversation is not None:
             prefix = orjson.dumps(("conversation", conversation["id"]))
@@ -189,6 +199,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("store", "bool", itemgetter("store"), of="request"),
     Column("include", "text", lambda request: to_array(request["include"]), TEXTS, of="request"),
     Column("request", "json", bytes.decode, of="stored.json"),
+    Column("metadata", "json", lambda request: to_json(request.get("metadata") or None), of="request"),
     Column("input_bytes", "int", of="stored.input_bytes"),
     Column("call_ids", "text", to_array, TEXTS, of="stored.call_ids"),
     Column("approvals", "text", to_array, TEXTS, of="stored.approvals"),
@@ -199,11 +210,16 @@ _ROW: Columns[NewResponse] = Columns(
     # Postgres makes a time of it: the clock of an API process decides nothing.
     Column("queue_deadline", "float8", sql="now() + make_interval(secs => {})", of="queue_seconds"),
     Column("run_seconds", "float8"),
+    Column("due_at", "float8", sql="now() + make_interval(secs => {})", of="window_seconds"),
     Column("idempotency_key", "text", _if_any("key"), of="idempotency"),
     Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
-    Column("key_id", "text"),
+    Column("key_id", "text", of="origin.key_id"),
+    Column("request_id", "text", of="origin.request_id"),
+    Column("traceparent", "text", of="origin.traceparent"),
+    Column("tracestate", "text", of="origin.tracestate"),
+    Column("retry_of", "text"),
     Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
@@ -211,6 +227,7 @@ _ROW: Columns[NewResponse] = Columns(
     Column("affinity", "bigint"),
 )
 
+_CONTINUATION: Columns[NewResponse] = Columns(Column("continuation_id", "text"))
 _SENDING: Columns[Sending] = Columns(
     Column("at_once", "bool"), Column("sent_to", "text"), Column("foreground_place", "bool")
 )
@@ -220,15 +237,26 @@ _SENDING: Columns[Sending] = Columns(
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
+#
+# What continues takes the rank of its continuation's head, if that is not too old; else it is the next head.
 _INSERT = f"""
     WITH batch AS (
-        SELECT * FROM unnest({named_arrays(_ROW, CHUNKS, _SENDING)})
-            WITH ORDINALITY AS b({names(_ROW, CHUNKS, _SENDING)}, number)
+        SELECT * FROM unnest({named_arrays(_ROW, _CONTINUATION, CHUNKS, _SENDING)})
+            WITH ORDINALITY AS b({names(_ROW, _CONTINUATION, CHUNKS, _SENDING)}, number)
     ), created AS (
-        INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
+        INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at,
+            rank, heads)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
-            b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END
-        FROM batch b ORDER BY b.project, b.idempotency_key, b.number
+            b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END,
+            least(h.rank, CAST(1000000 * (extract(epoch FROM now()) + b.due_at) AS bigint)),
+            CASE WHEN h.rank IS NULL THEN b.continuation_id END
+        FROM batch b LEFT JOIN LATERAL (
+            SELECT coalesce(p.rank, p.position) AS rank FROM responses p
+            WHERE p.project = b.project AND p.heads = b.continuation_id AND p.queue = b.queue
+                AND p.priority = b.priority AND coalesce(p.due_at, p.inserted_at + {HEAD_INTERVAL}) > now()
+            ORDER BY p.position DESC LIMIT 1
+        ) h ON true
+        ORDER BY b.project, b.idempotency_key, b.number
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING id, queue
     ), opened AS (
@@ -238,14 +266,12 @@ _INSERT = f"""
     """
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
 # All of a statement sees the table as it was before: those of the batch are not among those that wait.
-_INSERT_BEHIND = text(
-    f"""{_INSERT} SELECT id, (SELECT true FROM waiting_responses r WHERE r.queue = created.queue
-        ORDER BY r.queue, r.project, r.priority, r.position LIMIT 1) IS NOT NULL AS is_behind FROM created"""
-)
+_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")} AS is_behind FROM created""")
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
-    """Returns of each response that was inserted, by its id, whether and where its message is to be sent.
+    """Returns of each response that was inserted, by its id, whether and where its message is to be sent; and of each
+    that is refused, that it is.
 
     Batches that are inserted at the same moment do not see each other: together they may send more at once than there
     are slots.
@@ -253,8 +279,11 @@ async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], line
     if lines.can_be_joined([(new.queue, new.priority) for new in batch]):
         return await _join(connection, batch, lines)
     sendings = await _decided(connection, batch, lines)
-    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [sendings[new.id] for new in batch]))
-    return {row.id: sendings[row.id] for row in inserted}
+    refused = {id_: each for id_, each in sendings.items() if each.is_refused}
+    if not (kept := [new for new in batch if new.id not in refused]):
+        return refused
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(kept, [sendings[new.id] for new in kept]))
+    return {row.id: sendings[row.id] for row in inserted} | refused
 
 
 async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
@@ -267,9 +296,20 @@ async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines
     return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
 
 
+async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+    """`insert` of responses that wait for a dispatch, whatever room there is."""
+    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
+    return {row.id: Sending(False) for row in inserted}
+
+
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
     openings = CHUNKS.named_parameters([new.opening for new in batch])
-    return {**_ROW.named_parameters(batch), **openings, **_SENDING.named_parameters(sendings)}
+    rows = {**_ROW.named_parameters(batch), **_CONTINUATION.named_parameters(batch)}
+    return {**rows, **openings, **_SENDING.named_parameters(sendings)}
+
+
+def _candidate(new: NewResponse) -> Candidate:
+    return Candidate(new.id, (new.ran_on,), new.affinity)
 
 
 async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
@@ -281,6 +321,6 @@ async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], li
     for queue, state in found.items():
         lines.note([queue], waits=state.waits)
         own = [new for new in batch if new.queue == queue]
-        arrivals = [Arrival(Candidate(new.id, (new.ran_on,), new.affinity), new.priority) for new in own]
+        arrivals = [Arrival(_candidate(new), new.priority, new.project) for new in own]
         made |= at_once(arrivals, state)
     return made

@@ -301,7 +301,17 @@ ACCOUNTS, KEYS = f"{PROJECT}/service_accounts", f"{PROJECT}/api_keys"
 ACCOUNT, KEY = f"{ACCOUNTS}/{{service_account_id}}", f"{KEYS}/{{key_id}}"
 ADMIN_KEYS, LIMITS = f"{ORGANIZATION}/admin_api_keys", f"{PROJECT}/rate_limits"
 NAMED: Json = {"name": "mine"}
+OPERATOR = "/v1/operator"
+OPERATING = [
+    *(Way("GET", f"{OPERATOR}/{name}") for name in ("status", "queue", "workers")),
+    Way("GET", f"{OPERATOR}/responses/{{response_id}}/why"),
+    *(Way("POST", f"{OPERATOR}/workers/{{name}}/{act}") for act in ("drain", "undrain")),
+    Way("POST", f"{OPERATOR}/pauses", body={"model": MODEL, "project": "{their_project}"}),
+    Way("GET", f"{OPERATOR}/pauses"),
+    Way("DELETE", f"{OPERATOR}/pauses", f"?model={MODEL}"),
+]
 ADMINISTERING = [
+    *OPERATING,
     Way("POST", f"{ORGANIZATION}/projects", body=NAMED),
     Way("GET", f"{ORGANIZATION}/projects"),
     Way("GET", PROJECT),

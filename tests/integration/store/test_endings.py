@@ -147,7 +147,7 @@ async def test_long_logs_and_large_rows_are_cancelled_in_groups_and_off_the_loop
     monkeypatch.setattr(ResponseStream, "restore", watched)
     monkeypatch.setattr(endings, "parsed_row", parsed)
     ids = [await queued(db) for _ in range(3)]
-    assert list(await endings._sizes(db, [*ids, ids[0]])) == ids
+    assert list(await endings.sizes_of(db, [*ids, ids[0]])) == ids
     results = await endings.cancel_all(db, ids, None)
     assert [result and result.row.status for result in results] == [Status.CANCELLED] * 3
     assert len(threads) == 6 and threading.main_thread() not in threads
@@ -158,7 +158,7 @@ async def test_large_requests_are_cancelled_in_groups_by_their_bytes(
 ) -> None:
     monkeypatch.setattr(endings, "MAX_LOG_BYTES", 100_000)
     ids = [await queued(db, input=[message("x" * 40_000)]) for _ in range(4)]
-    assert sizes.grouped(await endings._sizes(db, ids), endings.MAX_LOG_BYTES) == [ids[:2], ids[2:]]
+    assert sizes.grouped(await endings.sizes_of(db, ids), endings.MAX_LOG_BYTES) == [ids[:2], ids[2:]]
 
 
 @pytest.mark.parametrize("how", ["cancel", "fail", "delete"])

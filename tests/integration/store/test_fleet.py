@@ -9,10 +9,10 @@ from sqlalchemy import text
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
 from app.store.database import Database
-from app.store.queue import fleet
+from app.store.queue import drains, fleet, pauses
 from app.store.responses import claims
 from tests.support.rows import alive, claim, claimed, queued
-from tests.support.waiting_rows import waiting
+from tests.support.waiting_rows import QUEUE, waiting, weigh
 
 RETENTION = 3600.0
 MODELS = {"model.scripted": "scripted"}
@@ -76,13 +76,42 @@ async def test_workers_are_those_whose_lease_lasts_by_model(db: Database) -> Non
     async with db.begin() as connection:
         await connection.execute(text("UPDATE workers SET slots = 0 WHERE id = 'w2'"))
     found = await shown(db)
-    assert found["workers"] == {("scripted", "serving"): 1, ("scripted", "draining"): 1}
+    assert nonzero(found["workers"]) == {("scripted", "serving"): 1, ("scripted", "draining"): 1}
     assert found["slots"] == {("scripted",): 32}
     assert 0 < found["lease_seconds"]["scripted",] <= 60
 
 
 async def test_a_model_of_the_models_file_without_workers_shows_none(db: Database) -> None:
-    assert (await shown(db))["workers"] == {("scripted", "serving"): 0, ("scripted", "draining"): 0}
+    states = ("serving", "draining", "drained")
+    assert (await shown(db))["workers"] == {("scripted", state): 0 for state in states}
+
+
+async def test_workers_that_operators_drain_are_counted_by_whether_they_have_responses(db: Database) -> None:
+    for name in ("busy", "idle", "serving"):
+        await alive(db, name)
+    await claimed(db, "busy")
+    async with db.begin() as connection:
+        for name in ("busy", "idle"):
+            await drains.drain(connection, name, None, None)
+    found = await shown(db)
+    assert set(found["workers"].items()) == {
+        ((MODELS[QUEUE], state), 1) for state in ("serving", "draining", "drained")
+    }
+    assert found["drains"] == {("scripted",): 2}
+
+
+async def test_what_is_paused_is_counted_and_is_not_the_oldest_of_what_waits(db: Database) -> None:
+    for project, seconds in (("a", 500), ("b", 100)):
+        await weigh(db, project, 1)
+        await waiting(db, project, 1)
+        old = text("UPDATE responses SET inserted_at = now() - make_interval(secs => :age) WHERE project = :project")
+        await db.execute(old, {"age": seconds, "project": project})
+    key = ("scripted", "default", "background")
+    for project, oldest in (("a", 100), (None, 0)):
+        async with db.begin() as connection:
+            await pauses.pause(connection, QUEUE, project, "scripted", None, None)
+        assert oldest <= (await shown(db))["oldest_queued_seconds"][key] < oldest + 60
+    assert (await shown(db))["paused"] == {("scripted", "model"): 1, ("scripted", "project"): 1}
 
 
 async def test_logs_count_from_the_end_of_their_retention_on(db: Database) -> None:

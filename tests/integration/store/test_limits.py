@@ -180,7 +180,7 @@ class TestRaces:
     ) -> None:
         await limited_project(db, "slow", unfinished_responses=100)
         batches: list[list[int]] = []
-        reserve = inserts._reserve
+        reserve = inserts.reserve
 
         async def watched(connection: Any, held: Any, batch: Sequence[NewResponse], lines: Any) -> Any:
             batches.append([new.size for new in batch])
@@ -191,7 +191,7 @@ class TestRaces:
             made = [reserving("slow", input="x" * size) for size in (1, 10**6) * 3]
             waiting = [asyncio.create_task(inserter.create(new)) for new in made]
             await until(lambda: "slow" in inserter._own)
-            monkeypatch.setattr(inserts, "_reserve", watched)
+            monkeypatch.setattr(inserts, "reserve", watched)
         await asyncio.gather(*waiting)
         assert sum(map(len, batches)) == 6
         assert all(len(batch) < 2 or max(batch) <= LARGE_BYTES for batch in batches), batches

@@ -28,7 +28,7 @@ from workers.pace import Pace
 
 def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[str]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[str]:
         yield "the runner"
 
     pool = start_pool(lifespan)
@@ -47,7 +47,7 @@ def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
     """A pool whose runner has these slots, on the node `node`."""
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[Any]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[Any]:
         yield SimpleNamespace(slots=slots, node="node")
 
     return start_pool(lifespan, limit)
@@ -67,6 +67,16 @@ def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
         request.terminate()
     late.started()
     until_sync(lambda: pool.free_places(Kind.ANSWERS) == 1)
+    pool.stop()
+
+
+def test_a_drained_worker_takes_no_counts() -> None:
+    slots = Slots(4, Pace(), 4)
+    pool = pool_of(slots)
+    slots.drain(True)
+    assert pool.free_places(Kind.COUNTS) == 0
+    slots.drain(False)
+    assert pool.free_places(Kind.COUNTS) > 0
     pool.stop()
 
 
@@ -121,7 +131,7 @@ def test_the_lifespan_can_stop_the_worker() -> None:
     exit_codes: list[int] = []
 
     @asynccontextmanager
-    async def lifespan(stop_worker: StopWorker) -> AsyncIterator[StopWorker]:
+    async def lifespan(stop_worker: StopWorker, _: str | None) -> AsyncIterator[StopWorker]:
         yield stop_worker
 
     class Pool(TaskPool):
@@ -144,7 +154,7 @@ def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None
     steps: list[Any] = []
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         steps.append(("enter", asyncio.current_task()))
         yield
         steps.append(("leave", asyncio.current_task()))
@@ -176,7 +186,7 @@ def test_a_lifespan_that_fails_ends_the_worker_with_one_line(
     error: Exception, code: int, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         raise error
         yield
 
@@ -190,7 +200,7 @@ def test_a_signal_while_the_lifespan_is_entered_ends_the_worker(monkeypatch: pyt
     entering, left = threading.Event(), threading.Event()
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         entering.set()
         try:
             await forever()
@@ -270,7 +280,7 @@ def test_the_pool_stops_although_the_lifespan_does_not(
     monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.1)
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
         yield
         await forever()
 

@@ -28,6 +28,7 @@ def families() -> Iterator[Metric]:
         yield from text_string_to_metric_families(generate_latest(registry).decode())
     worker = WorkerMetrics("m", registry := CollectorRegistry())
     worker.watch(dict.fromkeys(WORKER_GAUGES, lambda: 0.0))
+    worker.name("worker", "1")
     yield from text_string_to_metric_families(generate_latest(registry).decode())
     yield from BoundsCollector().describe()
     yield from fleet._families({})

@@ -24,6 +24,7 @@ from workers.generation.errors import _ERROR_CODES
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 ADMIN_PAGE = (ROOT / "docs" / "admin.md").read_text(encoding="utf-8")
+OPERATOR_PAGE = (ROOT / "docs" / "operator.md").read_text(encoding="utf-8")
 
 
 def table(heading: str, page: str = PAGE) -> list[list[str]]:
@@ -62,7 +63,7 @@ def test_every_route_has_its_row() -> None:
         for method in operations
         if path.startswith("/v1/")
     }
-    rows = [*table("Endpoints"), *table("Endpoints", ADMIN_PAGE)]
+    rows = [*table("Endpoints"), *table("Endpoints", ADMIN_PAGE), *table("Endpoints", OPERATOR_PAGE)]
     assert {row[0].strip("`") for row in rows} == {route.replace(":path", "") for route in routes}
 
 

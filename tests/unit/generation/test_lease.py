@@ -48,6 +48,7 @@ class Postgres:
         self.released: list[str] = []
         self.owned: Mapping[str, int] = {}
         self.errors: list[Exception] = []
+        self.is_drained = False
 
     def sibling(self, _: int) -> Postgres:
         return self
@@ -71,9 +72,9 @@ class Postgres:
         self.slots.append(slots)
         if self.errors:
             raise self.errors.pop()
-        return HeartbeatResult({}, self.owned)
+        return HeartbeatResult({}, self.owned, self.is_drained)
 
-    async def release(self, _: object, response_id: str, *__: object) -> None:
+    async def release(self, _: object, response_id: str, *__: object, **___: object) -> None:
         self.released.append(response_id)
 
     @asynccontextmanager
@@ -261,7 +262,7 @@ async def test_a_lost_lease_is_replaced_by_one_under_a_new_id_of_the_same_node(p
         first = lease.worker
         postgres.errors.append(LeaseLost("gone"))
         await until(lambda: len(postgres.registered) == 2)
-        assert postgres.registered == [first, lease.worker]
+        assert postgres.registered == [first, lease.worker] == [lease.node, f"{lease.node}#2"]
         assert postgres.nodes == [lease.node] * 2
 
 
@@ -314,6 +315,23 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
         postgres.errors.append(LeaseLost("gone"))
         await tell(6)
         await until(lambda: known == [8, 6, 6])
+    finally:
+        await lease.close()
+
+
+async def test_the_worker_is_told_once_that_operators_drain_it_and_once_that_they_have_given_it_back(
+    postgres: Postgres,
+) -> None:
+    told: list[bool] = []
+    lease = Lease(
+        cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, lambda: 8, on_drain=told.append
+    )
+    try:
+        await lease.start()
+        for is_drained in (True, False):
+            postgres.is_drained, before = is_drained, postgres.beats
+            await until(lambda before=before: postgres.beats > before + 3)
+        assert told == [True, False]
     finally:
         await lease.close()
 

@@ -18,6 +18,7 @@ WITHOUT_PROJECT = {
     "read_page": "the log of a response that `get` has found in the caller's project",
     "read_size": "the log of a response that `get` has found in the caller's project",
     "release": "workers: the responses that they have claimed",
+    "sizes_of": "bulk actions: responses that an operator's filter has found",
     "yield_": "workers: the responses that they have claimed",
 }
 """Functions that find rows by an id alone, and whose id that is."""

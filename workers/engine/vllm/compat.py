@@ -147,6 +147,17 @@ def cache_tokens(llm: AsyncLLM) -> int | None:
     return tokens and tokens * llm.vllm_config.parallel_config.data_parallel_size
 
 
+def device_name(llm: AsyncLLM) -> str | None:
+    """The devices that it computes on, as their driver names the first one; None: the driver does not say."""
+    parallel = llm.vllm_config.parallel_config
+    count: int = parallel.world_size * parallel.data_parallel_size
+    try:
+        name = str(current_platform.get_device_name())
+    except Exception:  # each platform asks a library of its own, which may raise anything
+        return None
+    return name if count == 1 else f"{count} x {name}"
+
+
 def start(config: Any, args: AsyncEngineArgs) -> AsyncLLM:
     """Starts the engine's processes and waits for them. Raises whatever vLLM raises."""
     return AsyncLLM.from_vllm_config(

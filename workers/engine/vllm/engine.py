@@ -81,6 +81,10 @@ class VllmEngine:
         return compat.runs_on_cpu()
 
     @property
+    def device(self) -> str | None:
+        return compat.device_name(self._llm())
+
+    @property
     def template_rules(self) -> TemplateRules:
         return self._alive().rendering.rules
 
@@ -202,6 +206,7 @@ class VllmEngine:
         priority: int = 0,
         committed: Sequence[int] = (),
         tokens_per_delta: int = 1,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
         loaded, room = self._alive(), self._room(prompt)
         loaded.check(sampling)
@@ -221,6 +226,7 @@ class VllmEngine:
                 request_id,
                 priority=priority,
                 lora_request=adapter,
+                trace_headers=trace_headers if loaded.traces else None,
                 **generation.reasoning,
             )
             async with aclosing(outputs):

@@ -8,11 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from app.access.administration import Administration
-from app.access.caller import Scope, checked_address
-from app.access.changes import Changes, Operator
+from app.access.caller import Scope
 from app.access.service_accounts import ServiceAccounts
-from app.api.dependencies import CallerOf, RuntimeOf
-from app.api.middleware import REQUEST_ID
+from app.api.dependencies import ChangesOf, RuntimeOf
 from app.api.routes.route import Route
 from app.ids import may_exist
 from app.protocol.errors import NotFound
@@ -38,16 +36,6 @@ def organization_router(path: str) -> APIRouter:
 def scopes_of(sent: Sequence[str]) -> frozenset[Scope]:
     """Returns the scopes of a project's key."""
     return frozenset(Scope.READ if name == READ_ONLY else Scope(name) for name in sent)
-
-
-async def changes_of(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Changes:
-    """Returns what makes changes in the name of the caller."""
-    address = checked_address(request.client.host if request.client else None)
-    operator = Operator(caller.key_id, address, request.scope[REQUEST_ID])
-    return Changes(runtime.db, runtime.pubsub, operator)
-
-
-ChangesOf = Annotated[Changes, Depends(changes_of)]
 
 
 async def administration_of(runtime: RuntimeOf, changes: ChangesOf) -> Administration:

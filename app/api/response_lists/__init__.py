@@ -1,0 +1,1 @@
+"""Lists of responses, as clients and operators ask for them and see them."""

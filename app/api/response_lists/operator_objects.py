@@ -1,0 +1,158 @@
+"""What the operators' API shows of responses and of bulk actions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from app.api.admin_objects import RowShape, Seconds, Shape
+from app.api.response_lists.objects import ListedObject
+from app.operations.history import Attempt
+from app.operations.story import Story
+from app.protocol.types import Json
+from app.store.operations.actions import ActionRow
+
+
+class OperatorResponse(ListedObject):
+    object: str = "operator.response"
+    project: str
+    key_id: str | None
+    queue: str
+    stream: bool
+    error_code: str | None
+    inserted_at: Seconds
+    started_at: Seconds | None
+    finished_at: Seconds | None
+    sent_at: Seconds | None
+    sent_to: str | None
+    """The worker that has it, or that had it last."""
+    attempt: int
+    crashes: int
+    """Since it made progress."""
+    yields: int
+    request_bytes: int
+    output_bytes: int
+    log_bytes: int
+    """Once it has ended."""
+
+
+class StoryMoment(Shape):
+    what: str
+    at: float
+    """Epoch seconds."""
+    attempt: int | None
+    worker: str | None
+
+
+class StoryRun(Shape):
+    """When an attempt ran, and where; null: it runs."""
+
+    attempt: int
+    worker: str | None
+    began_at: float | None
+    ended_at: float | None
+    how: str
+    """`runs`, the response's status, or why it was handed over: `yielded`, `drained`, `crashed`, ..."""
+
+
+class StoryAttempt(RowShape):
+    """What an attempt has written. 0: the API, when it accepted the response."""
+
+    attempt: int
+    first_event: int
+    last_event: int
+    flushes: int
+    tokens: int
+    input_tokens: int
+    cached_tokens: int
+
+
+class StoryCall(RowShape):
+    number: int
+    """Of its item in the output, from 1 on."""
+    type: str
+    tool: str | None
+    server: str | None
+    status: str
+
+
+class ResponseStory(OperatorResponse):
+    """A response, and how it came to where it is."""
+
+    request_id: str | None
+    """Of the request that made it."""
+    traceparent: str | None
+    moments: list[StoryMoment]
+    runs: list[StoryRun]
+    attempts: list[StoryAttempt]
+    """As long as the log is kept."""
+    tool_calls: list[StoryCall]
+    """Of hosted tools."""
+    retried_by: str | None
+
+    @classmethod
+    def of_story(cls, story: Story) -> Self:
+        return cls.of(
+            story.response,
+            request_id=story.history.request_id,
+            traceparent=story.history.traceparent,
+            moments=[
+                StoryMoment(what=each.what, at=each.at.timestamp(), attempt=each.attempt, worker=each.worker)
+                for each in story.history.moments
+            ],
+            runs=[_run(each) for each in story.history.attempts],
+            attempts=[StoryAttempt.of(each) for each in story.attempts],
+            tool_calls=[StoryCall.of(each) for each in story.history.calls],
+            retried_by=story.retried_by,
+        )
+
+
+def _run(attempt: Attempt) -> StoryRun:
+    began, ended = (None if at is None else at.timestamp() for at in (attempt.began_at, attempt.ended_at))
+    return StoryRun(attempt=attempt.number, worker=attempt.worker, began_at=began, ended_at=ended, how=attempt.how)
+
+
+class EventName(Shape):
+    sequence_number: int
+    type: str
+
+
+class EventNames(Shape):
+    object: Literal["list"] = "list"
+    status: str
+    """Of the response."""
+    data: list[EventName]
+    has_more: bool
+
+
+class ActionCount(RowShape):
+    """How many responses match."""
+
+    object: Literal["operator.action_count"] = "operator.action_count"
+    kind: Literal["cancel", "retry"]
+    matching: int
+    is_exact: bool
+    """False: there are at least so many."""
+
+
+class Action(RowShape):
+    """What is done to all responses that match a filter, and how far it has come."""
+
+    id: str
+    object: Literal["operator.action"] = "operator.action"
+    kind: Literal["cancel", "retry"]
+    state: Literal["running", "completed", "cancelled"]
+    filter: Json
+    reason: str
+    actor: str | None
+    """The id of an API key; null: a command on a machine of the operators."""
+    created_at: Seconds
+    finished_at: Seconds | None
+    matched: int
+    """Responses that matched when it was accepted, as far as a count reads: 500,000."""
+    done: int
+    refused: dict[str, int]
+    """Responses that it left as they are, by the reason."""
+
+    @classmethod
+    def of(cls, row: ActionRow, **given: Any) -> Self:
+        return super().of(row, filter=row.only.as_json(), refused=dict(row.refused), **given)

@@ -1,0 +1,245 @@
+"""The answers of the operators' API: routes return these objects, and `/docs` shows them."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from app.api.admin_objects import RowShape, Seconds, Shape
+from app.operations.explanation import Explanation, Reason
+from app.operations.problems import ProblemCode
+from app.operations.service import Status
+from app.operations.summary import ModelSummary
+from app.operations.workers import WorkerState
+from app.protocol.limits import LimitKind
+from app.protocol.status import Status as ResponseStatus
+from app.store.queue.standing import Standing
+from app.store.tenants.full_limits import FullLimit
+
+Entry = TypeVar("Entry", bound=Shape)
+
+
+class Entries(Shape, Generic[Entry]):
+    """A list without pages."""
+
+    object: Literal["list"] = "list"
+    data: list[Entry]
+    has_more: bool = False
+    """Whether there are more than `limit`."""
+
+
+class Worker(RowShape):
+    """`draining`: it takes no responses now. `drained`: nor has it any. `absent`: it shows no sign of life. `lost`: its
+    lease ran out."""
+
+    id: str
+    object: Literal["operator.worker"] = "operator.worker"
+    name: str
+    model: str
+    queue: str
+    host: str
+    pid: int
+    unit: str | None
+    """What restarts it: a systemd unit, a pod, or a process of `longhaul up`."""
+    devices: str | None
+    """As CUDA_VISIBLE_DEVICES names them; null: all of its host."""
+    device: str | None
+    """Their name."""
+    version: str
+    state: WorkerState
+    draining_since: Seconds | None
+    """Since an operator drained it."""
+    drain_reason: str | None
+    slots: int
+    running: int
+    sent: int
+    """Sent to it, and not claimed yet."""
+    in_tools: int
+    """Running responses that wait for their tools, and take no slot."""
+    tokens_per_second: float
+    """Output tokens of responses that ended within the last five minutes, or less where many did."""
+    lease_seconds: float
+    """Until its lease runs out, unless it is renewed."""
+    started_at: Seconds
+
+
+class Pause(RowShape):
+    """What is held back in its line."""
+
+    object: Literal["operator.pause"] = "operator.pause"
+    model: str
+    queue: str
+    project: str | None
+    """Null: all projects."""
+    since: Seconds
+    reason: str | None
+    actor: str | None
+    """The id of the operator's API key; null: a command on a machine of the operators."""
+
+
+class ClassStatus(RowShape):
+    """What has not ended of one service tier and mode."""
+
+    tier: str
+    mode: Literal["background", "foreground"]
+    waiting: int
+    sent: int
+    running: int
+    released: int
+    oldest_waiting_seconds: float
+
+
+class ModelStatus(RowShape):
+    """One model. Counts are of responses that have not ended; `waiting` includes those that have yielded."""
+
+    model: str
+    queue: str
+    in_models_file: bool
+    workers: dict[WorkerState, int]
+    older_workers: int
+    slots: int
+    free_slots: int
+    waiting: int
+    sent: int
+    running: int
+    released: int
+    """A worker died or handed them over, and none has them yet."""
+    suspects: int
+    oldest_waiting_seconds: float
+    """Since the insert of the oldest that was never claimed; 0: there is none."""
+    ended_per_second: float
+    tokens_per_second: float
+    """This and `ended_per_second` are of responses that ended of late."""
+    empty_in_seconds: float | None
+    """Until all that waits now is sent, at that pace; null: nobody knows."""
+    classes: list[ClassStatus]
+
+    @classmethod
+    def of(cls, row: ModelSummary, **given: Any) -> Self:
+        return super().of(row, classes=[ClassStatus.of(each) for each in row.classes], **given)
+
+
+class Limit(Shape):
+    """A limit of which hardly anything is left: it refuses requests."""
+
+    project: str
+    project_name: str
+    model: str
+    """`*`: all models together."""
+    kind: LimitKind
+    value: int
+    remaining: int
+
+    @classmethod
+    def of(cls, full: FullLimit) -> Self:
+        state = full.state
+        return cls(
+            project=state.project,
+            project_name=full.project_name,
+            model=state.model,
+            kind=state.kind,
+            value=state.value,
+            remaining=state.remaining,
+        )
+
+
+class Problem(RowShape):
+    """What is wrong, in words, and what to do about it."""
+
+    code: ProblemCode
+    text: str
+    advice: str
+    model: str | None
+
+
+class Overview(Shape):
+    """The whole deployment."""
+
+    object: Literal["operator.status"] = "operator.status"
+    version: str
+    problems: list[Problem]
+    models: list[ModelStatus]
+    limits: list[Limit]
+    pauses: list[Pause]
+
+    @classmethod
+    def of(cls, status: Status) -> Self:
+        return cls(
+            version=status.version,
+            problems=[Problem.of(each) for each in status.problems],
+            models=[ModelStatus.of(each) for each in status.models],
+            limits=[Limit.of(each) for each in status.limits],
+            pauses=[Pause.of(each) for each in status.pauses],
+        )
+
+
+class Backlog(RowShape):
+    """What one model, project or key has that has not ended."""
+
+    object: Literal["operator.backlog"] = "operator.backlog"
+    id: str | None
+    """The id, or the name of the model; null: asked for without a key."""
+    name: str | None
+    project: str | None
+    """Of the key."""
+    waiting: int
+    sent: int
+    running: int
+    released: int
+    oldest_waiting_seconds: float | None
+
+
+class Why(Shape):
+    """Why a response does not run, where it runs, or how it ended."""
+
+    id: str
+    object: Literal["operator.explanation"] = "operator.explanation"
+    reason: Reason
+    text: str
+    advice: str | None
+    status: ResponseStatus
+    model: str
+    queue: str
+    project: str
+    project_name: str | None
+    key_id: str | None
+    tier: str
+    mode: Literal["background", "foreground"]
+    inserted_at: Seconds
+    attempt: int
+    worker: str | None
+    """That has it, or to which it was sent."""
+    position: int | None
+    """In line, 1 is next; null: it does not wait for its turn."""
+    position_is_exact: bool | None
+    expected_seconds: float | None
+    """Until it is sent, at the pace of late; null: nobody knows."""
+    queue_seconds_left: float | None
+    """Until it fails unless a worker takes it; null: it may wait without an end, or does not wait."""
+    run_seconds_left: float | None
+
+    @classmethod
+    def of(cls, response: Standing, found: Explanation) -> Self:
+        tier, mode = response.service_class
+        place, is_sent = found.place, response.sent_seconds is not None and response.finished_seconds is None
+        return cls(
+            id=response.id,
+            reason=found.reason,
+            text=found.text,
+            advice=found.advice,
+            status=ResponseStatus(response.status),
+            model=response.model,
+            queue=response.queue,
+            project=response.project,
+            project_name=response.project_name,
+            key_id=response.key_id,
+            tier=tier,
+            mode="background" if mode == "background" else "foreground",
+            inserted_at=response.inserted_at,
+            attempt=response.attempt,
+            worker=response.worker or (response.sent_to if is_sent else None),
+            position=None if place is None else place.number + 1,
+            position_is_exact=None if place is None else place.is_exact,
+            expected_seconds=found.expected_seconds,
+            queue_seconds_left=response.queue_seconds_left if response.status == "queued" else None,
+            run_seconds_left=response.run_seconds_left if response.status == "in_progress" else None,
+        )

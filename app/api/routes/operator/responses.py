@@ -1,0 +1,36 @@
+"""`/v1/operator/responses`: what operators see of responses of all projects. It is no prompt and no output."""
+
+from __future__ import annotations
+
+from app.api.dependencies import RuntimeOf
+from app.api.queries import StartingAfterQuery
+from app.api.response_lists.objects import ResponsesPage
+from app.api.response_lists.operator_objects import EventNames, OperatorResponse, ResponseStory
+from app.api.response_lists.queries import OperatorResponsesQuery
+from app.api.routes.operator.common import operator_router
+from app.api.routes.route import Asked
+from app.operations.story import find_story, read_events
+from app.store.operations import listing
+
+router = operator_router("/responses")
+
+
+@router.get("", summary="List responses of all projects")
+async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeOf) -> ResponsesPage[OperatorResponse]:
+    """A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
+    `last_id`."""
+    page = query.page
+    found = await listing.find_page(runtime.db, query.as_filter(), page.limit, page.after, descending=page.descending)
+    return ResponsesPage.of_found(found, page, OperatorResponse.of)
+
+
+@router.get("/{response_id}", summary="Read what became of a response")
+async def get_story(response_id: str, runtime: RuntimeOf) -> ResponseStory:
+    return ResponseStory.of_story(await find_story(runtime.db, response_id))
+
+
+@router.get("/{response_id}/events", summary="Read the types of a response's events")
+async def list_events(response_id: str, query: Asked[StartingAfterQuery], runtime: RuntimeOf) -> EventNames:
+    """Those after number `starting_after`, a page at a time; nothing of what they say."""
+    status, events, has_more = await read_events(runtime.db, response_id, query.last_seen)
+    return EventNames(status=status, data=events, has_more=has_more)

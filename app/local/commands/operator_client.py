@@ -1,0 +1,134 @@
+"""How a command speaks to the operators' API: over HTTP to LONGHAUL_URL, or to the same routes in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+import httpx
+import orjson
+import typer
+
+from app.local.errors import LocalError, NotAllowed, OutOfReach
+from app.local.home import with_running_services
+from config.settings import ConfigError, Settings, load_settings
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+"""How long an answer, or a piece of one, may take: each has its own bounds at the server."""
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", help="The URL of the API; by default LONGHAUL_URL, and else the services themselves."),
+]
+
+T = TypeVar("T")
+
+
+class OperatorClient:
+    """Asks `/v1/operator/...`, and returns what it answers.
+
+    Every method raises ConfigError for what the server refuses as wrong, LocalError for what is not there or cannot be,
+    and its kinds NotAllowed and OutOfReach. Paths begin behind `/v1/operator/`.
+    """
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """Parameters that are None are left out; those with several values are repeated."""
+        return await self._answer("GET", path, params=_query(query))
+
+    async def post(self, path: str, body: Any = None, **query: Any) -> Any:
+        content = None if body is None else orjson.dumps(body)
+        headers = {} if body is None else {"content-type": "application/json"}
+        return await self._answer("POST", path, params=_query(query), content=content, headers=headers)
+
+    async def delete(self, path: str, **query: Any) -> Any:
+        return await self._answer("DELETE", path, params=_query(query))
+
+    async def lines(self, path: str, **query: Any) -> AsyncIterator[str]:
+        """The lines of an answer, as they come."""
+        with _named_troubles():
+            async with self._http.stream("GET", _url(path), params=_query(query), timeout=_PATIENT) as response:
+                if response.is_error:
+                    await response.aread()
+                _check(response)
+                async for line in response.aiter_lines():
+                    yield line
+
+    async def _answer(self, method: str, path: str, **request: Any) -> Any:
+        with _named_troubles():
+            response = await self._http.request(method, _url(path), **request)
+        _check(response)
+        return orjson.loads(response.content)
+
+
+_PATIENT = httpx.Timeout(None, connect=CONNECT_SECONDS)
+"""For an answer that lasts."""
+
+
+def _url(path: str) -> str:
+    return f"/v1/operator/{path}"
+
+
+def _query(sent: dict[str, Any]) -> dict[str, Any]:
+    """Flags are written as the API reads them."""
+    plain = {name: str(value).lower() if isinstance(value, bool) else value for name, value in sent.items()}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+@contextlib.contextmanager
+def _named_troubles() -> Any:
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise OutOfReach(f"the API cannot be reached ({str(error) or type(error).__name__})") from None
+
+
+def _check(response: httpx.Response) -> None:
+    """Raises for an answer that is an error."""
+    if response.is_success:
+        return
+    try:
+        message = str(orjson.loads(response.content)["error"]["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        raise OutOfReach(f"{response.url} is no API of Longhaul (status {response.status_code})") from None
+    raise _KINDS.get(response.status_code, LocalError)(message)
+
+
+_KINDS: dict[int, type[Exception]] = {
+    **dict.fromkeys((400, 413, 414), ConfigError),
+    **dict.fromkeys((401, 403), NotAllowed),
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), OutOfReach),
+}
+
+
+def ask(act: Callable[[OperatorClient], Awaitable[T]], url: str | None = None) -> T:
+    """Returns what `act` returns. Raises ConfigError and LocalError."""
+    return asyncio.run(_ask(load_settings(**({} if url is None else {"url": url})), act))
+
+
+async def _ask(settings: Settings, act: Callable[[OperatorClient], Awaitable[T]]) -> T:
+    async with _http(settings) as http:
+        return await act(OperatorClient(http))
+
+
+@contextlib.asynccontextmanager
+async def _http(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    if settings.url is None:
+        settings = with_running_services(settings)
+        if settings.database_url is None:
+            raise ConfigError("name an API by LONGHAUL_URL and a key of it by LONGHAUL_API_KEY, or set DATABASE_URL")
+        from app.local.commands.in_process import routes_on  # The API's imports take a second.
+
+        async with routes_on(settings) as http:
+            yield http
+        return
+    key = {} if settings.api_key is None else {"authorization": f"Bearer {settings.api_key}"}
+    timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+    base = settings.url.rstrip("/").removesuffix("/v1")
+    async with httpx.AsyncClient(base_url=base, headers=key, timeout=timeout) as http:
+        yield http

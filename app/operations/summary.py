@@ -1,0 +1,151 @@
+"""The deployment at a glance, model by model: pure, from what the rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.operations.workers import LIVING, WorkerState, state_of
+from app.queue.message import class_of
+from app.scheduling.decisions import QueueState
+from app.store.queue.fleet import FleetFacts
+from app.store.queue.pace import Pace, ended_per_second
+from app.store.queue.roster import WorkerRow
+
+
+@dataclass(slots=True)
+class ClassSummary:
+    """What has not ended of one service tier and mode."""
+
+    tier: str
+    mode: str
+    waiting: int = 0
+    """In line, responses that have yielded included."""
+    sent: int = 0
+    running: int = 0
+    released: int = 0
+    """A worker died or handed them over, and none has them yet."""
+    oldest_waiting_seconds: float = 0.0
+    """Since the insert of the oldest that was never claimed; 0: there is none."""
+
+
+@dataclass(slots=True)
+class ModelSummary:
+    """One model, and all that its workers have."""
+
+    model: str
+    queue: str
+    in_models_file: bool
+    workers: dict[str, int] = field(default_factory=lambda: {each.value: 0 for each in WorkerState})
+    """By state."""
+    older_workers: int = 0
+    """Living ones of an older version, which leave to newer ones what they cannot read."""
+    slots: int = 0
+    """Of ready workers."""
+    is_held_up: bool = False
+    """Whether some wait that are not paused."""
+    free_slots: int = 0
+    """Open to all that waits."""
+    suspects: int = 0
+    """Responses that have crashed since they made progress."""
+    ended_per_second: float = 0.0
+    tokens_per_second: float = 0.0
+    """Output tokens of responses that ended of late."""
+    classes: list[ClassSummary] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        return sum(each.waiting for each in self.classes)
+
+    @property
+    def sent(self) -> int:
+        return sum(each.sent for each in self.classes)
+
+    @property
+    def running(self) -> int:
+        return sum(each.running for each in self.classes)
+
+    @property
+    def released(self) -> int:
+        return sum(each.released for each in self.classes)
+
+    @property
+    def oldest_waiting_seconds(self) -> float:
+        return max((each.oldest_waiting_seconds for each in self.classes), default=0.0)
+
+    @property
+    def empty_in_seconds(self) -> float | None:
+        """Until all that waits now is sent, at the pace of late; None: nobody knows."""
+        if not self.waiting:
+            return 0.0
+        return self.waiting / self.ended_per_second if self.ended_per_second else None
+
+    @property
+    def ready(self) -> int:
+        return self.workers[WorkerState.READY]
+
+
+def summaries(
+    facts: FleetFacts,
+    workers: Sequence[WorkerRow],
+    paces: Sequence[Pace],
+    states: Mapping[str, QueueState],
+    models: Mapping[str, str],
+    layout: int,
+) -> list[ModelSummary]:
+    """All models of the models file (`models`, by queue), and others that have workers or work, in this order.
+
+    `states` are the queues', `layout` is this version's.
+    """
+    found = {queue: ModelSummary(name, queue, True) for queue, name in models.items()}
+
+    def of(queue: str, name: str | None = None) -> ModelSummary:
+        return found.setdefault(queue, ModelSummary(name or queue.removeprefix("model."), queue, False))
+
+    for worker in workers:
+        _add_worker(of(worker.queue, worker.model), worker, layout)
+    classes: dict[tuple[str, int], ClassSummary] = {}
+
+    def class_in(queue: str, priority: int) -> ClassSummary:
+        if (queue, priority) not in classes:
+            classes[queue, priority] = ClassSummary(*class_of(priority))
+            of(queue).classes.append(classes[queue, priority])
+        return classes[queue, priority]
+
+    for flow in facts.flows:
+        each = class_in(flow.queue, flow.priority)
+        each.waiting += flow.count
+        each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, flow.oldest_seconds or 0.0)
+    for begun in facts.begun:
+        each = class_in(begun.queue, begun.priority)
+        of(begun.queue).suspects += begun.crashed
+        match begun.state:
+            case "sent":
+                each.sent += begun.count
+                each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, begun.oldest_seconds)
+            case "yielded":  # Those in line are among what waits.
+                each.sent += begun.count - begun.in_line
+            case "running":
+                each.running += begun.count
+            case _:
+                each.released += begun.count
+    rates = ended_per_second(paces)
+    for summary in found.values():
+        state = states.get(summary.queue, QueueState())
+        summary.is_held_up = state.waits
+        summary.free_slots = sum(max(load.open_room, 0) for load in state.loads)
+        summary.ended_per_second = rates.get(summary.queue, 0.0)
+        summary.tokens_per_second = _tokens_per_second(paces, summary.queue)
+        summary.classes.sort(key=lambda each: (each.mode, each.tier))
+    return list(found.values())
+
+
+def _add_worker(summary: ModelSummary, worker: WorkerRow, layout: int) -> None:
+    state = state_of(worker)
+    summary.workers[state] += 1
+    summary.slots += worker.slots if state is WorkerState.READY else 0
+    summary.older_workers += state in LIVING and worker.layout < layout
+
+
+def _tokens_per_second(paces: Iterable[Pace], queue: str) -> float:
+    return sum(each.output_tokens / max(each.seconds, 1.0) for each in paces if each.queue == queue)

@@ -1,0 +1,28 @@
+"""Numbers in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.store.queue.roster import WorkerRow
+
+
+def count_of(number: int, thing: str) -> str:
+    """`1 response`, `2 responses`, `1,234 responses`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def names_of(workers: Sequence[WorkerRow], most: int = 5) -> str:
+    """`a, b`, `a, b, c, d, e and 7 more`."""
+    shown = ", ".join(each.name for each in workers[:most])
+    return shown if len(workers) <= most else f"{shown} and {len(workers) - most} more"
+
+
+def span(seconds: float) -> str:
+    """`3 s`, `4 min`, `2.5 h`, `3 days`."""
+    seconds = max(seconds, 0.0)
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 120 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"

@@ -1,0 +1,59 @@
+"""The bodies of requests to `/v1/operator`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from app.protocol.requests.base import RequestModel, check_no_nul
+
+MAX_IDS = 1000
+"""Responses that a filter names."""
+MAX_REASON_CHARS = 500
+MAX_TIME = 253_402_300_740
+"""The last minute of the year 9999."""
+
+StatusName = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+Text = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(check_no_nul)]
+Moment = Annotated[int, Field(ge=0, le=MAX_TIME)]
+
+
+class ResponsesFilter(RequestModel):
+    """Which responses an action is about; what is left out limits nothing."""
+
+    ids: Annotated[list[Text], Field(max_length=MAX_IDS, fail_fast=True)] = Field(default_factory=list)
+    status: Annotated[list[StatusName], Field(max_length=6)] = Field(default_factory=list)
+    """By default what the action applies to: unfinished ones are cancelled, and failed ones retried."""
+    project: Text | None = None
+    model: Text | None = None
+    key: Text | None = None
+    """The id of an API key."""
+    service_tier: Literal["default", "flex", "priority"] | None = None
+    error_code: Text | None = None
+    metadata: Annotated[dict[Text, Annotated[str, AfterValidator(check_no_nul)]], Field(max_length=16)] = Field(
+        default_factory=dict
+    )
+    created_after: Moment | None = None
+    """Epoch seconds: at this time or later."""
+    created_before: Moment | None = None
+
+
+class StartAction(
+    RequestModel,
+    json_schema_extra={
+        "examples": [
+            {"kind": "cancel", "filter": {"model": "longhaul-demo"}, "reason": "a wrong prompt was rolled out"}
+        ]
+    },
+):
+    """The body of `POST /v1/operator/actions`."""
+
+    kind: Literal["cancel", "retry"]
+    filter: ResponsesFilter = Field(default_factory=ResponsesFilter)
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS), AfterValidator(check_no_nul)] | None = None
+    """For the audit log. It may be left out with `dry_run`."""
+    all: bool = False
+    """Permits a filter that says nothing, and so matches everything."""
+    dry_run: bool = False
+    """Only counts."""

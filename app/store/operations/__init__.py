@@ -1,0 +1,1 @@
+"""What operators see of responses, and what they do to many at once."""

@@ -1,0 +1,186 @@
+"""Bulk actions: what operators want done to all responses that match a filter, and how far it has come.
+
+Maintenance carries an action out in steps. Each step is one transaction: it locks the action's row, acts on the next
+responses, and notes how far it has come. So a process that dies in a step has done nothing of it, and the next one, of
+whatever process, goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.columns import to_json
+from app.store.database import Database
+from app.store.operations.filters import Place, ResponseFilter
+from app.store.paging import Page, read_page
+from app.store.rows import Notice
+from app.store.tables import bulk_actions
+
+
+class ActionKind(StrEnum):
+    CANCEL = "cancel"
+    RETRY = "retry"
+
+
+class ActionState(StrEnum):
+    RUNNING = "running"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class NewAction:
+    """An action about to be inserted."""
+
+    id: str
+    kind: ActionKind
+    only: ResponseFilter
+    reason: str
+    actor: str | None
+    """The id of the API key; None: a command on a machine of the operators."""
+    matched: int
+    """How many responses match now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    """One action, as Postgres has it."""
+
+    id: str
+    kind: ActionKind
+    only: ResponseFilter
+    """As the operator asked for it."""
+    reason: str
+    actor: str | None
+    state: ActionState
+    created_at: datetime
+    finished_at: datetime | None
+    matched: int
+    done: int
+    refused: Mapping[str, int]
+    """How many responses it left as they are, by the code of the reason."""
+    cursor: Place | None
+    """The last response that this pass has looked at."""
+    passed_by: int
+    """Those of this pass that other transactions held or changed meanwhile; another pass looks at them."""
+
+    @property
+    def bounded(self) -> ResponseFilter:
+        """What it acts on: what was there when it was accepted."""
+        until = self.created_at if self.only.until is None else min(self.only.until, self.created_at)
+        return replace(self.only, until=until)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, once it is committed."""
+
+    action: ActionRow
+    """How the action is after it."""
+    ended: Sequence[Notice] = ()
+    """The responses that it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one step has done."""
+
+    cursor: Place | None
+    """The last response that it has looked at; None: it has come to the end of this pass."""
+    done: int = 0
+    passed_by: int = 0
+    refused: Mapping[str, int] | None = None
+
+
+_RUNNING = text("SELECT * FROM bulk_actions WHERE state = 'running' ORDER BY created_at")
+_COUNT_RUNNING = text("SELECT count(*) FROM bulk_actions WHERE state = 'running'")
+_LOCK = text("SELECT * FROM bulk_actions WHERE id = :id AND state = 'running' FOR UPDATE SKIP LOCKED")
+_STEP = text(
+    """
+    UPDATE bulk_actions SET done = done + :done, refused = CAST(:refused AS json), passed_by = :passed_by,
+        cursor_at = CAST(:cursor_at AS timestamptz), cursor_position = CAST(:cursor_position AS bigint),
+        state = CAST(:state AS text),
+        finished_at = CASE WHEN CAST(:state AS text) = 'running' THEN NULL ELSE clock_timestamp() END
+    WHERE id = :id RETURNING *
+    """
+)
+_CANCEL = text(
+    """
+    UPDATE bulk_actions SET state = 'cancelled', finished_at = clock_timestamp() WHERE id = :id AND state = 'running'
+    RETURNING id
+    """
+)
+_FIND = select(bulk_actions)
+
+
+async def add(connection: AsyncConnection, new: NewAction) -> ActionRow:
+    values = {"kind": new.kind.value, "filter": new.only.as_json(), "reason": new.reason, "actor": new.actor}
+    statement = insert(bulk_actions).values(id=new.id, matched=new.matched, **values).returning(bulk_actions)
+    return _row((await connection.execute(statement)).one())
+
+
+async def find(db: Database, action_id: str) -> ActionRow | None:
+    rows = await db.execute(_FIND.where(bulk_actions.c.id == action_id))
+    return _row(rows[0]) if rows else None
+
+
+async def find_page(db: Database, page: Page) -> tuple[list[ActionRow], bool] | None:
+    """A page of actions, and whether there are more; None: the cursor names none."""
+    return await read_page(db, _FIND, (bulk_actions.c.created_at, bulk_actions.c.id), page, _row)
+
+
+async def count_running(connection: AsyncConnection) -> int:
+    return int((await connection.execute(_COUNT_RUNNING)).scalar_one())
+
+
+async def cancel(connection: AsyncConnection, action_id: str) -> bool:
+    """No further step of the action begins; returns whether it was running. Waits for a step that is under way."""
+    return (await connection.execute(_CANCEL, {"id": action_id})).first() is not None
+
+
+async def running(db: Database) -> Sequence[ActionRow]:
+    """The actions that are not at their end, the oldest first."""
+    return list(map(_row, await db.execute(_RUNNING)))
+
+
+async def lock(connection: AsyncConnection, seen: ActionRow) -> bool:
+    """Locks an action for a step; returns whether it still is where it was `seen`, and no other process has it."""
+    found = (await connection.execute(_LOCK, {"id": seen.id})).one_or_none()
+    return found is not None and _row(found) == seen
+
+
+async def note(connection: AsyncConnection, seen: ActionRow, progress: Progress) -> ActionRow:
+    """Notes a step of a locked action, and returns how the action is then.
+
+    A pass at its end begins again if it has passed by responses.
+    """
+    passed_by = seen.passed_by + progress.passed_by
+    ends = progress.cursor is None and not passed_by
+    refused = dict(seen.refused)
+    for code, count in (progress.refused or {}).items():
+        refused[code] = refused.get(code, 0) + count
+    values = {
+        "id": seen.id,
+        "done": progress.done,
+        "refused": to_json(refused),
+        "passed_by": 0 if progress.cursor is None else passed_by,
+        "cursor_at": None if progress.cursor is None else progress.cursor.inserted_at,
+        "cursor_position": None if progress.cursor is None else progress.cursor.position,
+        "state": (ActionState.COMPLETED if ends else ActionState.RUNNING).value,
+    }
+    return _row((await connection.execute(_STEP, values)).one())
+
+
+def _row(row: Row[Any]) -> ActionRow:
+    found = row._mapping
+    cursor = None if row.cursor_at is None else Place(row.cursor_at, row.cursor_position)
+    own = {name: found[name] for name in ActionRow.__slots__ if name in found}
+    typed = {"kind": ActionKind(row.kind), "state": ActionState(row.state)}
+    return ActionRow(**{**own, **typed, "only": ResponseFilter.from_json(found["filter"]), "cursor": cursor})

@@ -1,0 +1,170 @@
+"""Which responses a list, a count or a bulk action is about: the one place that makes conditions of a filter.
+
+A filter becomes branches and a test. Each branch is a range of an index, in the order of lists: by `inserted_at`, the
+clock of Postgres. The test is for what no index has. So a statement reads a window of the branches, and tests each row
+in it: however few match, it takes no longer than its window (listing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Self
+
+import orjson
+
+from app.protocol.status import Status
+from app.queue.message import Priority
+
+TIERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        tier: tuple(Priority.of(tier, background=background).value for background in (False, True))
+        for tier in ("flex", "default", "priority")
+    }
+)
+"""The priorities of a service tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFilter:
+    """What all of the responses have in common. What is empty or None limits nothing."""
+
+    ids: tuple[str, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    project: str | None = None
+    model: str | None = None
+    key: str | None = None
+    """The id of an API key."""
+    tier: str | None = None
+    error_code: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Keys with their values."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Inserted before then."""
+    only_kept: bool = field(default=False)
+    """Without foreground responses that are not stored: their clients read them no second time."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing of its own: then it matches everything."""
+        return self == ResponseFilter(statuses=self.statuses, only_kept=self.only_kept)
+
+    def as_json(self) -> dict[str, Any]:
+        """What it says, as a job and the audit log keep it."""
+        said = {name: value for name, value in asdict(self).items() if value}
+        if self.statuses:
+            said["statuses"] = [status.value for status in self.statuses]
+        for name in ("since", "until"):
+            if name in said:
+                said[name] = said[name].isoformat()
+        return said | ({"metadata": dict(self.metadata)} if self.metadata else {})
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """Raises ValueError for a filter that another version has written, and that says more than this one knows."""
+        if unknown := said.keys() - {each.name for each in fields(cls)}:
+            raise ValueError(f"a filter by {', '.join(sorted(unknown))}")
+        times = {name: datetime.fromisoformat(said[name]) for name in ("since", "until") if name in said}
+        return cls(
+            **{
+                **said,
+                "ids": tuple(said.get("ids", ())),
+                "statuses": tuple(map(Status, said.get("statuses", ()))),
+                "metadata": tuple(said.get("metadata", {}).items()),
+                **times,
+            }
+        )
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+_TESTS: Mapping[str, str] = MappingProxyType(
+    {
+        "model": "r.model = :model",
+        "key": "r.key_id = :key",
+        "tier": "r.priority = ANY(CAST(:tier AS smallint[]))",
+        "only_kept": "(r.store OR r.background)",
+    }
+)
+"""Of fields of the filter, for rows that a branch has."""
+_RANGES: Mapping[str, str] = MappingProxyType(
+    {
+        "ids": "r.id = ANY(CAST(:ids AS text[]))",
+        "project": "r.project = :project",
+        "error_code": "r.error_code = :error_code",
+        "since": "r.inserted_at >= :since",
+        "until": "r.inserted_at < :until",
+    }
+)
+"""Of fields of the filter, for which there are indexes."""
+# As orjson wrote it: within a text, quotes are escaped, and what opens a text stands behind a brace or a comma.
+_HAS_PAIR = (
+    "(strpos(CAST(r.metadata AS text), '{{' || :pair{0}) > 0 OR strpos(CAST(r.metadata AS text), ',' || :pair{0}) > 0)"
+)
+_IS_ANSWER = f"r.priority > {Priority.COUNT.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A response's place in the order of lists."""
+
+    inserted_at: datetime
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The next `size` rows of a filter's branches behind `after`, for statements to read from."""
+
+    text: str
+    """A query of (id, inserted_at, position, status, matches), in order."""
+    values: Mapping[str, Any]
+
+
+def window(
+    only: ResponseFilter, statuses: Iterable[Status], size: int, after: Place | None, *, descending: bool
+) -> Window:
+    """Returns what reads the filter's rows of these `statuses` (those of the filter count as well)."""
+    ranges = [condition for name, condition in _RANGES.items() if getattr(only, name)]
+    tests = [condition for name, condition in _TESTS.items() if getattr(only, name)]
+    tests += [_HAS_PAIR.format(number) for number in range(len(only.metadata))]
+    values: dict[str, Any] = {"window": size, **_values(only)}
+    sign, direction = (("<", "DESC"), (">", ""))[not descending]
+    order = f"inserted_at {direction}, position {direction}"
+    if after is not None:
+        # The first condition is the index's, the second tells apart what was inserted together.
+        ranges.append(f"r.inserted_at {sign}= :after_at AND (r.inserted_at, r.position) {sign} (:after_at, :after)")
+        values |= {"after_at": after.inserted_at, "after": after.position}
+    wanted = [status for status in statuses if not only.statuses or status in only.statuses]
+    if only.error_code is not None:
+        wanted = [status for status in wanted if status is Status.FAILED]
+    columns = f"r.id, r.inserted_at, r.position, r.status, {_all(_IS_ANSWER, *tests)} AS matches"
+    branches = [
+        f"(SELECT {columns} FROM responses r WHERE {_all(f'r.status = {status.value!r}', *ranges)}"
+        f" ORDER BY r.inserted_at {direction}, r.position {direction} LIMIT :window)"
+        for status in wanted
+    ] or [f"(SELECT {columns} FROM responses r WHERE false)"]
+    return Window(f"SELECT * FROM ({' UNION ALL '.join(branches)}) w ORDER BY {order} LIMIT :window", values)
+
+
+def _all(*conditions: str) -> str:
+    return " AND ".join(conditions)
+
+
+def _values(only: ResponseFilter) -> dict[str, Any]:
+    given = {name: value for name in (*_TESTS, *_RANGES) if (value := getattr(only, name))}
+    given.pop("only_kept", None)
+    if only.tier is not None:
+        given["tier"] = list(TIERS[only.tier])
+    if only.ids:
+        given["ids"] = list(only.ids)
+    pairs = (orjson.dumps({key: value})[1:-1].decode() for key, value in only.metadata)
+    return given | {f"pair{number}": pair for number, pair in enumerate(pairs)}
+
+
+def moment(seconds: int) -> datetime:
+    """Returns the time of epoch seconds."""
+    return datetime.fromtimestamp(seconds, UTC)

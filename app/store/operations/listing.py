@@ -1,0 +1,173 @@
+"""Pages and counts of the responses that match a filter.
+
+A page ends once it has read MAX_READ rows, or for PAGE_SECONDS: then it has fewer entries than it might, and a place
+from where the next one goes on. Every other filter has an index, or matches often; one of metadata, of a key or of a
+model that is rare is read through to the end, page after page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, text
+
+from app.protocol.status import Status
+from app.protocol.types import Json
+from app.store.database import Database
+from app.store.operations.filters import Place, ResponseFilter, window
+
+WINDOWS = (256, *[2048] * 8)
+"""Rows that a page reads, one after the other until it is full, or has taken PAGE_SECONDS."""
+PAGE_SECONDS = 0.05
+MAX_READ = sum(WINDOWS)
+MAX_COUNTED = 500_000
+"""Rows that a count reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedResponse:
+    """A response without what its request and its answer say; columns of the table by their names."""
+
+    id: str
+    project: str
+    model: str
+    key_id: str | None
+    queue: str
+    priority: int
+    status: str
+    background: bool
+    stream: bool
+    store: bool
+    previous_response_id: str | None
+    conversation_id: str | None
+    retry_of: str | None
+    metadata: Json | None
+    created_at: datetime
+    inserted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    sent_at: datetime | None
+    sent_to: str | None
+    worker: str | None
+    attempt: int
+    crashes: int
+    yields: int
+    error: Json | None
+    error_code: str | None
+    incomplete_details: Json | None
+    usage: Json | None
+    request_bytes: int
+    output_bytes: int
+    log_bytes: int
+    position: int
+
+    @property
+    def place(self) -> Place:
+        return Place(self.inserted_at, self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsePage:
+    """A page of a list."""
+
+    entries: Sequence[ListedResponse]
+    has_more: bool
+    """Whether there may be more behind it."""
+    last_id: str | None
+    """The response from where the next page goes on: the last entry, or the last that was read; None: none was read."""
+    is_cut: bool = False
+    """Whether the page has fewer entries than were asked for because it has read for long enough."""
+
+
+_COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
+# A bad plan would read the whole table: with old statistics Postgres does not know how few rows a window has.
+_BY_INDEX = text("SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
+_PAGE = """
+    WITH seen AS MATERIALIZED ({window}), found AS MATERIALIZED (
+        SELECT * FROM seen WHERE matches ORDER BY inserted_at {direction}, position {direction} LIMIT :limit
+    ), last AS (
+        SELECT id, inserted_at, position, (SELECT count(*) FROM seen) AS read FROM seen
+        ORDER BY inserted_at {opposite}, position {opposite} LIMIT 1
+    )
+    SELECT l.id AS last_id, l.inserted_at AS last_at, l.position AS last_position, l.read, f.id IS NOT NULL AS is_found,
+        {columns}
+    FROM last l LEFT JOIN found f ON true LEFT JOIN LATERAL (
+        SELECT * FROM responses r WHERE r.id = f.id LIMIT 1
+    ) r ON true
+    ORDER BY f.inserted_at {direction}, f.position {direction}
+"""
+_COUNT = "SELECT count(*) AS read, count(*) FILTER (WHERE matches) AS matching FROM ({window}) w"
+_PLACE = text(
+    """
+    SELECT inserted_at, position FROM responses
+    WHERE id = :id AND (CAST(:project AS text) IS NULL OR project = CAST(:project AS text))
+    """
+)
+
+
+async def find_page(
+    db: Database, only: ResponseFilter, limit: int, after: str | None, *, descending: bool = True
+) -> ResponsePage | None:
+    """Returns up to `limit` responses that match, behind the response with the id `after`.
+
+    None: there is no such response (in the filter's project); whether it matches does not matter.
+    """
+    place: Place | None = None
+    if after is not None:
+        rows = await db.execute(_PLACE, {"id": after, "project": only.project})
+        if not rows:
+            return None
+        place = Place(rows[0].inserted_at, rows[0].position)
+    entries: list[ListedResponse] = []
+    last_id: str | None = None
+    until = time.monotonic() + PAGE_SECONDS
+    async with db.begin() as connection:
+        await connection.execute(_BY_INDEX)
+        for size in WINDOWS:
+            wanted = window(only, Status, size, place, descending=descending)
+            direction, opposite = ("DESC", "") if descending else ("", "DESC")
+            page = _PAGE.format(window=wanted.text, columns=_COLUMNS, direction=direction, opposite=opposite)
+            values = {**wanted.values, "limit": limit + 1 - len(entries)}
+            rows = (await connection.execute(text(page), values)).all()
+            entries += [_listed(row) for row in rows if row.is_found]
+            if len(entries) > limit:
+                return ResponsePage(entries[:limit], True, entries[limit - 1].id)
+            if rows:
+                last_id, place = rows[0].last_id, Place(rows[0].last_at, rows[0].last_position)
+            if not rows or rows[0].read < size:
+                return ResponsePage(entries, False, last_id)
+            if time.monotonic() > until:
+                break
+    return ResponsePage(entries, True, last_id, is_cut=True)
+
+
+def _listed(row: Row[Any]) -> ListedResponse:
+    return ListedResponse(**{name: row._mapping[name] for name in ListedResponse.__slots__})
+
+
+async def find_one(db: Database, response_id: str) -> ListedResponse | None:
+    """Returns a response of whatever project, for operators."""
+    page = await find_page(db, ResponseFilter(ids=(response_id,)), 1, None)
+    return page.entries[0] if page is not None and page.entries else None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCount:
+    """How many responses match."""
+
+    matching: int
+    is_exact: bool
+    """False: there are at least so many; MAX_COUNTED rows were read."""
+
+
+async def count(db: Database, only: ResponseFilter, statuses: Sequence[Status]) -> MatchCount:
+    """Counts the responses of these statuses that match."""
+    wanted = window(only, statuses, MAX_COUNTED, None, descending=False)
+    async with db.begin(large=True) as connection:
+        await connection.execute(_BY_INDEX)
+        (row,) = (await connection.execute(text(_COUNT.format(window=wanted.text)), wanted.values)).all()
+    return MatchCount(row.matching, row.read < MAX_COUNTED)

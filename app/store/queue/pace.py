@@ -1,0 +1,75 @@
+"""How fast the deployment works of late: what its last responses took, by worker and by queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from app.store.database import Connection
+
+SECONDS = 300.0
+"""How far back it looks."""
+MOST = 1_000
+"""Responses that are looked at, of those that are stored and of the others: if more have ended, less far back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What ended of one worker of a queue within `seconds`."""
+
+    queue: str
+    node: str
+    ended: int
+    output_tokens: float
+    """Of these responses, as far as they ran within that time."""
+    seconds: float
+
+
+# Output tokens are taken for evenly spread over the run of their response. Counts have priority 0.
+_ENDED = """
+    SELECT queue, sent_to, started_at, finished_at, coalesce(CAST(usage->>'output_tokens' AS float8), 0) AS tokens
+    FROM responses
+    WHERE finished_at IS NOT NULL AND {} AND finished_at > now() - make_interval(secs => :seconds)
+        AND started_at IS NOT NULL AND sent_to IS NOT NULL AND priority > 0
+    ORDER BY finished_at DESC LIMIT :most
+"""
+_PACE = text(
+    f"""
+    WITH stored AS MATERIALIZED ({_ENDED.format("store")}), unstored AS MATERIALIZED ({_ENDED.format("NOT store")}),
+    since AS (
+        SELECT greatest(now() - make_interval(secs => :seconds),
+            (SELECT CASE WHEN count(*) >= :most THEN min(finished_at) END FROM stored),
+            (SELECT CASE WHEN count(*) >= :most THEN min(finished_at) END FROM unstored)) AS at
+    )
+    SELECT e.queue, e.sent_to, count(*) AS ended, extract(epoch FROM now() - max(s.at))::float8 AS seconds,
+        sum(e.tokens * least(1, extract(epoch FROM e.finished_at - greatest(e.started_at, s.at))
+            / greatest(extract(epoch FROM e.finished_at - e.started_at), 0.001)))::float8 AS tokens
+    FROM since s CROSS JOIN (SELECT * FROM stored UNION ALL SELECT * FROM unstored) e
+    WHERE e.finished_at > s.at
+    GROUP BY e.queue, e.sent_to
+    """
+)
+
+
+async def read(connection: Connection) -> Sequence[Pace]:
+    """In a transaction that follows indexes (`fleet.follow_indexes`)."""
+    rows = await connection.execute(_PACE, {"seconds": SECONDS, "most": MOST})
+    return [Pace(row.queue, row.sent_to, row.ended, row.tokens, row.seconds) for row in rows]
+
+
+def tokens_per_second(paces: Iterable[Pace]) -> Mapping[str, float]:
+    """By the worker's node."""
+    rates: dict[str, float] = {}
+    for each in paces:
+        rates[each.node] = rates.get(each.node, 0.0) + each.output_tokens / max(each.seconds, 1.0)
+    return rates
+
+
+def ended_per_second(paces: Iterable[Pace]) -> Mapping[str, float]:
+    """By queue."""
+    rates: dict[str, float] = {}
+    for each in paces:
+        rates[each.queue] = rates.get(each.queue, 0.0) + each.ended / max(each.seconds, 1.0)
+    return rates

@@ -1,0 +1,226 @@
+"""What is known of one response that has not ended: for operators who ask why it does not run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import text
+
+from app.queue.message import class_of
+from app.scheduling.decisions import QueueState
+from app.scheduling.line import LinedFlow, Place, place_of
+from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
+from app.scheduling.placement import Candidate
+from app.scheduling.windows import MARGIN
+from app.store.database import Connection, Database
+from app.store.queue import pace, pauses, roster
+from app.store.queue.facts import PAUSED, states
+from app.store.queue.pace import Pace
+from app.store.queue.pauses import PauseRow
+from app.store.queue.roster import WorkerRow
+
+MOST_READ = 2_000
+"""Responses of other flows, and of its own, by which the place of one is computed."""
+MOST_OF_FLOW = 1_000
+LEAST_OF_FLOW = 8
+MOST_CHUNKS = 64
+"""Chunks with steps that are looked at for calls without a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A response's row. Times are seconds ago, or (`..._left`) ahead."""
+
+    id: str
+    project: str
+    project_name: str | None
+    key_id: str | None
+    model: str
+    queue: str
+    priority: int
+    status: str
+    background: bool
+    position: int
+    attempt: int
+    crashes: int
+    yields: int
+    yielded: bool
+    sends: int
+    worker: str | None
+    sent_to: str | None
+    layout: int
+    inserted_at: datetime
+    inserted_seconds: float
+    sent_seconds: float | None
+    started_seconds: float | None
+    """Since its first claim."""
+    finished_seconds: float | None
+    queue_seconds_left: float | None
+    run_seconds_left: float | None
+    error: Mapping[str, Any] | None
+    incomplete_details: Mapping[str, Any] | None
+    output_tokens: int | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in line for a dispatch."""
+        in_line = self.status == "queued" or (self.status == "in_progress" and self.yielded and self.worker is None)
+        return in_line and self.sent_seconds is None
+
+    @property
+    def service_class(self) -> tuple[str, str]:
+        return class_of(self.priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a response that has not ended stands among."""
+
+    workers: Sequence[WorkerRow]
+    """Of its queue."""
+    state: QueueState
+    """What dispatches of this version see."""
+    paces: Sequence[Pace]
+    """Of its queue."""
+    place: Place | None
+    """None: it does not wait."""
+    pauses: Sequence[PauseRow]
+    """Of its queue."""
+    open_calls: Sequence[str]
+    """The names of the hosted tools that its last turn called and that have not answered."""
+
+
+_AGO = "extract(epoch FROM now() - r.{})::float8"
+_LEFT = "extract(epoch FROM r.{} - now())::float8"
+_ROW = text(
+    f"""
+    SELECT r.id, r.project, p.name AS project_name, r.key_id, r.model, r.queue, r.priority, r.status, r.background,
+        r.position, r.attempt, r.crashes, r.yields, r.yielded, r.sends, r.worker, r.sent_to, r.layout, r.inserted_at,
+        {_AGO.format("inserted_at")} AS inserted_seconds, {_AGO.format("sent_at")} AS sent_seconds,
+        {_AGO.format("started_at")} AS started_seconds, {_AGO.format("finished_at")} AS finished_seconds,
+        {_LEFT.format("queue_deadline")} AS queue_seconds_left, {_LEFT.format("run_deadline")} AS run_seconds_left,
+        r.error, r.incomplete_details, CAST(r.usage->>'output_tokens' AS int) AS output_tokens
+    FROM responses r LEFT JOIN projects p ON p.id = r.project WHERE r.id = :id
+    """
+)
+
+# `busy` steps from flow to flow, as that of a dispatch. Each flow gives the first ones of those that wait.
+_FLOWS = text(
+    f"""
+    WITH RECURSIVE busy AS (
+        (SELECT r.project, r.priority FROM waiting_responses r WHERE r.queue = :queue
+        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
+        UNION ALL
+        SELECT n.project, n.priority FROM busy b CROSS JOIN LATERAL (
+            SELECT r.project, r.priority FROM waiting_responses r
+            WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
+            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
+        ) n
+    ), flows_of AS MATERIALIZED (
+        SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, count(*) OVER () AS flows,
+            f.tag, f.scale, coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part,
+            {MARGIN} * coalesce(f.run_seconds, 0) AS lead_seconds,
+            (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
+        FROM busy b LEFT JOIN LATERAL (
+            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
+        ) f ON true
+        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
+    )
+    SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds,
+        (SELECT count(*) FROM waiting_responses r
+            WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority) AS number,
+        (SELECT json_agg(json_build_array(r.position, r.cost, r.charged IS NOT NULL, r.rank,
+                extract(epoch FROM r.due_at - now()))) FROM (
+            SELECT r.position, r.cost, r.charged, r.rank, r.due_at FROM waiting_responses r
+            WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority
+            ORDER BY r.rank, r.position LIMIT least(greatest(:most / f.flows, :least_of_flow), :most_of_flow)
+        ) r)::text AS first
+    FROM flows_of f
+    """
+)
+_BEFORE = text(
+    """
+    SELECT count(*) AS number, (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time
+    FROM waiting_responses r
+    WHERE r.queue = :queue AND r.project = :project AND r.priority = :priority
+        AND (r.rank, r.position) < (SELECT coalesce(x.rank, x.position), x.position FROM responses x WHERE x.id = :id)
+    """
+)
+# An "end" of a turn names its calls, a result answers one (workers/generation/history.py).
+_STEPS = text(
+    """
+    SELECT CASE WHEN s.step->'end' IS NULL THEN s.step->'result'->>'index' END AS answered,
+        (SELECT json_object_agg(c.key, c.value->>'name') FROM json_each(s.step->'end'->'calls') c)::text AS calls
+    FROM (
+        SELECT c.first, c.steps FROM chunks c WHERE c.response_id = :id AND c.steps IS NOT NULL
+        ORDER BY c.first DESC LIMIT :most
+    ) c CROSS JOIN LATERAL json_array_elements(c.steps) WITH ORDINALITY AS s(step, number)
+    ORDER BY c.first DESC, s.number DESC
+    """
+)
+
+
+async def find(db: Database, response_id: str) -> Standing | None:
+    """The response of any project; None: there is none. Raises StoreUnavailable."""
+    rows = await db.execute(_ROW, {"id": response_id})
+    return next((Standing(**row._mapping) for row in rows), None)
+
+
+async def surroundings(db: Database, response: Standing) -> Surroundings:
+    """Raises StoreUnavailable."""
+    async with db.begin() as connection:
+        workers = await roster.read_workers(connection)  # First: what follows follows indexes.
+        return Surroundings(
+            workers=[each for each in workers if each.queue == response.queue],
+            state=(await states(connection, [response.queue]))[response.queue],
+            paces=[each for each in await pace.read(connection) if each.queue == response.queue],
+            place=await _place(connection, response) if response.waits else None,
+            pauses=[each for each in await pauses.read_pauses(connection) if each.queue == response.queue],
+            open_calls=await _open_calls(connection, response.id) if response.worker is not None else (),
+        )
+
+
+async def _place(connection: Connection, response: Standing) -> Place | None:
+    """None: it has just been sent, or is paused."""
+    bounds = {"most": MOST_READ, "least_of_flow": LEAST_OF_FLOW, "most_of_flow": MOST_OF_FLOW}
+    rows = await connection.execute(_FLOWS, {"queue": response.queue, **bounds})
+    flows = [_lined(row) for row in rows]
+    flow = next(
+        (f for each in flows if (f := each.waiting.flow) and (f.project, f.priority) == _flow_of(response)), None
+    )
+    values = {name: getattr(response, name) for name in ("id", "queue", "project", "priority")}
+    before = (await connection.execute(_BEFORE, values)).one()
+    if flow is None:
+        return None
+    return place_of(response.position, flow, before.number, flows, before.virtual_time or 0.0)
+
+
+def _flow_of(response: Standing) -> tuple[str, int]:
+    return response.project, response.priority
+
+
+def _lined(row: Any) -> LinedFlow:
+    weight = 1.0 if row.weight is None else row.weight  # of a project without a row
+    responses = [
+        WaitingResponse(Candidate(""), position, cost, is_charged, rank, math.inf if left is None else left)
+        for position, cost, is_charged, rank, left in orjson.loads(row.first)
+    ]
+    flow, scale = Flow(row.project, row.priority, weight), 1.0 if row.scale is None else row.scale
+    return LinedFlow(WaitingFlow(flow, responses, row.beside, row.tag, scale, row.part, row.lead_seconds), row.number)
+
+
+async def _open_calls(connection: Connection, response_id: str) -> Sequence[str]:
+    answered: set[str] = set()
+    for row in await connection.execute(_STEPS, {"id": response_id, "most": MOST_CHUNKS}):
+        if row.calls is not None:
+            calls: dict[str, str] = orjson.loads(row.calls)
+            return [name for index, name in calls.items() if index not in answered]
+        if row.answered is None:
+            return ()
+        answered.add(row.answered)
+    return ()

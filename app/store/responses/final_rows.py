@@ -1,0 +1,59 @@
+"""The statements that end responses from outside: their last chunks, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.protocol.events.chunk import Chunk
+from app.store.columns import Column, Columns, named_arrays, to_json
+from app.store.rows import CHUNKS, Ending
+from app.store.tables import CHUNK_BYTES, LOG_STATE
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRow:
+    """What ends one response: its ending, without results of tools, and the chunk with its terminal event."""
+
+    id: str
+    ending: Ending
+    chunk: Chunk
+
+
+_ENDED: Columns[FinalRow] = Columns(
+    Column("ended_id", "text", of="id"),
+    Column("status", "text", attrgetter("value"), of="ending.status"),
+    Column("output", "json", to_json, of="ending.output"),
+    Column("usage", "json", to_json, of="ending.usage"),
+    Column("error", "json", to_json, of="ending.error"),
+    Column("error_code", "text", of="ending.error_code"),
+    Column("incomplete_details", "json", to_json, of="ending.incomplete_details"),
+    Column("finished_at", "timestamptz", of="ending.finished_at"),
+)
+_SET = ", ".join(f"{column.name} = {column.expression('e')}" for column in _ENDED if column.name != "ended_id")
+
+INSERT_CHUNKS = text(
+    f"""
+    INSERT INTO chunks ({CHUNKS.names})
+    SELECT {CHUNKS.select("b")} FROM unnest({named_arrays(CHUNKS)}) AS b({CHUNKS.names})
+    """
+)
+_UPDATE_ENDED = text(
+    f"""
+    UPDATE responses r SET {_SET}, worker = NULL, log_bytes = l.bytes, log = {LOG_STATE.format("l.bytes")}
+    FROM unnest({named_arrays(_ENDED)}) AS e({_ENDED.names}) CROSS JOIN LATERAL (
+        SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) AS bytes FROM chunks c WHERE c.response_id = e.ended_id
+    ) l
+    WHERE r.id = e.ended_id
+    """
+)
+
+
+async def write(connection: AsyncConnection, rows: Sequence[FinalRow]) -> None:
+    """Ends responses that the transaction has locked. They are not final, and have no events after these."""
+    await connection.execute(INSERT_CHUNKS, CHUNKS.named_parameters([row.chunk for row in rows]))
+    await connection.execute(_UPDATE_ENDED, _ENDED.named_parameters(rows))

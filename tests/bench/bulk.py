@@ -1,0 +1,174 @@
+"""What operators' lists and bulk actions take with a million responses: `python -m tests.bench.bulk`.
+
+Postgres is real. 900,000 responses have ended, 100,000 wait; a rare one of each kind is among them. Lists are read with
+the filters that match least. Then all that wait are cancelled, by the steps that maintenance takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import text
+
+from app.protocol.status import Status
+from app.store.database import Database
+from app.store.migrate import migrate
+from app.store.operations import actions, cancels, listing
+from app.store.operations.actions import ActionKind, NewAction
+from app.store.operations.filters import ResponseFilter
+from app.store.packing import pack_events
+from tests.support.requests import stored_request
+from tests.support.rows import new_response
+from tests.support.services import Server, Services
+
+PAGES = 10
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+_FILL = """
+    INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
+        inserted_at, input_bytes, cost, chain_length, context_bytes, layout, key_id, metadata, started_at, attempt,
+        finished_at, output, error, error_code, usage, log)
+    SELECT 'resp_' || lpad(to_hex(n + CAST(:first AS int)), 12, '0') || substr(md5(n::text), 1, 28),
+        CASE WHEN n % 300000 = 7 THEN 'few' WHEN n % 3 = 0 THEN 'project-b' ELSE 'project-a' END,
+        'scripted', 'model.scripted', 6, s.status, true, n % 2 = 0, true, CAST(:request AS json),
+        now() - make_interval(secs => 1000000 - :first - n), now() - make_interval(secs => 1000000 - :first - n),
+        0, 100, 1, 0, 1, CASE WHEN n % 300000 = 9 THEN 'key_few' ELSE 'key_many' END,
+        CASE WHEN n % 300000 = 11 THEN CAST('{"run":"rare"}' AS json)
+            WHEN n % 2 = 0 THEN CAST('{"run":"nightly","line":"' || n || '"}' AS json) END,
+        s.at, CASE WHEN s.status = 'queued' THEN 0 ELSE 1 END, s.at,
+        CASE WHEN s.status <> 'queued' THEN CAST('[]' AS json) END,
+        CASE WHEN s.status = 'failed' THEN CAST('{"code":"server_error","message":"x"}' AS json) END,
+        CASE WHEN s.status = 'failed' THEN CASE WHEN n % 300000 = 13 THEN 'rare_error' ELSE 'server_error' END END,
+        NULL, CASE WHEN s.status = 'queued' THEN 'live' ELSE 'deleted' END
+    FROM generate_series(1, CAST(:count AS int)) n CROSS JOIN LATERAL (
+        SELECT CASE WHEN CAST(:queued AS boolean) THEN 'queued' WHEN n % 300000 = 13 OR n % 20 = 1 THEN 'failed'
+            ELSE 'completed' END AS status,
+            CASE WHEN NOT CAST(:queued AS boolean) THEN now() END AS at
+    ) s ORDER BY n
+"""
+_OPEN = """
+    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
+    SELECT id, 0, 1, 0, false, '', :frames, :size FROM responses WHERE status = 'queued'
+"""
+
+FILTERS = {
+    "none": ResponseFilter(),
+    "completed": ResponseFilter(statuses=(Status.COMPLETED,)),
+    "a project that has few": ResponseFilter(project="few"),
+    "a key that has few": ResponseFilter(key="key_few"),
+    "an error code that few have": ResponseFilter(error_code="rare_error"),
+    "failed, metadata of few": ResponseFilter(statuses=(Status.FAILED,), metadata=(("run", "rare"),)),
+    "metadata of few": ResponseFilter(metadata=(("run", "rare"),)),
+    "metadata of nobody": ResponseFilter(metadata=(("run", "never"),)),
+    "a model of nobody": ResponseFilter(model="other"),
+    "a project, cancelled": ResponseFilter(project="project-a", statuses=(Status.CANCELLED,)),
+    "a time in the middle": ResponseFilter(until=datetime.fromtimestamp(time.time() - 500_000, UTC)),
+    "queued, flex": ResponseFilter(statuses=(Status.QUEUED,), tier="flex"),
+}
+
+
+async def fill(owner: Database, finished: int, queued: int) -> None:
+    new = new_response()
+    frames = pack_events(new.opening.frames)
+    async with owner.begin(large=True) as connection:
+        for project in ("project-a", "project-b", "few"):
+            await connection.execute(
+                text(f"INSERT INTO projects (id, name, created_at) VALUES ('{project}', 'x', now())")
+            )
+        request = json.dumps(stored_request(), separators=(",", ":"))
+        for first, count, is_queued in ((0, finished, False), (finished, queued, True)):
+            values = {"first": first, "count": count, "queued": is_queued, "request": request}
+            await connection.execute(text(_FILL), values)
+        await connection.execute(text(_OPEN), {"frames": frames, "size": len(new.opening.frames)})
+    async with owner.autocommit() as connection:
+        await connection.execute(text("VACUUM ANALYZE responses"))
+
+
+async def list_all(db: Database) -> None:
+    for name, only in FILTERS.items():
+        times, after, found, pages = [], None, 0, 0
+        for _ in range(PAGES):
+            begun = time.perf_counter()
+            page = await listing.find_page(db, only, 20, after)
+            times.append(time.perf_counter() - begun)
+            assert page is not None
+            found, after, pages = found + len(page.entries), page.last_id, pages + 1
+            if not page.has_more:
+                break
+        begun = time.perf_counter()
+        count = await listing.count(db, only, tuple(Status))
+        counted = time.perf_counter() - begun
+        say(
+            f"{name:30} {statistics.median(times) * 1000:6.1f} ms median, {max(times) * 1000:6.1f} ms most,"
+            f" {pages} pages, {found} found; count {count.matching} in {counted * 1000:.0f} ms"
+        )
+
+
+def cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
+    """What each of these processes has taken of CPUs."""
+    times = {pid: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13] for pid in pids}
+    return {pid: sum(map(int, pair)) / os.sysconf("SC_CLK_TCK") for pid, pair in times.items()}
+
+
+async def cancel_all(db: Database, postgres: Server) -> None:
+    only = ResponseFilter(statuses=(Status.QUEUED,))
+    async with db.begin() as connection:
+        await actions.add(connection, NewAction("action_1", ActionKind.CANCEL, only, "bench", None, 100_000))
+    before = cpu_seconds(postgres.pids)
+    begun = time.perf_counter()
+    steps, longest, cpu = 0, 0.0, time.process_time()
+    (seen,) = await actions.running(db)
+    step = begun
+    async for done in cancels.steps(db, seen):
+        longest, steps, step = max(longest, time.perf_counter() - step), steps + 1, time.perf_counter()
+        seen = done.action
+    seconds = time.perf_counter() - begun
+    server = sum(taken - before.get(pid, 0.0) for pid, taken in cpu_seconds(postgres.pids).items())
+    say(
+        f"cancelled {seen.done} in {seconds:.1f} s, {steps} steps of at most"
+        f" {longest:.2f} s, {time.process_time() - cpu:.1f} s of CPU here,"
+        f" {server:.1f} s in Postgres"
+    )
+
+
+async def measure(services: Services, finished: int, queued: int) -> None:
+    owner, db = Database(services.owner_url, 1, driver_seconds=None), Database(services.database_url, 4)
+    await migrate(owner)
+    begun = time.perf_counter()
+    await fill(owner, finished, queued)
+    say(f"filled in {time.perf_counter() - begun:.0f} s")
+    await list_all(db)
+    await cancel_all(db, services.postgres)
+    await list_all(db)
+    await owner.close()
+    await db.close()
+
+
+def main(finished: int, queued: int) -> None:
+    services = Services()
+    try:
+        asyncio.run(measure(services, finished, queued))
+    finally:
+        services.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--finished", type=int, default=900_000)
+    parser.add_argument("--queued", type=int, default=100_000)
+    given = parser.parse_args()
+    main(given.finished, given.queued)

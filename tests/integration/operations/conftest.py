@@ -1,0 +1,41 @@
+"""An API that asks for keys, an operator's key, and the commands in both ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.access.administration import Administration
+from app.access.caller import Scope
+from app.store.database import Database
+from tests.support.api import Api, serving, settings_for
+from tests.support.commands import Shell
+from tests.support.tenants import as_caller
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
+        yield running
+
+
+@pytest.fixture
+async def operator_key(admin: Administration) -> str:
+    return (await admin.create_key(None, "operator", {Scope.OPERATOR})).secret
+
+
+@pytest.fixture
+async def operator(api: Api, operator_key: str) -> AsyncIterator[Api]:
+    """The API, called with an operator's key."""
+    async with as_caller(api, operator_key) as calling:
+        yield calling
+
+
+@pytest.fixture(params=["beside the services", "over HTTP"])
+def shell(request: pytest.FixtureRequest, services: Any, api: Api, operator_key: str) -> Shell:
+    if request.param == "over HTTP":
+        return Shell.of(api.url, operator_key)
+    return Shell.beside(services)

@@ -1,0 +1,181 @@
+"""Bulk actions over HTTP and as commands: counted, asked for, noted in the audit log, carried out by maintenance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.maintenance.loop import Maintenance
+from app.queue.publisher import TaskQueue
+from app.store.database import Database
+from app.store.paging import Page
+from app.store.responses import endings
+from app.store.tenants import audit
+from app.store.tenants.audit import AuditFilter
+from app.streaming.pubsub import PubSub
+from tests.support.api import Api, settings_for
+from tests.support.bulk import many_queued, statuses
+from tests.support.commands import Shell
+from tests.support.rows import queued
+from tests.support.tenants import Tenant, as_caller
+from tests.support.waiting import until
+
+ACTIONS = "/v1/operator/actions"
+
+
+@pytest.fixture
+async def maintained(services: Any, db: Database, pubsub: PubSub, tmp_path: Any) -> AsyncIterator[None]:
+    """Maintenance, which carries actions out."""
+    settings = settings_for(services, tmp_path)
+    queue = TaskQueue(settings)
+    running = asyncio.create_task(Maintenance(settings, db, pubsub, queue, round_seconds=0.05).run())
+    yield
+    running.cancel()
+    await asyncio.wait([running])
+    await queue.close()
+
+
+async def posted(operator: Api, **body: Any) -> dict[str, Any]:
+    answer = await operator.client.post(ACTIONS, json=body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def ended(operator: Api, action_id: str) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        action: dict[str, Any] = (await operator.client.get(f"{ACTIONS}/{action_id}")).json()
+        return None if action["state"] == "running" else action
+
+    return await until(look, what="the end of the action")  # type: ignore[return-value]
+
+
+async def entries(db: Database) -> list[Any]:
+    found = await audit.find_page(db, AuditFilter(), Page(100))
+    assert found is not None
+    return [entry for entry in found[0] if entry.type.startswith(("responses.", "bulk_action."))]
+
+
+async def test_an_action_is_counted_carried_out_and_noted(
+    db: Database, operator: Api, maintained: None, operator_key: str
+) -> None:
+    await many_queued(db, 20, metadata={"run": "a"})
+    await many_queued(db, 5)
+    only = {"metadata": {"run": "a"}}
+    counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
+    assert (counted["matching"], counted["is_exact"]) == (20, True)
+    assert await statuses(db) == {"queued": 25}
+    action = await posted(operator, kind="cancel", filter=only, reason="a wrong prompt")
+    assert (action["state"], action["matched"]) == ("running", 20)
+    action = await ended(operator, action["id"])
+    assert (action["state"], action["done"], action["reason"]) == ("completed", 20, "a wrong prompt")
+    assert await statuses(db) == {"cancelled": 20, "queued": 5}
+    (entry,) = await entries(db)
+    assert (entry.type, entry.resource) == ("responses.cancelled", action["id"])
+    assert entry.details == {"filter": only, "matched": 20, "reason": "a wrong prompt"}
+    assert entry.actor is not None and entry.actor == action["actor"]
+    listed = (await operator.client.get(ACTIONS)).json()
+    assert [each["id"] for each in listed["data"]] == [action["id"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"kind": "cancel", "filter": {"model": "scripted"}}, "reason"),
+        ({"kind": "cancel", "reason": "x"}, "all"),
+        ({"kind": "delete", "reason": "x", "all": True}, "kind"),
+        ({"kind": "cancel", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
+        ({"kind": "retry", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
+        ({"kind": "cancel", "reason": "x", "filter": {"colour": "red"}}, "filter.colour"),
+        ({"kind": "cancel", "reason": "x" * 501, "filter": {"model": "m"}}, "reason"),
+    ],
+)
+async def test_bad_actions_are_refused_by_name(db: Database, operator: Api, body: dict[str, Any], param: str) -> None:
+    await queued(db)
+    answer = await operator.client.post(ACTIONS, json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+    assert await statuses(db) == {"queued": 1}
+    assert await entries(db) == []
+
+
+async def test_an_action_on_everything_or_nothing_comes_to_its_end(
+    db: Database, operator: Api, maintained: None
+) -> None:
+    await many_queued(db, 3)
+    nothing = await posted(operator, kind="cancel", filter={"model": "nobody"}, reason="x")
+    assert (await ended(operator, nothing["id"]))["done"] == 0
+    everything = await posted(operator, kind="cancel", all=True, reason="x")
+    assert (await ended(operator, everything["id"]))["done"] == 3
+
+
+async def test_an_action_can_be_stopped(db: Database, operator: Api) -> None:
+    await many_queued(db, 3)
+    action = await posted(operator, kind="cancel", all=True, reason="x")
+    stopped = (await operator.client.post(f"{ACTIONS}/{action['id']}/cancel")).json()
+    assert stopped["state"] == "cancelled"
+    assert [entry.type for entry in await entries(db)] == ["responses.cancelled", "bulk_action.cancelled"]
+    assert (await operator.client.post(f"{ACTIONS}/{action['id']}/cancel")).json()["state"] == "cancelled"
+    assert (await operator.client.post(f"{ACTIONS}/action_none/cancel")).status_code == 404
+    assert (await operator.client.get(f"{ACTIONS}/action_none")).status_code == 404
+
+
+async def test_a_reader_of_a_cancelled_response_is_told(
+    db: Database, api: Api, operator: Api, maintained: None, mine: Tenant
+) -> None:
+    async with as_caller(api, mine) as caller, caller.streaming(background=True) as reader:
+        first = await reader.event()
+        assert first is not None
+        await posted(operator, kind="cancel", filter={"ids": [first["response"]["id"]]}, reason="x")
+        last = await reader.until_event("response.failed")
+        assert last["response"]["status"] == "cancelled"
+
+
+async def test_commands_cancel_and_retry(db: Database, shell: Shell, maintained: None) -> None:
+    ids = await many_queued(db, 10, metadata={"run": "a"})
+    await many_queued(db, 2)
+    ran = await shell.run("responses", "cancel", "--metadata", "run=a", "--reason", "wrong", "--yes", "--json")
+    assert ran.status == 0, ran.err
+    (action,) = ran.lines
+    assert (action["state"], action["done"]) == ("completed", 10)
+    ran = await shell.run("responses", "list", "--status", "cancelled", "--json")
+    assert sorted(entry["id"] for entry in ran.lines) == sorted(ids)
+    ran = await shell.run("responses", "retry", ids[0], "--yes")
+    assert ran.status == 0, ran.err
+    assert "retry 1 of 1" in ran.out
+    ran = await shell.run("responses", "show", ids[0])
+    assert ran.status == 0, ran.err
+    assert "retried by resp_" in ran.out
+    ran = await shell.run("responses", "actions", "--json")
+    assert [each["kind"] for each in ran.lines] == ["retry", "cancel"]
+    assert len(await entries(db)) == 2
+
+
+async def test_commands_ask_before_they_act(db: Database, api: Api, operator_key: str) -> None:
+    await many_queued(db, 2)
+    shell = Shell.of(api.url, operator_key)
+    expected = {
+        ("cancel", "--model", "scripted", "--reason", "x"): 1,
+        ("cancel", "--all", "--reason", "x"): 1,
+        ("cancel", "--model", "nobody", "--reason", "x", "--yes"): 0,
+    }
+    ran = await asyncio.gather(*(shell.run("responses", *arguments) for arguments in expected))
+    assert [each.status for each in ran] == list(expected.values()), ran
+    assert await statuses(db) == {"queued": 2}
+    assert await entries(db) == []
+
+
+async def test_tail_of_one_response_shows_its_events(db: Database, api: Api, operator_key: str) -> None:
+    shell = Shell.of(api.url, operator_key)
+    response_id = await queued(db)
+    await endings.cancel(db, response_id, None)
+    ran = await shell.run("responses", "tail", response_id)
+    assert ran.status == 0, ran.err
+    assert [line.split("\t")[-1] for line in ran.out.splitlines()] == [
+        "response.created",
+        "response.queued",
+        "response.failed",
+        "cancelled",
+    ]

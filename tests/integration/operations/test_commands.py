@@ -1,0 +1,199 @@
+"""The operators' commands as processes: one service behind both ways, what they print, and their exit statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.access.administration import Administration
+from app.access.secret import new_secret
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from tests.support.api import Api
+from tests.support.commands import CODE, Shell
+from tests.support.rows import alive, claimed, queued
+from tests.support.tenants import Tenant
+
+EVIL = "red \x1b[2Jteam\n"
+"""A project's name that would clear the screen."""
+
+
+@pytest.fixture
+def remote(api: Api, operator_key: str) -> Shell:
+    return Shell.of(api.url, operator_key)
+
+
+HOUR = 3600.0
+
+
+async def running(db: Database) -> ResponseRow:
+    """A response that the worker w1 runs, however long the commands take."""
+    await alive(db, "w1", HOUR)
+    return await claimed(db, "w1")
+
+
+class TestBothWays:
+    async def test_each_command_answers_alike(self, db: Database, shell: Shell) -> None:
+        row = await running(db)
+        for command, name, value in (
+            (("workers",), "name", "w1"),
+            (("queue", "--by", "key"), "id", None),
+            (("why", row.id), "reason", "running"),
+        ):
+            ran = await shell.run(*command, "--json")
+            assert (ran.status, ran.err) == (0, "")
+            (entry,) = ran.lines
+            assert entry[name] == value, command
+
+    async def test_status_says_what_is_wrong_and_what_to_do_and_fails(self, db: Database, shell: Shell) -> None:
+        await queued(db)
+        ran = await shell.run("status")
+        assert ran.status == 1
+        assert "! No worker of " in ran.out and "Start a worker of " in ran.out
+
+    async def test_what_is_not_there_is_status_1_and_one_line(self, db: Database, shell: Shell) -> None:
+        ran = await shell.run("why", "resp_nobody")
+        assert (ran.status, ran.out) == (1, "")
+        assert ran.err == "longhaul: There is no response with the id 'resp_nobody'.\n"
+
+
+class TestOutput:
+    async def test_a_table_that_is_no_terminal_s_has_tabs_and_titles(self, db: Database, remote: Shell) -> None:
+        await running(db)
+        ran = await remote.run("workers")
+        head, line = (each.split("\t") for each in ran.out.splitlines())
+        shown = dict(zip(head, line, strict=True))
+        assert (shown["name"], shown["state"], shown["running"], shown["in tools"]) == ("w1", "ready", "1", "0")
+
+    async def test_why_is_told_in_words(self, db: Database, remote: Shell) -> None:
+        row = await running(db)
+        ran = await remote.run("why", row.id)
+        assert ran.status == 0 and "\x1b" not in ran.out
+        assert ran.out.startswith("in_progress: It runs on worker w1 (host, process 1), begun ")
+        assert "  class      default, background\n" in ran.out
+
+    @pytest.mark.parametrize(
+        "arguments", [("queue", "--by", "nobody"), ("queue", "--limit", "0"), ("why",), ("whose",)]
+    )
+    async def test_wrong_arguments_are_status_2(self, db: Database, remote: Shell, arguments: tuple[str, ...]) -> None:
+        ran = await remote.run(*arguments)
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err and "Traceback" not in ran.err
+
+
+class TestBesideTheServices:
+    async def test_it_works_without_redis(self, services: Any, db: Database) -> None:
+        response = await queued(db)
+        await alive(db, "w1", HOUR)
+        away = Shell.beside(services, REDIS_URL="redis://127.0.0.1:1/0")
+        status, why = await asyncio.gather(away.run("status", "--json"), away.run("why", response, "--json"))
+        assert status.status == 1
+        assert "redis_away" in {each["code"] for each in status.lines[0]["problems"]}
+        assert (why.status, why.lines[0]["reason"]) == (0, "due")
+
+    async def test_a_postgres_that_is_away_is_status_3(self, services: Any) -> None:
+        away = Shell.beside(services, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+        ran = await away.run("status")
+        assert (ran.status, ran.out) == (3, "")
+        assert ran.err == "longhaul: The database cannot be reached at the moment; send the request again.\n"
+
+    async def test_without_services_it_says_what_to_set(self, tmp_path: Path) -> None:
+        ran = await Shell({"LONGHAUL_HOME": str(tmp_path)}).run("status")
+        assert (ran.status, ran.out) == (2, "")
+        assert "LONGHAUL_URL" in ran.err and "DATABASE_URL" in ran.err
+
+    async def test_a_models_file_that_is_wrong_is_named(self, services: Any, tmp_path: Path) -> None:
+        (tmp_path / "models.toml").write_text("models = 1")
+        ran = await Shell.beside(services, LONGHAUL_MODELS=str(tmp_path / "models.toml")).run("status")
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith("longhaul: LONGHAUL_MODELS: ")
+
+
+class TestOverHttp:
+    async def test_keys_that_may_not_ask_are_status_4(self, api: Api, mine: Tenant) -> None:
+        for key in (None, new_secret(), mine.key.secret):
+            ran = await Shell.of(api.url, key).run("status")
+            assert (ran.status, ran.out) == (4, "")
+            assert ran.err.count("\n") == 1
+
+    async def test_an_api_that_is_away_is_status_3(self, db: Database) -> None:
+        ran = await Shell.of("http://127.0.0.1:1", new_secret()).run("workers")
+        assert (ran.status, ran.out) == (3, "")
+        assert ran.err.startswith("longhaul: the API cannot be reached")
+
+    async def test_what_is_no_api_of_longhaul_is_status_3(self, remote: Shell) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\nnope\n")
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            ran = await remote.run("workers", "--url", f"http://127.0.0.1:{port}")
+        assert (ran.status, ran.out) == (3, "")
+        assert "is no API of Longhaul (status 404)" in ran.err
+
+    async def test_a_url_may_end_like_that_of_a_client(self, db: Database, api: Api, operator_key: str) -> None:
+        await alive(db, "w1")
+        ran = await Shell.of(f"{api.url}/v1/", operator_key).run("workers", "--json")
+        assert [each["name"] for each in ran.lines] == ["w1"]
+
+    async def test_a_url_that_is_none_is_refused_by_its_name(self, db: Database) -> None:
+        ran = await Shell.of("longhaul.example").run("workers")
+        assert ran.status == 2
+        assert ran.err.startswith("longhaul: LONGHAUL_URL: ")
+
+    async def test_it_imports_neither_the_api_nor_the_store(self, remote: Shell) -> None:
+        code = "import sys; sys.argv = ['longhaul', 'workers', '--json']\ntry:\n from app.cli import main; main()\n"
+        code += "finally:\n print(sorted({'fastapi', 'sqlalchemy', 'celery'} & set(sys.modules)))"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code),
+            env={**os.environ, **remote.variables},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert out.decode().splitlines()[-1] == "[]"
+
+
+async def test_on_a_terminal_names_cannot_write_to_the_screen(
+    db: Database, admin: Administration, remote: Shell, mine: Tenant
+) -> None:
+    await alive(db, "w1")
+    await queued(db, mine.project)
+
+    async with db.begin() as connection:
+        await connection.execute(
+            text("UPDATE projects SET name = :name WHERE id = :id"), {"name": EVIL, "id": mine.project}
+        )
+    shown = await asyncio.to_thread(_on_terminal, remote, "queue", "--by", "project")
+    assert mine.project in shown and "waiting" in shown
+    assert "\x1b[2J" not in shown
+    assert "red \N{REPLACEMENT CHARACTER}[2Jteam" in " ".join(shown.split())
+
+
+def _on_terminal(shell: Shell, *arguments: str) -> str:
+    """What a command prints on a terminal of 200 columns."""
+    variables = {**os.environ, **shell.variables, "TERM": "xterm", "COLUMNS": "200"}
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-c", CODE, *arguments], variables)
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 4096)
+        except OSError:  # the end, on Linux
+            part = b""
+        if not part:
+            break
+        parts.append(part)
+    os.waitpid(pid, 0)
+    os.close(descriptor)
+    return b"".join(parts).decode()

@@ -1,0 +1,426 @@
+"""Bulk actions: steps that maintenance carries out, whatever dies, races or overlaps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.protocol.limits import LimitKind
+from app.protocol.status import Status
+from app.responses.create.retried import retried
+from app.store.database import Database
+from app.store.operations import actions, cancels, listing, retries
+from app.store.operations.actions import ActionKind, ActionRow, ActionState
+from app.store.operations.filters import ResponseFilter
+from app.store.responses import endings, logs
+from app.store.rows import Notice
+from app.store.tenants import limits
+from app.store.tenants.limits import LimitRow
+from tests.support.bulk import action_of, check_cancelled, many_queued, started, statuses
+from tests.support.logs import events_of
+from tests.support.rows import Writer, claimed, queued
+from tests.support.stored import stored
+from tests.support.waiting import until
+
+QUEUED = ResponseFilter(statuses=(Status.QUEUED,))
+STEP = 50
+
+
+@pytest.fixture(autouse=True)
+def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancels, "STEP_ROWS", STEP)
+    monkeypatch.setattr(retries, "STEP_ROWS", STEP)
+
+
+async def carried_out(db: Database, action: ActionRow) -> tuple[ActionRow, list[Notice]]:
+    """Goes on with an action to its end, pass after pass."""
+    told: list[Notice] = []
+    while (seen := await action_of(db, action.id)).state is ActionState.RUNNING:
+        steps = (
+            cancels.steps(db, seen)
+            if seen.kind is ActionKind.CANCEL
+            else retries.steps(db, seen, retried, reserved_output=64)
+        )
+        async for step in steps:
+            told += step.ended
+    return seen, told
+
+
+async def test_all_that_wait_are_cancelled_as_each_would_be_by_itself(db: Database) -> None:
+    ids = await many_queued(db, 120)
+    alone = await queued(db)
+    action, told = await carried_out(db, await started(db, ActionKind.CANCEL, ResponseFilter(ids=tuple(ids))))
+    assert (action.done, action.state) == (120, ActionState.COMPLETED)
+    assert len(told) == 120
+    await check_cancelled(db, ids)
+    await endings.cancel(db, alone, None)
+    of_one, of_many = [(await events_of(db, each))[-1] for each in (alone, ids[0])]
+    for event in (of_one, of_many):
+        event["response"] |= {"id": "", "created_at": 0}
+    assert of_one == of_many
+    await stored(db, "default")
+
+
+async def test_what_runs_and_what_has_secrets_is_cancelled_beside_what_waits(db: Database) -> None:
+    waiting = await many_queued(db, 5)
+    running = [await claimed(db) for _ in range(40)]
+    writer = Writer(running[0])
+    await logs.append(
+        db,
+        [
+            writer.begin(),
+        ],
+    )
+    await logs.append(db, [writer.say("so far", 1, 2)])
+    secret = await queued(db, secrets={"mcp": "sealed"})
+    action, told = await carried_out(db, await started(db, ActionKind.CANCEL, ResponseFilter()))
+    assert action.done == 46
+    assert {notice.chunk.response_id for notice in told if notice.was_sent} == {row.id for row in running}
+    await check_cancelled(db, [*waiting, secret, *(row.id for row in running[1:])])
+    (row,) = await db.execute(text("SELECT request, output FROM responses WHERE id = :id"), {"id": running[0].id})
+    assert row.output[0]["content"][0]["text"] == "so far"
+    (row,) = await db.execute(text("SELECT request FROM responses WHERE id = :id"), {"id": secret})
+    assert row.request["secrets"] == {}
+
+
+async def test_what_does_not_match_and_what_comes_later_is_left(db: Database) -> None:
+    await many_queued(db, 3, metadata={"run": "a"})
+    others = await many_queued(db, 3, metadata={"run": "b"})
+    action = await started(db, ActionKind.CANCEL, ResponseFilter(metadata=(("run", "a"),)))
+    later = await many_queued(db, 2, metadata={"run": "a"})
+    action, _ = await carried_out(db, action)
+    assert action.done == 3
+    rows = await db.execute(text("SELECT id FROM responses WHERE status = 'queued'"))
+    assert {row.id for row in rows} == {*others, *later}
+
+
+async def test_what_another_transaction_holds_is_cancelled_by_another_pass(db: Database) -> None:
+    ids = await many_queued(db, 3)
+    action = await started(db, ActionKind.CANCEL, QUEUED)
+    async with db.begin() as holding:
+        await holding.execute(text("SELECT FROM responses WHERE id = :id FOR UPDATE"), {"id": ids[1]})
+        async for _ in cancels.steps(db, action):
+            pass
+        seen = await action_of(db, action.id)
+        assert (seen.done, seen.state) == (2, ActionState.RUNNING)
+    action, _ = await carried_out(db, action)
+    assert (action.done, action.state) == (3, ActionState.COMPLETED)
+    await check_cancelled(db, ids)
+
+
+async def test_a_response_that_was_claimed_meanwhile_is_cancelled_too(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await many_queued(db, 2)
+    action, lock = await started(db, ActionKind.CANCEL, ResponseFilter()), actions.lock
+
+    async def lock_late(connection: Any, seen: ActionRow) -> bool:
+        monkeypatch.setattr(actions, "lock", lock)
+        await db.execute(
+            text(
+                "UPDATE responses SET status = 'in_progress', attempt = 1, started_at = now(), worker = 'w',"
+                " sent_to = 'w', sent_at = now() WHERE id = :id"
+            ),
+            {"id": first},
+        )
+        return await lock(connection, seen)
+
+    monkeypatch.setattr(actions, "lock", lock_late)
+    action, _ = await carried_out(db, action)
+    assert action.done == 2
+    await check_cancelled(db, [first, second])
+
+
+async def test_two_actions_that_overlap_cancel_each_response_once(db: Database) -> None:
+    ids = await many_queued(db, 180)
+    both = [await started(db, ActionKind.CANCEL, QUEUED) for _ in range(2)]
+    ended = await asyncio.gather(*(carried_out(db, action) for action in both))
+    assert sum(action.done for action, _ in ended) == 180
+    await check_cancelled(db, ids)
+
+
+async def test_two_processes_carry_out_one_action_without_doing_anything_twice(db: Database) -> None:
+    ids = await many_queued(db, 180)
+    action = await started(db, ActionKind.CANCEL, QUEUED)
+    told = [notices for _, notices in await asyncio.gather(*(carried_out(db, action) for _ in range(3)))]
+    assert (await action_of(db, action.id)).done == 180
+    assert sorted(notice.chunk.response_id for notices in told for notice in notices) == sorted(ids)
+    await check_cancelled(db, ids)
+
+
+async def test_an_action_that_was_stopped_does_no_more(db: Database) -> None:
+    await many_queued(db, 120)
+    action = await started(db, ActionKind.CANCEL, QUEUED)
+    async for step in cancels.steps(db, action):
+        async with db.begin() as connection:
+            assert await actions.cancel(connection, action.id)
+        assert step.action.done == STEP
+    assert (await action_of(db, action.id)).state is ActionState.CANCELLED
+    assert await statuses(db) == {"cancelled": STEP, "queued": 120 - STEP}
+    async with db.begin() as connection:
+        assert not await actions.cancel(connection, action.id)
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from app.responses.create.retried import retried
+from app.store.database import Database
+from app.store.operations import actions, cancels, retries
+
+url, action_id, place, number = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+note, calls = actions.note, 0
+
+async def dying(connection, seen, progress):
+    global calls
+    calls += 1
+    row = await note(connection, seen, progress)
+    if place == "before the commit" and calls == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
+
+async def main():
+    db = Database(url, 2)
+    seen = await actions.find(db, action_id)
+    steps = cancels.steps(db, seen) if seen.kind == "cancel" else retries.steps(db, seen, retried, 64)
+    async for step in steps:
+        if place == "after the commit" and calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+actions.note = dying
+cancels.STEP_ROWS = retries.STEP_ROWS = 50
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", list(ActionKind))
+@pytest.mark.parametrize("place", ["before the commit", "after the commit"])
+async def test_a_process_that_is_killed_in_a_step_loses_and_doubles_nothing(
+    db: Database, services: Any, kind: ActionKind, place: str
+) -> None:
+    ids = await many_queued(db, count := 120)
+    if kind is ActionKind.RETRY:
+        await carried_out(db, await started(db, ActionKind.CANCEL, QUEUED))
+    only = QUEUED if kind is ActionKind.CANCEL else ResponseFilter(statuses=(Status.CANCELLED,))
+    action = await started(db, kind, only)
+    run = [sys.executable, "-c", KILLED, services.database_url, action.id, place, "2"]
+    died = await asyncio.to_thread(subprocess.run, run, capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert (await action_of(db, action.id)).done == (STEP if place == "before the commit" else 2 * STEP)
+    action, _ = await carried_out(db, action)
+    assert action.done == count
+    if kind is ActionKind.CANCEL:
+        await check_cancelled(db, ids)
+    else:
+        rows = await db.execute(text("SELECT retry_of FROM responses WHERE status = 'queued'"))
+        assert sorted(row.retry_of for row in rows) == sorted(ids)
+
+
+# -- retries -----------------------------------------------------------------------------------------------------------
+
+
+async def failed(db: Database, **request: Any) -> str:
+    response_id = await queued(db, **request)
+    await endings.fail(db, response_id, "server_error", "broken")
+    return response_id
+
+
+async def test_a_failed_response_gets_a_new_one_with_its_request(db: Database) -> None:
+    old = await failed(db, metadata={"run": "a"}, input="What?", background=True, stream=True)
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert (action.done, dict(action.refused)) == (1, {})
+    (new,) = await db.execute(text("SELECT * FROM responses WHERE retry_of = :id"), {"id": old})
+    (before,) = await db.execute(text("SELECT * FROM responses WHERE id = :id"), {"id": old})
+    assert before.status == "failed"
+    assert (new.status, new.request, new.metadata, new.priority) == ("queued", before.request, {"run": "a"}, 6)
+    opening = await events_of(db, new.id)
+    assert [event["type"] for event in opening] == ["response.created", "response.queued"]
+    assert opening[0]["response"]["id"] == new.id
+    assert new.sent_at is None
+
+
+async def test_a_response_is_retried_once_and_its_retry_again(db: Database) -> None:
+    old = await failed(db)
+    both = [await started(db, ActionKind.RETRY, ResponseFilter()) for _ in range(2)]
+    ended = [action for action, _ in await asyncio.gather(*(carried_out(db, each) for each in both))]
+    assert sorted(action.done for action in ended) == [0, 1]
+    refused: dict[str, int] = {}
+    for action in ended:
+        refused |= action.refused
+    assert refused == {"already_retried": 1}
+    (new,) = await db.execute(text("SELECT id FROM responses WHERE retry_of = :id"), {"id": old})
+    await endings.fail(db, new.id, "server_error", "broken")
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert (action.done, dict(action.refused)) == (1, {"already_retried": 1})
+
+
+async def test_what_cannot_be_retried_is_counted_by_its_reason(db: Database) -> None:
+    await failed(db, store=False)
+    await failed(db, task="compact")
+    await failed(db)
+    damaged = await failed(db)
+    async with db.autocommit() as connection:
+        await connection.execute(text("UPDATE responses SET request = '[]' WHERE id = :id"), {"id": damaged})
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert (action.done, dict(action.refused)) == (1, {"not_stored": 1, "not_an_answer": 1, "no_request": 1})
+
+
+async def test_cancelled_responses_are_retried_if_they_are_asked_for(db: Database) -> None:
+    await endings.cancel(db, await queued(db), None)
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert action.done == 0
+    only = ResponseFilter(statuses=(Status.CANCELLED,))
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, only))
+    assert action.done == 1
+
+
+async def test_a_retry_continues_what_its_original_continued(db: Database) -> None:
+    first = await claimed(db)
+    writer = Writer(first)
+    for entry in (writer.begin(), writer.say("one", 1), writer.finish()):
+        await logs.append(db, [entry])
+    old = await failed(db, previous_response_id=first.id)
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter(ids=(old,))))
+    (new,) = await db.execute(text("SELECT * FROM responses WHERE retry_of = :id"), {"id": old})
+    (before,) = await db.execute(text("SELECT * FROM responses WHERE id = :id"), {"id": old})
+    assert new.previous_response_id == first.id
+    assert (new.chain_length, new.context_bytes) == (before.chain_length, before.context_bytes)
+
+
+async def test_a_retry_of_a_foreground_response_runs_in_the_background(db: Database) -> None:
+    old = await failed(db, background=False)
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter(ids=(old,))))
+    (new,) = await db.execute(text("SELECT * FROM responses WHERE retry_of = :id"), {"id": old})
+    assert (new.background, new.priority) == (True, 6)
+
+
+async def test_retries_reserve_of_their_projects_limits(db: Database) -> None:
+    for _ in range(3):
+        await failed(db)
+    async with db.begin() as connection:
+        limit = LimitRow("default", "*", LimitKind.QUEUED_RESPONSES, 2)
+        assert await limits.put(connection, limit, 10)
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert (action.done, dict(action.refused)) == (2, {"limit_reached": 1})
+    rows = await db.execute(text("SELECT reserved_at FROM responses WHERE status = 'queued'"))
+    assert len(rows) == 2 and all(row.reserved_at is not None for row in rows)
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+async def test_pages_have_each_response_once_in_order(db: Database) -> None:
+    ids = [*await many_queued(db, 30), *[await failed(db) for _ in range(3)]]
+    for descending in (True, False):
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            page = await listing.find_page(db, ResponseFilter(), 7, after, descending=descending)
+            assert page is not None
+            found += [entry.id for entry in page.entries]
+            if not page.has_more:
+                break
+            after = page.last_id
+        assert len(found) == len(ids) and set(found) == set(ids)
+        assert found[-3 if not descending else 0 :][:3] == (ids[-3:] if not descending else ids[:-4:-1])
+
+
+async def test_a_page_that_finds_nothing_in_its_reach_says_from_where_to_go_on(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "WINDOWS", (2, 3))
+    monkeypatch.setattr(listing, "PAGE_SECONDS", 60.0)
+    (rare,) = await many_queued(db, 1, metadata={"run": "rare"})
+    await many_queued(db, 12)
+    only, after, pages, found = ResponseFilter(metadata=(("run", "rare"),)), None, 0, list[str]()
+    while True:
+        page = await listing.find_page(db, only, 20, after)
+        assert page is not None
+        found, after, pages = found + [entry.id for entry in page.entries], page.last_id, pages + 1
+        if not page.has_more:
+            break
+        assert page.is_cut
+    assert (found, pages) == ([rare], 3)
+
+
+@pytest.mark.parametrize(
+    ("pair", "matches"),
+    [
+        (("run", "a"), True),
+        (("run", "b"), False),
+        (("quote", 'x"y'), True),
+        (("nul", "\0"), True),
+        (("tail", '","run":"b'), True),
+        (('x","run', "b"), False),
+        (("", "run"), False),
+        (("unicode", "äß\N{GRINNING FACE}"), True),
+    ],
+)
+async def test_metadata_matches_whole_pairs_alone(db: Database, pair: tuple[str, str], matches: bool) -> None:
+    metadata = {"run": "a", "quote": 'x"y', "nul": "\0", "tail": '","run":"b', "unicode": "äß\N{GRINNING FACE}"}
+    (response_id,) = await many_queued(db, 1, metadata=metadata)
+    page = await listing.find_page(db, ResponseFilter(metadata=(pair,)), 20, None)
+    assert page is not None
+    assert [entry.id for entry in page.entries] == ([response_id] if matches else [])
+
+
+async def test_a_failure_is_found_by_the_code_that_its_worker_or_maintenance_has_given(db: Database) -> None:
+    by_maintenance = await queued(db)
+    await endings.fail(db, by_maintenance, "queue_timeout", "too late")
+    await failed(db)
+    page = await listing.find_page(db, ResponseFilter(error_code="queue_timeout"), 20, None)
+    assert page is not None
+    assert [entry.id for entry in page.entries] == [by_maintenance]
+
+
+@pytest.mark.parametrize(
+    "only", [ResponseFilter(), QUEUED, ResponseFilter(project="default", statuses=(Status.FAILED,))]
+)
+async def test_counts_are_those_of_the_rows(db: Database, only: ResponseFilter) -> None:
+    await many_queued(db, 5)
+    await failed(db)
+    expected = {ResponseFilter(): 6, QUEUED: 5}.get(only, 1)
+    assert await listing.count(db, only, tuple(Status)) == listing.MatchCount(expected, True)
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+async def test_maintenance_that_is_killed_leaves_the_rest_to_the_next(
+    db: Database, services: Any, tmp_path: Path
+) -> None:
+    ids = await many_queued(db, 3000)
+    action = await started(db, ActionKind.CANCEL, QUEUED, 3000)
+    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url, "LONGHAUL_HOME": str(tmp_path)}
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "app.maintenance"], env={**os.environ, **urls})
+
+    process = start()
+    try:
+        await until(lambda: progressed(db, action, 1), what="the first step")
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process = start()
+        await until(lambda: has_ended(db, action), what="the end")
+    finally:
+        process.kill()
+        process.wait()
+    ended = await action_of(db, action.id)
+    assert (ended.done, ended.state) == (3000, ActionState.COMPLETED)
+    await check_cancelled(db, ids)
+
+
+async def progressed(db: Database, action: ActionRow, done: int) -> bool:
+    return (await action_of(db, action.id)).done >= done
+
+
+async def has_ended(db: Database, action: ActionRow) -> bool:
+    return (await action_of(db, action.id)).state is not ActionState.RUNNING

@@ -1,0 +1,46 @@
+"""What the operators' commands print."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.local.commands.output import column, duration, number, plain, progress, show
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, None),
+        (-3.0, "0.0s"),
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (9.96, "10s"),
+        (59.4, "59s"),
+        (59.6, "1m 0s"),
+        (250, "4m 10s"),
+        (3 * 3600 + 300, "3h 5m"),
+        (2 * 86400 + 4 * 3600, "2d 4h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float | None, shown: str | None) -> None:
+    assert duration(seconds) == shown
+
+
+def test_names_of_others_lose_what_a_terminal_obeys() -> None:
+    assert plain("a\x1b[2J\tb\u202ec\r\né") == "a\ufffd[2J\ufffdb\ufffdc\ufffd\ufffdé"
+
+
+def test_lines_have_titles_and_tabs_and_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"name": "a", "in_tools": None}], [column("name"), number("in tools")], as_json=False)
+    assert capsys.readouterr().out == "name\tin tools\na\t-\n"
+
+
+def test_json_has_all_of_each_entry_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"name": "a\n", "more": 1}, {"name": "b"}], [column("name")], as_json=True)
+    assert capsys.readouterr().out == '{"name":"a\\n","more":1}\n{"name":"b"}\n'
+
+
+def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("cancelling", 3) as tell:
+        tell(2)
+    assert capsys.readouterr() == ("", "")

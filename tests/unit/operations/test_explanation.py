@@ -1,0 +1,130 @@
+"""Why a response does not run: each reason, without a database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.operations.explanation import Explanation, Reason, explain
+from app.store.layout import LAYOUT
+from app.store.queue.pauses import PauseRow
+from app.store.queue.standing import Standing, Surroundings
+from tests.unit.operations.cases import (
+    BACKGROUND,
+    FOREGROUND,
+    NOW,
+    QUEUE,
+    around,
+    ended,
+    released,
+    response,
+    running,
+    worker,
+)
+
+SENT = response(sent_to="w1", sent_seconds=3.0, sends=1)
+LOST = worker(lease_seconds=-5.0)
+PAUSE = PauseRow(QUEUE, None, "m", NOW, "night", None)
+YIELDED = released(yielded=True, yields=1, attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "of", "among"),
+    [
+        (Reason.PAUSED, response(), around(worker(), pauses=[PAUSE])),
+        (Reason.PAUSED, response(), around(worker(), pauses=[replace(PAUSE, project="red")])),
+        (Reason.NO_SLOT, response(), around(worker(), pauses=[replace(PAUSE, project="blue")])),
+        (Reason.NO_WORKER, response(), around()),
+        (Reason.NO_WORKER, response(), around(LOST)),
+        (Reason.NO_WORKER, released(), around()),
+        (Reason.OLDER_WORKERS, response(layout=LAYOUT + 1), around(worker())),
+        (Reason.DRAINING, response(), around(worker(slots=0))),
+        (Reason.DRAINING, released(), around(worker(slots=0))),
+        (Reason.DRAINING, response(), around(worker(draining_since=NOW))),
+        (Reason.BEHIND_OTHERS, response(), around(worker(), ahead={("blue", BACKGROUND): 3})),
+        (Reason.BEHIND_OTHERS, YIELDED, around(worker(), ahead={("blue", BACKGROUND): 3})),
+        (Reason.NO_SLOT, response(), around(worker())),
+        (Reason.NO_SLOT, response(priority=FOREGROUND), around(worker())),
+        (Reason.DUE, response(), around(worker(), taken=2)),
+        (Reason.SENT, SENT, around(worker())),
+        (Reason.SENT, response(priority=0, sent_seconds=3.0, sends=1), around(worker())),
+        (Reason.SENT_TO_LOST_WORKER, SENT, around(worker("w2"))),
+        (Reason.SENT_TO_LOST_WORKER, SENT, around(LOST, worker("w2"))),
+        (Reason.RELEASED, released(), around(worker("w2"))),
+        (Reason.SUSPECT, released(crashes=2), around(worker("w2"))),
+        (Reason.RUNNING, running(), around(worker())),
+        (Reason.RUNNING, running(), around(worker(slots=0))),
+        (Reason.IN_TOOLS, running(), around(worker(), open_calls=["python"])),
+        (Reason.LOST_WORKER, running(), around(LOST)),
+        (Reason.LOST_WORKER, running(), around(worker("w2"))),
+        (Reason.COMPLETED, ended("completed", output_tokens=12), None),
+        (Reason.INCOMPLETE, ended("incomplete", incomplete_details={"reason": "max_output_tokens"}), None),
+        (Reason.FAILED, ended("failed", error={"code": "run_timeout", "message": "it ran too long"}), None),
+        (Reason.CANCELLED, ended("cancelled"), None),
+        (Reason.CANCELLED, ended("cancelled", started_seconds=None, attempt=0), None),
+    ],
+)
+def test_each_reason_follows_from_the_rows(reason: Reason, of: Standing, among: Surroundings | None) -> None:
+    assert explain(of, among).reason is reason
+
+
+def test_every_reason_has_a_case() -> None:
+    (mark,) = test_each_reason_follows_from_the_rows.pytestmark  # type: ignore[attr-defined]
+    assert {case[0] for case in mark.args[1]} == set(Reason)
+
+
+def behind(ahead: dict[tuple[str, int], int], of: Standing | None = None, **more: float) -> Explanation:
+    return explain(of or response(), around(worker(), worker("w2"), ahead=ahead, **more))  # type: ignore[arg-type]
+
+
+def test_the_place_in_line_is_told_by_whose_responses_are_ahead() -> None:
+    found = behind(
+        {("red", BACKGROUND): 1, ("blue", BACKGROUND): 1200, ("green", FOREGROUND): 34}, ended_per_second=2.0
+    )
+    assert found.place is not None and found.place.number == 1235
+    assert "1 response of its own project and class and 1,234 responses of 2 other projects" in found.text
+    assert "16 slots of 2 workers" in found.text
+    assert found.expected_seconds == pytest.approx(618)
+    assert "in about 10 min" in found.text
+
+
+def test_other_classes_of_the_same_project_are_told_apart() -> None:
+    assert "2 responses of its project in other classes" in behind({("red", FOREGROUND): 2}).text
+
+
+def test_an_estimated_place_says_so() -> None:
+    found = explain(response(), around(worker(), ahead={("blue", BACKGROUND): 5000}, is_exact=False))
+    assert "about 5,000 responses" in found.text
+
+
+def test_nobody_knows_when_if_nothing_ended_of_late() -> None:
+    found = behind({("blue", BACKGROUND): 3})
+    assert found.expected_seconds is None
+    assert "nobody knows when" in found.text
+
+
+def test_a_pause_says_since_when_why_and_how_it_ends() -> None:
+    found = explain(response(), around(worker(), pauses=[replace(PAUSE, project="red")]))
+    assert found.text == "It waits because project red in m is paused since 2026-11-27 00:00 UTC: night."
+    assert found.advice == "`longhaul resume m --project red` lets it go on."
+
+
+def test_a_response_that_yielded_says_so() -> None:
+    assert behind({("blue", BACKGROUND): 3}, YIELDED).text.startswith("It has yielded its slot")
+
+
+def test_a_second_attempt_says_why_it_is_one() -> None:
+    found = explain(running(attempt=3, yields=1, crashes=1), around(worker()))
+    assert "attempt 3 (yielded 1 time, crashed 1 time since it made progress)" in found.text
+    assert "w1 (gpu-1, process 17)" in found.text
+
+
+def test_a_message_that_was_sent_again_says_how_often() -> None:
+    found = explain(response(sent_to="w1", sent_seconds=3.0, sends=3), around(worker()))
+    assert "for the 3rd time" in found.text
+
+
+def test_an_end_says_when_how_and_why() -> None:
+    found = explain(ended("failed", error={"code": "run_timeout", "message": "it ran too long"}), None)
+    assert found.text == "It ended as failed 10 s ago, after 90 s, in attempt 1: run_timeout: it ran too long"

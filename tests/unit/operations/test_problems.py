@@ -1,0 +1,96 @@
+"""What is wrong with a deployment: each problem, without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.operations.problems import Problem, ProblemCode, in_both, problems
+from app.operations.summary import ModelSummary, summaries
+from app.scheduling.decisions import QueueState
+from app.scheduling.loads import Load
+from app.store.layout import LAYOUT
+from app.store.queue.fleet import Begun, FleetFacts, Flow
+from app.store.queue.roster import WorkerRow
+from app.store.queue.signs import Signs
+from tests.unit.operations.cases import BACKGROUND, NOW, QUEUE, worker
+
+WAITING = Flow(QUEUE, "red", BACKGROUND, 5, 60.0)
+
+
+def begun(state: str, count: int = 1, *, in_line: int = 0, crashed: int = 0) -> Begun:
+    return Begun(QUEUE, BACKGROUND, state, count, in_line, crashed, 30.0)
+
+
+def summary(*workers: WorkerRow, flows: Any = (), begun: Any = (), taken: int = 8, models: Any = None) -> ModelSummary:
+    facts = FleetFacts([], flows, begun, 0, frozenset(), 0.0)
+    loads = [Load(each.name, each.slots, answers=taken) for each in workers if each.slots]
+    (found,) = summaries(
+        facts, workers, [], {QUEUE: QueueState(loads, bool(flows))}, {QUEUE: "m"} if models is None else models, LAYOUT
+    )
+    return found
+
+
+def codes(*models: ModelSummary, workers: Any = (), signs: Signs | None = None, redis: bool = True) -> list[str]:
+    return [each.code for each in problems(models, workers, signs or Signs(), redis_answers=redis)]
+
+
+def test_nothing_is_wrong_with_a_busy_deployment() -> None:
+    assert codes(summary(worker(), flows=[WAITING], begun=[begun("running", 8)])) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "of"),
+    [
+        (ProblemCode.NO_WORKER, summary()),
+        (ProblemCode.NO_WORKER, summary(worker(is_absent=True), flows=[WAITING])),
+        (ProblemCode.NO_WORKER, summary(flows=[WAITING], models={})),
+        (ProblemCode.DRAINING, summary(worker(slots=0))),
+        (ProblemCode.DRAINING, summary(worker(draining_since=NOW))),
+        (ProblemCode.OLDER_WORKERS, summary(worker(layout=LAYOUT - 1))),
+        (ProblemCode.RELEASED, summary(worker(), begun=[begun("released")])),
+        (ProblemCode.NOT_DISPATCHED, summary(worker(), flows=[WAITING], taken=2)),
+        (ProblemCode.SUSPECTS, summary(worker(), begun=[begun("running", 2, crashed=1)])),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told(code: ProblemCode, of: ModelSummary) -> None:
+    assert codes(of) == [code]
+
+
+def test_a_model_that_is_not_served_any_more_and_has_nothing_is_no_problem() -> None:
+    assert codes(summary(worker(lease_seconds=-1), models={})) == []
+
+
+def test_what_is_wrong_with_services_and_maintenance_is_told() -> None:
+    assert codes(redis=False) == [ProblemCode.REDIS_AWAY]
+    assert codes(signs=Signs(usage_late_seconds=61)) == [ProblemCode.MAINTENANCE_AWAY]
+    assert codes(signs=Signs(deadline_late_seconds=61)) == [ProblemCode.MAINTENANCE_AWAY]
+    assert codes(signs=Signs(log_late_seconds=3601)) == [ProblemCode.LOGS_OVERDUE]
+    assert codes(workers=[worker(lease_seconds=-61)]) == [ProblemCode.LOST_WORKERS]
+    assert codes(workers=[worker(lease_seconds=-1)]) == []
+
+
+def test_a_brief_problem_counts_if_both_looks_find_it() -> None:
+    def problem(code: ProblemCode, model: str, *, is_brief: bool) -> Problem:
+        return Problem(code, "", "", model, is_brief)
+
+    brief = problem(ProblemCode.RELEASED, "m", is_brief=True)
+    other = problem(ProblemCode.RELEASED, "n", is_brief=True)
+    lasting = problem(ProblemCode.NO_WORKER, "m", is_brief=False)
+    assert in_both([brief], [brief]) == [brief]
+    assert in_both([brief], [other]) == []
+    assert in_both([brief], [lasting]) == [lasting]
+
+
+def test_a_summary_counts_each_response_once() -> None:
+    found = summary(
+        worker(),
+        worker("w2", slots=0),
+        worker("w3", lease_seconds=-1),
+        flows=[WAITING],
+        begun=[begun("running", 6), begun("sent", 2), begun("yielded", 3, in_line=2), begun("released", 1)],
+    )
+    assert (found.waiting, found.sent, found.running, found.released) == (5, 3, 6, 1)
+    assert found.workers == {"ready": 1, "draining": 1, "drained": 0, "absent": 0, "lost": 1}
+    assert (found.slots, found.oldest_waiting_seconds, found.empty_in_seconds) == (8, 60.0, None)

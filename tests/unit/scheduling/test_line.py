@@ -1,0 +1,88 @@
+"""Where a response stands in line is its place in the order of dispatches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.queue.message import FOREGROUND, Priority
+from app.scheduling.line import LinedFlow, place_of
+from app.scheduling.order import Flow, WaitingFlow, WaitingResponse, in_order
+from app.scheduling.placement import Candidate
+
+PRIORITIES = [each.value for each in Priority if each is not Priority.COUNT]
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> tuple[list[WaitingFlow], float]:
+    """Flows of a queue with all that waits of them, and its virtual time."""
+    names = draw(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(PRIORITIES)), min_size=1, unique=True))
+    weights = {project: draw(st.sampled_from([0.5, 1.0, 4.0])) for project in "abcd"}
+    positions = iter(draw(st.permutations(range(200))))
+    flows = []
+    for project, priority in names:
+        costs = draw(st.lists(st.integers(0, 500), min_size=1, max_size=12))
+        of_flow = sorted(next(positions) for _ in costs)
+        responses = [
+            WaitingResponse(Candidate(""), position, cost, draw(st.booleans()))
+            for position, cost in zip(of_flow, costs, strict=True)
+        ]
+        beside = [other for owner, other in names if owner == project]
+        tag = draw(st.none() | st.floats(0, 300))
+        flow = Flow(project, priority, weights[project])
+        flows.append(WaitingFlow(flow, responses, beside, tag, draw(st.sampled_from([0.3, 1.0, 2.0]))))
+    return flows, draw(st.floats(0, 200))
+
+
+@given(lines(), st.data())
+def test_the_place_of_a_response_is_that_in_the_order_of_dispatches(
+    line: tuple[list[WaitingFlow], float], data: st.DataObject
+) -> None:
+    flows, virtual_time = line
+    wanted = data.draw(st.sampled_from(flows))
+    before = data.draw(st.integers(0, len(wanted.responses) - 1))
+    position = wanted.responses[before].position
+    known = [LinedFlow(flow, len(flow.responses)) for flow in flows]
+    place = place_of(position, wanted.flow, before, known, virtual_time)
+    same = [each for each in flows if each.flow.is_foreground or not wanted.flow.is_foreground]
+    order = [each.order[-1] for each in in_order(same, virtual_time)]
+    assert place.is_exact
+    assert place.number == order.index(position)
+    assert place.ahead.get(wanted.flow, 0) == before
+
+
+def flow(project: str, count: int, *, known: int | None = None, first: int = 0, cost: int = 100) -> LinedFlow:
+    """A flow of equal costs, of which the first `known` were read."""
+    responses = [WaitingResponse(Candidate(""), first + n, cost) for n in range(count if known is None else known)]
+    waiting = WaitingFlow(Flow(project, Priority.BACKGROUND), responses, [Priority.BACKGROUND])
+    return LinedFlow(waiting, count)
+
+
+def test_what_was_not_read_is_taken_for_equal_costs() -> None:
+    flows = [flow("a", 1000, known=10), flow("b", 1000, known=10, first=5000)]
+    place = place_of(400, flows[0].waiting.flow, 400, flows, 0.0)
+    assert not place.is_exact
+    assert place.ahead[flows[0].waiting.flow] == 400
+    assert 399 <= place.ahead[flows[1].waiting.flow] <= 401
+
+
+def test_more_than_waits_is_never_ahead() -> None:
+    flows = [flow("a", 1000, known=10), flow("b", 12, known=10, first=5000)]
+    place = place_of(900, flows[0].waiting.flow, 900, flows, 0.0)
+    assert place.ahead[flows[1].waiting.flow] == 12
+
+
+def test_a_small_flow_passes_a_long_one() -> None:
+    flows = [flow("flood", 100_000, known=1000), flow("small", 3, first=200_000)]
+    place = place_of(200_002, flows[1].waiting.flow, 2, flows, 0.0)
+    assert place.is_exact
+    assert place.number <= 6
+
+
+def test_foreground_responses_stand_in_a_line_of_their_own() -> None:
+    background = flow("a", 1000)
+    waiting = replace(flow("b", 2, first=5000).waiting, flow=Flow("b", FOREGROUND[1]), beside=[FOREGROUND[1]])
+    place = place_of(5001, waiting.flow, 1, [background, LinedFlow(waiting, 2)], 0.0)
+    assert place.number == 1

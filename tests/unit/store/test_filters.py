@@ -1,0 +1,96 @@
+"""Filters of responses become conditions with parameters, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.status import Status
+from app.store.operations.filters import TIERS, Place, ResponseFilter, window
+
+FULL = ResponseFilter(
+    ids=("resp_1", "resp_2"),
+    statuses=(Status.FAILED, Status.QUEUED),
+    project="proj_1",
+    model="m",
+    key="key_1",
+    tier="flex",
+    error_code="server_error",
+    metadata=(("run", "nightly"), ('a"b', "\0")),
+    since=datetime(2026, 1, 1, tzinfo=UTC),
+    until=datetime(2026, 2, 1, tzinfo=UTC),
+    only_kept=True,
+)
+
+times = st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC))
+texts = st.text(min_size=1, max_size=20)
+filters = st.builds(
+    ResponseFilter,
+    ids=st.lists(texts, max_size=3).map(tuple),
+    statuses=st.lists(st.sampled_from(Status), max_size=3).map(tuple),
+    project=st.none() | texts,
+    model=st.none() | texts,
+    key=st.none() | texts,
+    tier=st.none() | st.sampled_from(sorted(TIERS)),
+    error_code=st.none() | texts,
+    metadata=st.dictionaries(texts, st.text(max_size=20), max_size=3).map(lambda pairs: tuple(pairs.items())),
+    since=st.none() | times,
+    until=st.none() | times,
+    only_kept=st.booleans(),
+)
+
+
+@given(filters)
+def test_a_filter_is_the_same_after_it_was_stored(only: ResponseFilter) -> None:
+    assert ResponseFilter.from_json(only.as_json()) == only
+
+
+def test_a_filter_that_another_version_has_written_is_not_taken_for_one_that_says_less() -> None:
+    with pytest.raises(ValueError, match="weather"):
+        ResponseFilter.from_json({"weather": "fine"})
+
+
+@given(filters)
+def test_no_value_is_part_of_the_statement(only: ResponseFilter) -> None:
+    plain = ResponseFilter(
+        **{
+            each.name: getattr(FULL, each.name) if getattr(only, each.name) else each.default
+            for each in fields(ResponseFilter)
+            if each.name not in ("statuses", "metadata")
+        },
+        statuses=only.statuses,
+        metadata=tuple((str(number), "") for number in range(len(only.metadata))),
+    )
+    assert window(only, Status, 10, None, descending=True).text == window(plain, Status, 10, None, descending=True).text
+
+
+def test_every_field_limits_what_is_read() -> None:
+    nothing = window(ResponseFilter(), Status, 10, None, descending=True).text
+    for each in fields(ResponseFilter):
+        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
+        assert window(one, Status, 10, None, descending=True).text != nothing, each.name
+
+
+def test_a_filter_that_says_nothing_is_empty_and_every_other_is_not() -> None:
+    assert ResponseFilter().is_empty
+    for each in fields(ResponseFilter):
+        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
+        assert one.is_empty == (each.name in ("statuses", "only_kept")), each.name
+
+
+def test_failures_alone_have_an_error_code() -> None:
+    only = ResponseFilter(error_code="server_error")
+    assert "'completed'" not in window(only, Status, 10, None, descending=True).text
+    contradiction = ResponseFilter(error_code="server_error", statuses=(Status.QUEUED,))
+    assert "WHERE false" in window(contradiction, Status, 10, None, descending=True).text
+
+
+def test_a_window_goes_on_behind_a_place() -> None:
+    place = Place(datetime(2026, 1, 1, tzinfo=UTC), 7)
+    going_back = window(ResponseFilter(), Status, 10, place, descending=True)
+    assert (going_back.values["after_at"], going_back.values["after"]) == (place.inserted_at, 7)
+    assert "<" in going_back.text and ">=" not in going_back.text
