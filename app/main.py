@@ -21,11 +21,12 @@ from app.announcer import Announcer
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
-from app.api.errors import add_error_handlers
+from app.api.errors import add_error_handlers, status_of
 from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
+from app.batches.service import BatchService
 from app.files.attachments import Attachments
 from app.files.documents import DocumentReader
 from app.files.service import FileService
@@ -125,6 +126,7 @@ async def _lifespan(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
     conversations = ConversationService(db, references, catalogs, settings)
+    batches = BatchService(db, pubsub, catalogs, status_of, settings)
     shutdown = Shutdown(settings.api_grace_seconds)
     await pubsub.start()
     if settings.asks_for_keys:
@@ -133,7 +135,7 @@ async def _lifespan(
     return_large_blocks()
     background = BackgroundTasks()
     if isinstance(models, ModelsFile):
-        background.start(_follow(models, catalogs))
+        background.start(catalogs.follow(models))
     bounds = ProcessBounds.of(settings)
     watched = BoundsCollector([*bounds.all, *reader.bounds, documents.bound, attachments.bound])
     registry.register(watched)
@@ -148,6 +150,7 @@ async def _lifespan(
                 reader=reader,
                 canceller=canceller,
                 conversations=conversations,
+                batches=batches,
                 files=FileService(db, catalogs.is_limited),
                 uploads=UploadService(db, catalogs.is_limited),
                 charges=charges,
@@ -172,9 +175,3 @@ async def _lifespan(
         await pubsub.close()
         await db.close()
         await asyncio.to_thread(documents.close)
-
-
-async def _follow(file: ModelsFile, catalogs: PermittedCatalogs) -> None:
-    async for catalog in file.changes(log.error):
-        catalogs.whole = catalog
-        log.info("the models file has changed; the models are now %s", ", ".join(one.name for one in catalog.served))

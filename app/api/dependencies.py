@@ -21,6 +21,7 @@ from app.api.holdings import ProcessBounds, holdings_of
 from app.api.middleware import CALLER, REQUEST_ID
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
+from app.batches.service import BatchService
 from app.files.service import FileService
 from app.files.uploads import UploadService
 from app.metrics.instruments import ApiMetrics
@@ -49,6 +50,7 @@ class Runtime:
     reader: ResponseReader
     canceller: ResponseCanceller
     conversations: ConversationService
+    batches: BatchService
     files: FileService
     uploads: UploadService
     charges: Charges

@@ -11,6 +11,11 @@ def no_such_file(file_id: str, param: str | None = None) -> NotFound:
     return NotFound(f"File with id '{shortened(file_id)}' not found.", param, "file_not_found")
 
 
+def file_in_use() -> InvalidRequest:
+    message = "A batch that has not ended reads the file. Cancel the batch first, or wait for its end."
+    return InvalidRequest(message, "file_id", "file_in_use")
+
+
 def no_such_upload(upload_id: str) -> NotFound:
     return NotFound(f"Upload with id '{shortened(upload_id)}' not found.", code="upload_not_found")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from app.files.errors import no_such_file, part_gone
+from app.files.errors import file_in_use, no_such_file, part_gone
 from app.ids import may_exist, new_file_id, new_part_id
 from app.protocol.requests.bodies.files import CreateFile
 from app.protocol.types import Json
 from app.store.database import Database, StoreUnavailable
 from app.store.files import content, files
+from app.store.files.files import FileInUse
 from app.store.files.parts import PartGone, PartWriter
 from app.store.files.rows import FileRow, NewFile
 from app.store.paging import Page
@@ -71,7 +72,12 @@ class FileService:
         return row
 
     async def delete(self, project: str, file_id: str) -> Json:
-        if not (may_exist(file_id) and await files.delete(self._db, project, file_id)):
+        """Raises InvalidRequest for a file that an unfinished batch reads."""
+        try:
+            is_deleted = may_exist(file_id) and await files.delete(self._db, project, file_id)
+        except FileInUse:
+            raise file_in_use() from None
+        if not is_deleted:
             raise no_such_file(file_id)
         return {"id": file_id, "object": "file", "deleted": True}
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
+from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.maintenance.bulk import BulkWork
 from app.metrics.instruments import MaintenanceMetrics
@@ -74,6 +75,7 @@ class Maintenance:
         round_seconds: float = ROUND_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         metrics: MaintenanceMetrics | None = None,
+        batches: BatchProgress | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -81,6 +83,7 @@ class Maintenance:
         self._queue = queue
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
+        self._batches = batches
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
@@ -104,6 +107,7 @@ class Maintenance:
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(often, self.carry_out),
+            self._repeat(often, self.carry_batches_on),
             self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(SWEEP_SECONDS, self.sweep),
             self._repeat(SWEEP_SECONDS, self.delete_files),
@@ -212,6 +216,11 @@ class Maintenance:
         """Goes on with what operators do to many responses."""
         await self._bulk.carry_out()
 
+    async def carry_batches_on(self) -> None:
+        """Does what can be done now for each unfinished batch."""
+        if self._batches is not None:
+            await self._batches.advance()
+
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
@@ -225,6 +234,8 @@ class Maintenance:
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
+        while deleted := await retention.delete_batches(self._db, stored):
+            log.info("deleted %d batches at the end of their retention", deleted)
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
 

@@ -9,17 +9,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, exists, or_, select, text
 
 from app.heavy import off_loop
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
+from app.protocol.status import BatchStatus
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
-from app.store.tables import LOG_BYTES, responses
+from app.store.tables import LOG_BYTES, batches, responses
 from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
@@ -66,6 +67,23 @@ _DELETE_OLD = text(
     )
     DELETE FROM conversations c USING locked l
     WHERE c.id = l.id AND coalesce(l.used_at < now() - make_interval(days => :days), true)
+    """
+)
+
+_IS_WRITTEN_LATER = exists().where(
+    batches.c.id == responses.c.batch_id,
+    batches.c.status.in_([each.value for each in BatchStatus if not each.final]),
+)
+"""Whether the response is a line of a batch that has not ended: it is still to be written into the batch's files."""
+_DELETE_BATCHES = text(
+    """
+    WITH gone AS (
+        DELETE FROM batches WHERE id IN (
+            SELECT id FROM batches WHERE coalesce(completed_at, failed_at, expired_at, cancelled_at) < :before
+            LIMIT :limit FOR UPDATE SKIP LOCKED)
+        RETURNING id
+    ), results AS (DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id)
+    SELECT id FROM gone
     """
 )
 
@@ -178,6 +196,15 @@ async def delete_records(db: Database, before: datetime, limit: int = 1000) -> i
     return deleted
 
 
+async def delete_batches(db: Database, before: datetime, limit: int = 4) -> int:
+    """Deletes up to `limit` batches that ended before then, with what their lines came to; returns how many.
+
+    Their files stay until they expire, or somebody deletes them.
+    """
+    async with db.begin() as connection:
+        return len((await connection.execute(_DELETE_BATCHES, {"before": before, "limit": limit})).all())
+
+
 async def delete_expired(db: Database, stored: datetime, unstored: datetime, limit: int = 1000) -> int:
     """Deletes up to `limit` stored responses that ended before `stored`, and as many others before `unstored`.
 
@@ -189,7 +216,11 @@ async def delete_expired(db: Database, stored: datetime, unstored: datetime, lim
             expired = (
                 select(responses.c.id)
                 # Not `IS true`: the partial indexes are on `store` and `NOT store`, and would not be used.
-                .where(responses.c.store if is_stored else ~responses.c.store, responses.c.finished_at < before)
+                .where(
+                    responses.c.store if is_stored else ~responses.c.store,
+                    responses.c.finished_at < before,
+                    or_(responses.c.batch_id.is_(None), ~_IS_WRITTEN_LATER),
+                )
                 .order_by(responses.c.finished_at)
                 .limit(limit)
                 .with_for_update(skip_locked=True)

@@ -50,6 +50,18 @@ NOWHERE = Origin()
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Which line of which batch a response is."""
+
+    batch_id: str
+    line: int
+    """From 1 on; blank lines do not count."""
+    custom_id: str
+    window_seconds: float
+    """Until its batch is due."""
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseRow:
     """One response, as Postgres has it."""
 

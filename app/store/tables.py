@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON, JSONB
 
 from app.protocol.limits import SERVICE_TIERS, LimitKind
-from app.protocol.status import FINAL, Status
+from app.protocol.status import BATCH_TIMES, FINAL, BatchStatus, Status
 from app.queue.message import FOREGROUND, Priority
 from config.settings import MAX_LIMIT
 
@@ -190,6 +190,11 @@ responses = Table(
     Column("key_id", Text),
     # The response whose request it repeats, because an operator said so (operations/retries.py).
     Column("retry_of", Text),
+    # The batch whose line it is, which one of its lines (from 1 on; blank ones do not count), and what the line calls
+    # itself; NULL: it is no line of a batch.
+    Column("batch_id", Text),
+    Column("batch_line", Integer),
+    Column("custom_id", Text),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     _time("reserved_at"),
     Column("reserved_input", BigInteger),
@@ -229,6 +234,7 @@ responses = Table(
     CheckConstraint(
         "num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)", name="reserved_all_or_none"
     ),
+    CheckConstraint("num_nulls(batch_id, batch_line, custom_id) IN (0, 3)", name="batch_all_or_none"),
     Index(
         "responses_idempotency_key_idx",
         "project",
@@ -236,6 +242,8 @@ responses = Table(
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
+    # A line is inserted once.
+    Index("responses_batch_idx", "batch_id", "batch_line", unique=True, postgresql_where=text("batch_id IS NOT NULL")),
     Index(
         "responses_queue_deadline_idx",
         "queue_deadline",
@@ -721,9 +729,11 @@ stored_changes = Table(
 )
 
 
+USAGE_COUNTS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+
+
 def _usage_counts() -> list[Column[object]]:
-    names = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-    return [Column(name, BigInteger, nullable=False) for name in names]
+    return [Column(name, BigInteger, nullable=False) for name in USAGE_COUNTS]
 
 
 # Notes of the same trigger: what an ended response used. Whoever adds them to `usage` deletes them.
@@ -751,4 +761,75 @@ usage = Table(
     Column("requests", BigInteger, nullable=False),
     *_usage_counts(),
     PrimaryKeyConstraint("minute", "project", "key_id", "model", "tier"),
+)
+
+
+_UNFINISHED_BATCHES = _list(each.value for each in BatchStatus if not each.final)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    # The API key of its caller; NULL: no key was asked for.
+    Column("key_id", Text),
+    Column("endpoint", Text, nullable=False),
+    Column("input_file", Text, nullable=False),
+    Column("completion_window", Text, nullable=False),
+    Column("metadata", JSON(none_as_null=True)),
+    # How long its files are kept; NULL: until somebody deletes them.
+    Column("output_seconds", Integer),
+    Column("status", Text, nullable=False),
+    # The batch whose failed lines these are; NULL: a client made the file.
+    Column("retry_of", Text),
+    # Until when a process has it to itself that validates it; NULL: none has begun.
+    _time("validating_until"),
+    # That of all its lines; NULL: they have several, or nobody has read them.
+    Column("model", Text),
+    # Why it failed, or what its lines failed with (openai's Batch.errors).
+    Column("errors", JSON(none_as_null=True)),
+    # Its lines, once they are known to be good.
+    Column("total", Integer, nullable=False, server_default=text("0")),
+    # The first lines, which are responses, or will never be; and where in the file the next one begins.
+    Column("expanded", Integer, nullable=False, server_default=text("0")),
+    Column("expanded_bytes", BigInteger, nullable=False, server_default=text("0")),
+    # Its results that have a number, and what they add up to.
+    Column("numbered", Integer, nullable=False, server_default=text("0")),
+    Column("completed", Integer, nullable=False, server_default=text("0")),
+    Column("failed", Integer, nullable=False, server_default=text("0")),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in USAGE_COUNTS),
+    # The first lines, whose results are in its files.
+    Column("written", Integer, nullable=False, server_default=text("0")),
+    # Of which parts its files are to be made, in order; then the files.
+    Column("output_parts", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("error_parts", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("output_file", Text),
+    Column("error_file", Text),
+    _time("created_at", nullable=False),
+    _time("due_at", nullable=False),
+    *(_time(f"{status}_at") for status in BATCH_TIMES),
+    CheckConstraint(f"status IN ({_list(each.value for each in BatchStatus)})", name="status_known"),
+    CheckConstraint("numbered <= expanded AND written <= expanded AND expanded <= total", name="in_order"),
+    Index("batches_project_idx", "project", "created_at", "id"),
+    Index("batches_unfinished_idx", "created_at", postgresql_where=text(f"status IN ({_UNFINISHED_BATCHES})")),
+)
+
+# What lines came to: notes of the trigger `responses_batch`, and of lines that never became responses, with an error.
+# They stay as long as their batch.
+batch_results = Table(
+    "batch_results",
+    metadata,
+    # Without a foreign key: whatever became of the batch, a response can end.
+    Column("batch_id", Text, primary_key=True),
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("custom_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("response_id", Text),
+    Column("error", JSON(none_as_null=True)),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in USAGE_COUNTS),
+    CheckConstraint("(response_id IS NULL) = (error IS NOT NULL)", name="response_or_error"),
+    # In the order in which results were seen to end, from 1 on, without gaps (batches/results.py); NULL: not yet.
+    Column("number", Integer),
+    Index("batch_results_new_idx", "batch_id", postgresql_where=text("number IS NULL")),
+    Index("batch_results_number_idx", "batch_id", "number", unique=True, postgresql_where=text("number IS NOT NULL")),
 )

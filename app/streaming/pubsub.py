@@ -144,6 +144,10 @@ class PubSub:
         """Wakes whoever listens to the doorbell, in every process. Never raises, as `publish`."""
         await self.publish([Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")])
 
+    async def tell_end(self, object_id: str) -> None:
+        """Tells those who wait for the end of it, and find it in Postgres. Never raises, as `publish`."""
+        await self.publish([Chunk(object_id, 0, 0, 0, (), b"", final=True)])
+
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
         """Subscribes one reader to one response, at once; the confirmation comes later. Works without Redis, too."""

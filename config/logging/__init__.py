@@ -13,8 +13,6 @@ from config.logging.lines import JsonFormatter, LineFormatter
 CONFIG_FILE = Path(__file__).with_name("libraries.json")
 """For libraries that read their logging from a file, in the form of `logging.config.dictConfig`."""
 
-_SILENT = ("python_multipart.multipart",)
-"""It warns of each form that is none, with bytes of it."""
 _QUIET = (
     "alembic",
     "asyncio",
@@ -31,6 +29,7 @@ _QUIET = (
     "vllm",
 )
 """Loggers of libraries whose INFO records are too many, or repeat Longhaul's."""
+_SILENT = ("python_multipart.multipart",)  # it warns of each form that is none, with bytes of it
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery.task")
 """Loggers whose own handlers would print a record twice, or in another format."""
 

@@ -257,6 +257,9 @@ CREATE TABLE responses (
     layout SMALLINT NOT NULL,
     key_id TEXT,
     retry_of TEXT,
+    batch_id TEXT,
+    batch_line INTEGER,
+    custom_id TEXT,
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
     reserved_output BIGINT,
@@ -294,10 +297,12 @@ CREATE TABLE responses (
     CONSTRAINT responses_place_in_chain CHECK (chain_length > 0 AND context_bytes >= 0),
     CONSTRAINT responses_cost_not_negative CHECK (cost >= 0 AND charged >= 0),
     CONSTRAINT responses_reserved_all_or_none
-        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4))
+        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)),
+    CONSTRAINT responses_batch_all_or_none CHECK (num_nulls(batch_id, batch_line, custom_id) IN (0, 3))
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX responses_batch_idx ON responses (batch_id, batch_line) WHERE batch_id IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost)
@@ -513,6 +518,73 @@ CREATE TABLE flows (
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
 
+CREATE TABLE batches (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    key_id TEXT,
+    endpoint TEXT NOT NULL,
+    input_file TEXT NOT NULL,
+    completion_window TEXT NOT NULL,
+    metadata JSON,
+    output_seconds INTEGER,
+    status TEXT NOT NULL,
+    retry_of TEXT,
+    validating_until TIMESTAMPTZ,
+    model TEXT,
+    errors JSON,
+    total INTEGER DEFAULT 0 NOT NULL,
+    expanded INTEGER DEFAULT 0 NOT NULL,
+    expanded_bytes BIGINT DEFAULT 0 NOT NULL,
+    numbered INTEGER DEFAULT 0 NOT NULL,
+    completed INTEGER DEFAULT 0 NOT NULL,
+    failed INTEGER DEFAULT 0 NOT NULL,
+    input_tokens BIGINT DEFAULT 0 NOT NULL,
+    cached_tokens BIGINT DEFAULT 0 NOT NULL,
+    output_tokens BIGINT DEFAULT 0 NOT NULL,
+    reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    written INTEGER DEFAULT 0 NOT NULL,
+    output_parts TEXT[] DEFAULT '{}' NOT NULL,
+    error_parts TEXT[] DEFAULT '{}' NOT NULL,
+    output_file TEXT,
+    error_file TEXT,
+    created_at TIMESTAMPTZ NOT NULL,
+    due_at TIMESTAMPTZ NOT NULL,
+    in_progress_at TIMESTAMPTZ,
+    finalizing_at TIMESTAMPTZ,
+    completed_at TIMESTAMPTZ,
+    failed_at TIMESTAMPTZ,
+    expired_at TIMESTAMPTZ,
+    cancelling_at TIMESTAMPTZ,
+    cancelled_at TIMESTAMPTZ,
+    CONSTRAINT batches_pkey PRIMARY KEY (id),
+    CONSTRAINT batches_status_known
+        CHECK (status IN ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling',
+            'cancelled')),
+    CONSTRAINT batches_in_order CHECK (numbered <= expanded AND written <= expanded AND expanded <= total),
+    CONSTRAINT batches_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX batches_project_idx ON batches (project, created_at, id);
+CREATE INDEX batches_unfinished_idx ON batches (created_at)
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+
+CREATE TABLE batch_results (
+    batch_id TEXT NOT NULL,
+    line INTEGER NOT NULL,
+    custom_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    response_id TEXT,
+    error JSON,
+    input_tokens BIGINT DEFAULT 0 NOT NULL,
+    cached_tokens BIGINT DEFAULT 0 NOT NULL,
+    output_tokens BIGINT DEFAULT 0 NOT NULL,
+    reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    number INTEGER,
+    CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line),
+    CONSTRAINT batch_results_response_or_error CHECK ((response_id IS NULL) = (error IS NOT NULL))
+);
+CREATE INDEX batch_results_new_idx ON batch_results (batch_id) WHERE number IS NULL;
+CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;
+
 CREATE TABLE keys (
     name TEXT NOT NULL,
     value BYTEA NOT NULL,
@@ -568,6 +640,30 @@ _TRIGGER = """
         OR OLD.status = 'queued' AND NEW.status <> 'queued' AND NEW.reserved_at IS NOT NULL))
     EXECUTE FUNCTION settle_response()
 """
+
+# What a line of a batch came to, in the transaction that ends it.
+_BATCH = (
+    f"""
+    CREATE FUNCTION note_batch_result() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
+    BEGIN
+        INSERT INTO batch_results
+            (batch_id, line, response_id, custom_id, status,
+            input_tokens, cached_tokens, output_tokens, reasoning_tokens)
+        VALUES (NEW.batch_id, NEW.batch_line, NEW.id, NEW.custom_id,
+            CASE WHEN NEW.error->>'reason' = 'completion_window_expired' THEN 'cancelled' ELSE NEW.status END,
+            coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->>'output_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER responses_batch AFTER UPDATE OF status ON responses FOR EACH ROW
+    WHEN (NEW.batch_id IS NOT NULL AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL)
+    EXECUTE FUNCTION note_batch_result()
+    """,
+)
 
 # Once it has ended, a response counts with all that it occupies. Until then its request is reserved where there is a
 # limit, and its log grows: a trigger on chunks would make each flush dearer.
@@ -663,16 +759,22 @@ _DELETE_AUDIT_ENTRIES = f"""
 
 _FUNCTIONS = (
     *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
-    *("note_stored_metadata()", "note_stored_part()", "delete_audit_entries(timestamptz, integer)"),
+    *(
+        "note_batch_result()",
+        "note_stored_metadata()",
+        "note_stored_part()",
+        "delete_audit_entries(timestamptz, integer)",
+    ),
 )
 
 # Which rows a role reads: app/store/roles/rights.py (`ROWS`).
 _KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
-    stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys, service_accounts,
-    file_blocks, file_parts, uploads, files, projects
+    batch_results, batches, chunks, responses, conversation_items, conversations, workers, drains, pauses, queues,
+    flows, keys, settlements, stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys,
+    service_accounts, file_blocks,
+    file_parts, uploads, files, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -706,7 +808,7 @@ _VIEWS = (
 
 def upgrade() -> None:
     schema = op.get_bind().execute(text("SELECT quote_ident(current_schema())")).scalar_one()
-    functions = (_SETTLE, _TRIGGER, *_STORED, _DELETE_AUDIT_ENTRIES)
+    functions = (_SETTLE, _TRIGGER, *_BATCH, *_STORED, _DELETE_AUDIT_ENTRIES)
     for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _KEYS_BY_ROLE, *functions):
         op.execute(statement.replace("{schema}", schema))
     op.execute(f"REVOKE ALL ON FUNCTION {', '.join(_FUNCTIONS)} FROM PUBLIC")

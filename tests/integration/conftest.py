@@ -21,7 +21,7 @@ from tests.support.tenants import Tenant, administration, tenant
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, bulk_actions, "
     "limits, settlements, stored_changes, usage, usage_entries, flows, queues, drains, pauses, "
-    "files, uploads, file_parts"
+    "files, uploads, file_parts, batches, batch_results"
 )
 EMPTY = f"""
 DO $$

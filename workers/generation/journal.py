@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import compress
 from time import monotonic
 from weakref import WeakValueDictionary
@@ -111,7 +112,7 @@ class Journal:
             raise Refused(error) from None
         self._committed_at = asyncio.get_running_loop().time()
         committed = [entry.chunk.response_id in appended for entry in entries]
-        self.publish(*[entry.chunk for entry in compress(entries, committed) if entry.is_followed])
+        self.publish(*filter(None, map(_published, compress(entries, committed))))
         return committed
 
     def _again(self, error: Exception, failures: int) -> float | None:
@@ -170,3 +171,11 @@ class _Lane:
         except StoreBusy:
             self._patience = None
             raise
+
+
+def _published(entry: Entry) -> Chunk | None:
+    """What readers are told of a committed entry. Of a response that nobody may follow they learn its end alone, which
+    they find in Postgres."""
+    if entry.is_followed:
+        return entry.chunk
+    return replace(entry.chunk, frames=b"") if entry.chunk.final else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.api.routes import (
+    batches,
     chat,
     conversations,
     files,
@@ -19,6 +20,7 @@ ROUTERS = (
     responses.router,
     websocket.router,
     chat.router,
+    batches.router,
     conversations.router,
     files.router,
     uploads.router,

@@ -32,6 +32,7 @@ from app.api.response_lists.objects import ListedObject, ResponsesPage
 from app.api.response_lists.queries import ResponsesQuery
 from app.api.routes.route import Asked, Body, Route
 from app.api.sse import EventStream, OpenEvents
+from app.api.streams.long_poll import LongPoll
 from app.api.view import NO_HEADERS, PADDED, PLAIN, View
 from app.protocol.requests.bodies.compaction import Compact, compact_request
 from app.protocol.requests.bodies.create_response import CreateResponse
@@ -142,6 +143,8 @@ async def list_responses(
 async def get_response(request: Request, response_id: str, query: Asked[ReadQuery]) -> Response:
     """While it is in progress, the response has its output so far.
 
+    With `wait` the answer comes once the response has ended, or after so many seconds.
+
     With `stream=true` the answer is the events after number `starting_after`, up to the end of the response. The
     response must have been created with `stream`, and be stored or run in the background.
     """
@@ -150,7 +153,14 @@ async def get_response(request: Request, response_id: str, query: Asked[ReadQuer
     if query.stream:
         replay = partial(runtime.reader.replay, project, response_id, query.last_seen, included)
         return _events(runtime, project, replay, obfuscation=query.include_obfuscation)
-    return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
+
+    async def read() -> Response:
+        return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
+
+    if query.wait:
+        waiting = partial(runtime.reader.until_ended, project, response_id, query.wait)
+        return LongPoll(waiting, read, runtime.shutdown.begun)
+    return await read()
 
 
 @router.get("/{response_id}/input_items", summary="List a response's input items", response_model=schemas.ItemList)

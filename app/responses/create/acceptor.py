@@ -44,7 +44,7 @@ from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
 from app.store.responses.new_rows import NewResponse, Reserving
-from app.store.rows import NOWHERE, Idempotency, Origin
+from app.store.rows import NOWHERE, BatchPlace, Idempotency, Origin
 from app.store.sealing import seal_headers
 from config.logging.context import note_response
 from config.settings import Settings
@@ -93,19 +93,23 @@ class RequestAcceptor:
         idempotency: Idempotency | None = None,
         unstored: Collection[str] = (),
         origin: Origin = NOWHERE,
+        place: BatchPlace | None = None,
     ) -> AcceptedRequest:
         """Returns the row of a new response. Raises NotFound, InvalidRequest, LimitReached and StoreUnavailable.
 
         The request may continue the responses `unstored` although they have `store` false. The caller closes `held`
-        once the row is inserted: what references bring in counts until then.
+        once the row is inserted: what references bring in counts until then. A line of a batch, which has a `place`
+        there, is charged to no limit on requests a minute, and waits as long as its batch may run.
         """
         catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
         named = served_model(catalog, request.model)
-        await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
+        if place is None:
+            await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
         model = await self._registered.resolved(named)
         response_id = new_response_id()
         note_response(response_id)
-        deadlines = deadlines_of(request.fields, model, self._settings)
+        batch_seconds = None if place is None else place.window_seconds
+        deadlines = deadlines_of(request.fields, model, self._settings, batch_seconds)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
         as_stored = partial(request.stored, response_id, model.default_sampling or {})
@@ -148,6 +152,7 @@ class RequestAcceptor:
                 origin=origin,
                 reserving=reserving,
                 ran_on=None if continued.previous is None else continued.previous.node,
+                place=place,
             )
             row.stored  # noqa: B018 - encodes it, once
             return AcceptedRequest(row, response)

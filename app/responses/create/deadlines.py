@@ -27,11 +27,16 @@ class Deadlines:
     window_seconds: float | None = None
 
 
-def deadlines_of(fields: CreateResponse, model: ServedModel, settings: Settings) -> Deadlines:
-    """Returns the deadlines of a request. Raises InvalidRequest if it asks for more than the operator allows."""
+def deadlines_of(
+    fields: CreateResponse, model: ServedModel, settings: Settings, batch_seconds: float | None = None
+) -> Deadlines:
+    """Returns the deadlines of a request. Raises InvalidRequest if it asks for more than the operator allows.
+
+    `batch_seconds`: until its batch is due; None: it is no line of a batch.
+    """
     queue = _shortest(model.queue_timeout_seconds, settings.queue_timeout_seconds)
     run = _shortest(model.run_timeout_seconds, settings.run_timeout_seconds)
-    window = COMPLETION_WINDOWS.get(fields.completion_window)
+    window = COMPLETION_WINDOWS.get(fields.completion_window) if batch_seconds is None else batch_seconds
     waits = _allowed("queue_timeout", fields.queue_timeout, queue if window is None else None)
     return Deadlines(waits, _allowed("run_timeout", fields.run_timeout, run), window)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.files.files import DELETE
+from app.store.files.files import DELETE, IS_READ
 from app.store.files.uploads import DROP_PARTS
 
 BLOCKS_AT_ONCE = 64
@@ -18,7 +18,10 @@ KEPT_SECONDS = 86400
 
 _DELETE_EXPIRED = text(
     DELETE.format(
-        "SELECT id FROM files WHERE expires_at <= now() ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED"
+        f"""
+        SELECT id FROM files WHERE expires_at <= now() AND NOT {IS_READ}
+        ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
+        """
     )
 )
 _DROP_ABANDONED = text(

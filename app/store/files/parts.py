@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.database import Database
+from app.store.database import Connection, Database
 from app.store.files.rows import UPLOAD_COLUMNS, FileRow, NewFile, UploadRow
 from app.store.tables import uploads
 from app.store.tenants.limits import check_stored
@@ -145,27 +145,32 @@ class PartWriter:
 
     async def finish(self) -> datetime:
         """Makes the part of an upload complete; returns when it was begun."""
-        await self._flush()
+        await self.flush()
         async with self._db.begin() as connection:
             return await self._finish(connection)
 
     async def finish_file(self, new: NewFile) -> FileRow:
         """Makes the part a file, which is there from now on."""
-        await self._flush()
+        await self.flush()
         async with self._db.begin() as connection:
             await self._finish(connection)
             row = (await connection.execute(INSERT_FILE, inserted(new, self.project, self.size))).one()
             await connection.execute(_PUT_INTO_FILE, {"file": new.id, "part": self.id, "project": self.project})
         return FileRow.of(row)
 
-    async def drop(self) -> None:
-        """Gives up the part, unless it is in a file."""
-        await self._db.execute(_DROP, {"part": self.id, "project": self.project})
-
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Writes all bytes so far; then there are no more to come."""
         if self._buffer:
             await self._add(bytes(self._buffer))
             self._buffer.clear()
+
+    async def finish_within(self, connection: Connection) -> None:
+        """Makes the part, all of which is written, complete with the transaction."""
+        await self._finish(connection)
+
+    async def drop(self) -> None:
+        """Gives up the part, unless it is in a file."""
+        await self._db.execute(_DROP, {"part": self.id, "project": self.project})
 
     async def _add(self, block: bytes) -> None:
         stored = self._blocks * BLOCK_BYTES + len(block)

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from sqlalchemy import text
 
-from app.store.database import Database
+from app.store.database import Connection, Database
 from app.store.files.parts import FIND_UPLOAD, INSERT_FILE, inserted, lock_upload
 from app.store.files.rows import UPLOAD_COLUMNS, FileRow, NewFile, UploadRow
 
@@ -24,6 +24,7 @@ _CREATE = text(
 _PARTS = text(
     "SELECT id, bytes FROM file_parts WHERE upload_id = :upload AND project = :project AND state = 'finished'"
 )
+_SIZES = text("SELECT id, bytes FROM file_parts WHERE id = ANY(CAST(:ids AS text[]))")
 _ORDER = text("SELECT id FROM file_parts WHERE file_id = :file AND project = :project ORDER BY start")
 _PLACE = text(
     """
@@ -75,13 +76,24 @@ async def complete(
             return None
         parts = {row.id: row.bytes for row in await connection.execute(_PARTS, owned)}
         check(upload, parts)
-        sizes = [parts[part_id] for part_id in part_ids]
-        row = (await connection.execute(INSERT_FILE, inserted(new, project, sum(sizes)))).one()
-        starts = list(accumulate(sizes, initial=0))[:-1]
-        await connection.execute(_PLACE, {"file": new.id, "ids": list(part_ids), "starts": starts})
+        row = await create_of_parts(connection, project, new, {part_id: parts[part_id] for part_id in part_ids})
         await connection.execute(_DROP_PARTS, {"uploads": [upload_id]})
         await connection.execute(_END, {**owned, "status": "completed", "file": new.id})
+    return row
+
+
+async def create_of_parts(connection: Connection, project: str, new: NewFile, parts: Mapping[str, int]) -> FileRow:
+    """Makes a file of complete parts with these bytes, in this order."""
+    row = (await connection.execute(INSERT_FILE, inserted(new, project, sum(parts.values())))).one()
+    starts = list(accumulate(parts.values(), initial=0))[:-1]
+    await connection.execute(_PLACE, {"file": new.id, "ids": list(parts), "starts": starts})
     return FileRow.of(row)
+
+
+async def part_sizes(connection: Connection, part_ids: Sequence[str]) -> Mapping[str, int]:
+    """The bytes of each of these parts, in this order."""
+    sizes = {row.id: row.bytes for row in await connection.execute(_SIZES, {"ids": list(part_ids)})}
+    return {part_id: sizes[part_id] for part_id in part_ids}
 
 
 async def cancel(db: Database, project: str, upload_id: str, check: Callable[[UploadRow], None]) -> UploadRow | None:

@@ -58,7 +58,7 @@ _WAITING_FLOWS = f"""
 _WAITING_KEYS = f"""
     SELECT p.queue, p.project, p.key_id, 'waiting' AS state, p.number, (
             SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
-                AND w.queue = p.queue AND w.project = p.project AND w.priority = p.priority 
+                AND w.queue = p.queue AND w.project = p.project AND w.priority = p.priority
                 AND coalesce(w.rank, w.position) >= p.first
                 AND w.key_id IS NOT DISTINCT FROM p.key_id
             ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1

@@ -29,7 +29,7 @@ from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_ar
 from app.store.layout import LAYOUT
 from app.store.queue.facts import WAITS, states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, NOWHERE, Idempotency, Origin
+from app.store.rows import CHUNKS, NOWHERE, BatchPlace, Idempotency, Origin
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -109,6 +109,8 @@ class NewResponse:
     """The node of the worker that ran the response that it continues."""
     retry_of: str | None = None
     """The response whose request it repeats; None: the request is a client's."""
+    place: BatchPlace | None = None
+    """None: it is no line of a batch."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -225,6 +227,9 @@ _ROW: Columns[NewResponse] = Columns(
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
     Column("cost", "int"),
     Column("affinity", "bigint"),
+    Column("batch_id", "text", _if_any("batch_id"), of="place"),
+    Column("batch_line", "int", _if_any("line"), of="place"),
+    Column("custom_id", "text", _if_any("custom_id"), of="place"),
 )
 
 _CONTINUATION: Columns[NewResponse] = Columns(Column("continuation_id", "text"))

@@ -30,7 +30,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "responses": {
         API: "SELECT, INSERT, UPDATE, DELETE",
         WORKER: "SELECT, UPDATE",
-        MAINTENANCE: "SELECT, UPDATE, DELETE",
+        MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE",
         MONITOR: "SELECT (queue, project, priority, rank, position, status, worker, yielded, crashes, inserted_at, "
         "sent_at, sent_to, finished_at, log, log_bytes)",
     },
@@ -45,16 +45,6 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         WORKER: "SELECT, INSERT",
         MAINTENANCE: "SELECT (conversation_id, position, added_at)",
     },
-    "files": {
-        API: "SELECT, INSERT, UPDATE (filename), DELETE",
-        MAINTENANCE: "SELECT (id, project, created_at, expires_at), UPDATE (filename), DELETE",
-    },
-    "uploads": {
-        API: "SELECT, INSERT, UPDATE",
-        MAINTENANCE: "SELECT (id, project, status, created_at, expires_at), UPDATE (filename), DELETE",
-    },
-    "file_parts": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
-    "file_blocks": {API: "SELECT, INSERT", MAINTENANCE: "SELECT (part_id, number), UPDATE (number), DELETE"},
     # -- the queue
     "workers": {
         API: "SELECT",
@@ -94,15 +84,23 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "stored_changes": dict.fromkeys((API, MAINTENANCE), "SELECT, DELETE"),
     "usage_entries": {API: "SELECT", MAINTENANCE: "SELECT, UPDATE (id), DELETE"},
     "usage": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    "bulk_actions": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    # -- files and batches
+    "files": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    "batches": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "batch_results": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    "uploads": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     # -- what all share
-    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT"},
+    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT, INSERT"},
     "alembic_version": _ALL_READ,
     "oldest_revision": _ALL_READ,
 }
 """By table or view, then by role, as GRANT has it. A role that is not named has no right there."""
 
 ROWS: Mapping[str, Mapping[str, str]] = {
-    "keys": {API: "true", WORKER: "name = 'pubsub' OR name ~ '^seal'", MAINTENANCE: "name = 'pubsub'"},
+    "keys": {API: "true", WORKER: "name = 'pubsub' OR name ~ '^seal'", MAINTENANCE: "true"},
 }
 """Of tables with row level security: the rows that exist for each role."""
 

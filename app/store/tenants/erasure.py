@@ -26,6 +26,7 @@ _DUE = text(
     """
 )
 _IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {}inserted_at < CAST(:before AS timestamptz))"
+_IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
 # No index has the project: it would make each insert, claim and end dearer. So each of the indexes of unfinished
 # responses is read, and then those of ended ones in the order of their ends, which never change, page by page.
 _UNFINISHED = text(
@@ -56,6 +57,22 @@ _DELETE_PAGE = [
     )
     for kept in ("store", "NOT store")
 ]
+# A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended.
+_END_BATCHES = text(
+    f"""
+    UPDATE batches SET status = 'cancelled', cancelled_at = now()
+    WHERE project = :project AND {_IS_OLDER} AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+    """
+)
+_DELETE_BATCHES = text(
+    f"""
+    WITH gone AS (
+        DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE project = :project AND {_IS_OLDER} LIMIT :limit)
+        RETURNING id
+    ), results AS (DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id)
+    SELECT id FROM gone
+    """
+)
 _DELETE_CONVERSATIONS = text(
     f"""
     DELETE FROM conversations WHERE id = ANY(ARRAY(
@@ -63,7 +80,6 @@ _DELETE_CONVERSATIONS = text(
     """
 )
 # What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
-_IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
 _DROP_FILES = text(
     f"""
     WITH chosen AS (
@@ -128,6 +144,15 @@ class Erasure:
             while rows := await db.execute(statement, {**self._wanted, **cursor, "limit": limit}):
                 cursor = {"at": rows[0].finished_at, "id": rows[0].id}
                 yield rows[0].deleted
+
+    async def end_batches(self, db: Database) -> None:
+        """Ends its unfinished batches: none of them makes a response any more."""
+        async with db.autocommit() as connection:
+            await connection.execute(_END_BATCHES, self._wanted)
+
+    async def delete_batches(self, db: Database, limit: int) -> int:
+        """Deletes up to `limit` of its batches, whose responses have all ended; returns how many."""
+        return len(await db.execute(_DELETE_BATCHES, {**self._wanted, "limit": limit}))
 
     async def delete_conversations(self, db: Database, limit: int) -> int:
         """Deletes up to `limit` of its conversations; returns how many."""
