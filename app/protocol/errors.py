@@ -141,7 +141,7 @@ def _shortage_message(shortage: Shortage) -> str:
     if limit.kind is LimitKind.STORED_BYTES and shortage.requested <= limit.value:
         advice = "Delete files, responses or conversations that are not needed any more."
     elif limit.kind is LimitKind.STORED_BYTES and shortage.wait_seconds is None:
-        advice = "So much never fits."
+        advice = "Such a request never fits; send less at once."
     elif shortage.wait_seconds is None:
         advice = "Such a request never fits; send a shorter input or a smaller 'max_output_tokens'."
     else:
