@@ -93,7 +93,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     # -- what all share
-    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT, INSERT"},
+    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT"},
     "alembic_version": _ALL_READ,
     "oldest_revision": _ALL_READ,
 }
