@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from app.aio import end_tasks
 from app.heavy import PROJECT
+from config.logging.context import of_nobody
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -86,7 +87,7 @@ class Batcher(Generic[T, R]):
             return
         self._waiting.append(place)
         if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._work(), name="batches")
+            self._worker = asyncio.get_running_loop().create_task(self._work(), name="batches", context=of_nobody())
 
     @property
     def is_idle(self) -> bool:

@@ -31,6 +31,7 @@ _LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
 _LAZY_COMMANDS = {
     **{name: name for name in ("queue", "status", "why", "workers")},
+    "doctor": "doctor.command",
     **dict.fromkeys(("drain", "undrain"), "drains"),
     **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
 }
@@ -109,14 +110,13 @@ def up(
     asyncio.run(run(settings, model, workers, procfile))
 
 
-def _become(program: Callable[[Settings], programs.Launch], *, postgres: bool = True) -> None:
+def _become(program: Callable[[Settings], programs.Launch]) -> None:
     from app.local.service_check import check_postgres, check_redis
 
     settings = _settings()
     launch = program(settings)
     asyncio.run(check_redis(settings))
-    if postgres:
-        asyncio.run(check_postgres(settings))
+    asyncio.run(check_postgres(settings))
     launch.become(settings)
 
 
@@ -153,7 +153,7 @@ def maintenance() -> None:
 @cli.command()
 def flower() -> None:
     """Run Flower, the operators' view of workers and tasks."""
-    _become(programs.flower, postgres=False)
+    _become(programs.flower)
 
 
 @cli.command()

@@ -15,6 +15,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
 from app.store.queue.dispatch import FlowCorrection, QueueFlow
 from app.store.rows import ResponseRow
+from config.logging.context import of_nobody
 
 log = logging.getLogger("longhaul.dispatch")
 
@@ -40,8 +41,9 @@ class Dispatcher:
         self._nudged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
-        """Notes that a response has ended and took `used` tokens. The next dispatch corrects its flow.
+    def correct_flow(self, row: ResponseRow, used: int, seconds: float = 0.0, *, cut_short: bool) -> None:
+        """Notes that a response has ended and took `used` tokens, and its last attempt so many seconds. The next
+        dispatch corrects its flow.
 
         A response that was `cut_short`, by a cancel or an error, says nothing about the scale of its flow's estimates.
         If this process dies before, only the shares are a little off.
@@ -49,14 +51,14 @@ class Dispatcher:
         if row.charged is None:
             return
         refund = FlowCorrection(0, 0, row.charged - used, 0)
-        correction = refund if cut_short else FlowCorrection(1, row.cost, row.charged, used)
+        correction = refund if cut_short else FlowCorrection(1, row.cost, row.charged, used, seconds)
         self._correct(QueueFlow(row.queue, row.project, row.priority), correction)
 
     def nudge(self, queue: str) -> None:
         """Dispatches from this queue, soon: a worker has room, or a foreground response waits, which may make room."""
         self._nudged.add(queue)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work(), name="dispatch")
+            self._task = asyncio.create_task(self._work(), name="dispatch", context=of_nobody())
 
     async def dispatch(self, queue: str) -> None:
         """Sends what waits in this queue and has room. Raises StoreUnavailable and QueueUnavailable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -20,11 +21,16 @@ from app.announcer import Announcer
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
-from app.api.errors import add_error_handlers
+from app.api.errors import add_error_handlers, status_of
 from app.api.holdings import ProcessBounds
-from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
+from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
+from app.batches.service import BatchService
+from app.files.attachments import Attachments
+from app.files.documents import DocumentReader
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
@@ -59,7 +65,8 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     try:
         if settings is None:
             settings = load_settings()
-            setup_logging(settings.log_level)
+            setup_logging(settings.log_level, settings.log_format, "api")
+            switch_access_log(on=settings.log_access)
         models = ModelsFile(settings) if catalog is None else catalog
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
         settings.check_auth()
@@ -99,11 +106,14 @@ async def _lifespan(
     registry: CollectorRegistry,
 ) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
-    pubsub = PubSub(settings.broker_url, pubsub_key(db))
-    queue = TaskQueue(settings)
+    key = pubsub_key(db)
+    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
     sealer = SharedSealer(db)
     limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
-    references = ReferenceResolver(db, sealer, limits, shares=settings.asks_for_keys)
+    shares = settings.asks_for_keys
+    documents = DocumentReader(settings.max_body_bytes, shares=shares)
+    attachments = Attachments(db, documents, settings.max_body_bytes, shares=shares)
+    references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
     directory = Directory(db, pubsub)
     catalog = models.catalog if isinstance(models, ModelsFile) else models
     asked = directory if settings.asks_for_keys else None
@@ -116,6 +126,7 @@ async def _lifespan(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
     conversations = ConversationService(db, references, catalogs, settings)
+    batches = BatchService(db, pubsub, catalogs, status_of, settings)
     shutdown = Shutdown(settings.api_grace_seconds)
     await pubsub.start()
     if settings.asks_for_keys:
@@ -124,9 +135,9 @@ async def _lifespan(
     return_large_blocks()
     background = BackgroundTasks()
     if isinstance(models, ModelsFile):
-        background.start(_follow(models, catalogs))
+        background.start(catalogs.follow(models))
     bounds = ProcessBounds.of(settings)
-    watched = BoundsCollector([*bounds.all, *reader.bounds])
+    watched = BoundsCollector([*bounds.all, *reader.bounds, documents.bound, attachments.bound])
     registry.register(watched)
     try:
         with begun_by_signals(shutdown), serving(settings, registry, settings.api_processes):
@@ -139,6 +150,9 @@ async def _lifespan(
                 reader=reader,
                 canceller=canceller,
                 conversations=conversations,
+                batches=batches,
+                files=FileService(db, catalogs.is_limited),
+                uploads=UploadService(db, catalogs.is_limited),
                 charges=charges,
                 shutdown=shutdown,
                 catalogs=catalogs,
@@ -160,9 +174,4 @@ async def _lifespan(
         await queue.close()
         await pubsub.close()
         await db.close()
-
-
-async def _follow(file: ModelsFile, catalogs: PermittedCatalogs) -> None:
-    async for catalog in file.changes(log.error):
-        catalogs.whole = catalog
-        log.info("the models file has changed; the models are now %s", ", ".join(one.name for one in catalog.served))
+        await asyncio.to_thread(documents.close)

@@ -173,6 +173,12 @@ class Settings(BaseSettings):
     """The most responses that one worker runs at once; it takes a few more if its engine has no more slots."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The least severe level that is logged."""
+    log_format: Literal["text", "json"] = "text"
+    """The form of a line of the log."""
+    log_access: bool = True
+    """Whether the API logs a line for each request."""
+    log_requests: Literal["off", "summary", "full"] = "off"
+    """What workers log of each response that ends: its figures, or its texts as well."""
 
     # Limits
 
@@ -180,6 +186,10 @@ class Settings(BaseSettings):
     """The largest request body, in bytes."""
     max_context_bytes: Annotated[int, Field(ge=1024, le=2**31 - 1)] = 64 * 1024 * 1024
     """The most bytes, as JSON, that a request continues, and of what the responses of one worker hold of it at once."""
+    max_batch_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
+    """The most requests of one batch."""
+    max_batch_bytes: Annotated[int, Field(ge=1024)] = 200 * 1024 * 1024
+    """The largest file of requests of a batch."""
     buffer_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
     """The most bytes of large request bodies that one API process holds at once, and as many again of answers
     that clients have not taken, and of large pages of events; more are refused."""
@@ -208,7 +218,7 @@ class Settings(BaseSettings):
     event_retention_seconds: Seconds = 86400.0
     """Seconds after its end during which a response can be streamed again."""
     usage_retention_seconds: Seconds = 400 * 86400.0
-    """Seconds for which the ledger, the audit log, and keys that were revoked or expired are kept."""
+    """Seconds for which the ledger, the audit log (at least 30 days), and keys that were revoked or expired stay."""
     reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
     """Output tokens that a response without `max_output_tokens` reserves, and ends at, if its project has limits."""
 

@@ -36,7 +36,8 @@ def make_worker_app(settings: Settings, lifespan: Lifespan, readiness: WorkerRea
     celery.amqp.Connection = BatchFetchConnection
     celery.steps["consumer"].update({EventBuffer, Fetching})
     # Celery leaves logging alone if somebody else handles this signal.
-    signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
+    logging_form = (settings.log_level, settings.log_format, "worker")
+    signals.setup_logging.connect(lambda **_: setup_logging(*logging_form), weak=False)
     tasks.register(celery)
     remote_control.install()
     TaskPool.lifespan = staticmethod(lifespan)

@@ -17,12 +17,14 @@ from app.aio import end_tasks
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.metrics.server import serving
+from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
-from app.store.database import Database
+from app.store.database import Database, retry_until_available
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
+from config.logging.context import name_worker
 from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
@@ -43,6 +45,7 @@ from workers.generation.slots import Slots
 from workers.generation.turns.inputs import Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
+from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.worker")
 
@@ -63,14 +66,17 @@ async def worker_lifespan(
     name; None: a new one.
     """
     file = ModelsFile(settings)
-    model = await _resolved(file.catalog.choose(settings.model))
+    chosen = file.catalog.choose(settings.model)
+    name_worker(node := node or new_node(chosen.name))
+    model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
-        pubsub = PubSub(settings.broker_url, pubsub_key(db))
+        key = pubsub_key(db)
+        pubsub = PubSub(settings.broker_url, key)
         stack.push_async_callback(pubsub.close)
-        queue = TaskQueue(settings)
+        queue = TaskQueue(settings, key)
         stack.push_async_callback(queue.close)
         registry = CollectorRegistry()
         stack.enter_context(serving(settings, registry))
@@ -81,6 +87,7 @@ async def worker_lifespan(
         runner = await stack.enter_async_context(
             _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
+        runner.command_key = await retry_until_available(key)
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
         watch = asyncio.create_task(_watch(engine), name="engine-watch")
@@ -128,7 +135,7 @@ async def _claiming(
     stop: Callable[[], None],
     readiness: WorkerReadiness,
     metrics: WorkerMetrics,
-    node: str | None,
+    node: str,
 ) -> AsyncIterator[Runner]:
     """A runner that may claim: the worker is registered. `stop` is called if its lease or its engine is gone."""
     async with AsyncExitStack() as stack:
@@ -175,6 +182,7 @@ async def _claiming(
             slots,
             lease.node,
             metrics,
+            RequestLog(settings.log_requests),
         )
 
 

@@ -39,6 +39,9 @@ class AuditType(Enum):
     RESPONSES_CANCELLED = "responses.cancelled"
     RESPONSES_RETRIED = "responses.retried"
     BULK_ACTION_CANCELLED = "bulk_action.cancelled"
+    RESPONSE_CANCELLED = "response.cancelled"
+    WORKER_STOPPED = "worker.stopped"
+    WORKER_RESIZED = "worker.resized"
 
 
 class AdministrationError(Exception):
@@ -63,6 +66,8 @@ class Operator:
 
 
 COMMAND_LINE = Operator()
+FLOWER = "flower"
+"""The actor of what is done in Flower, whose one password all operators have."""
 
 
 class Change:

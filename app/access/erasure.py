@@ -7,6 +7,7 @@ import logging
 from app.access.changes import AuditType, Changes
 from app.announcer import Announcer
 from app.store.database import Database, StoreUnavailable
+from app.store.files import expiry
 from app.store.responses import endings
 from app.store.rows import EndResult
 from app.store.tenants.erasure import SETTLE_SECONDS, Erasure, due
@@ -25,7 +26,7 @@ async def erase_due(db: Database, pubsub: PubSub, announcer: Announcer, seconds:
     """
     for erasure in await due(db, seconds):
         while found := await _erase(db, announcer, erasure):
-            log.info("erased %d responses and conversations of %s", found, erasure.project)
+            log.info("erased %d responses, batches, conversations and files of %s", found, erasure.project)
         async with Changes(db, pubsub).begin() as change:
             if await erasure.finish(change.connection):
                 await change.note(AuditType.PROJECT_DELETED, erasure.project, erasure.project)
@@ -33,7 +34,8 @@ async def erase_due(db: Database, pubsub: PubSub, announcer: Announcer, seconds:
 
 
 async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
-    """Cancels and deletes what there is; returns how many responses and conversations were deleted."""
+    """Cancels and deletes what there is; returns how many responses, batches, conversations and files were deleted."""
+    await erasure.end_batches(db)
     while unfinished := await erasure.unfinished(db, endings.MAX_CANCELLED):
         results = await endings.cancel_all(db, unfinished, erasure.project)
         await announcer.tell(*(result for result in results if isinstance(result, EndResult)))
@@ -43,6 +45,11 @@ async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
     found = 0
     async for deleted in erasure.delete_responses(db, BATCH):
         found += deleted
+    while deleted := await erasure.delete_batches(db, BATCH):
+        found += deleted
     while deleted := await erasure.delete_conversations(db, BATCH):
         found += deleted
+    while dropped := await erasure.drop_files(db, BATCH):
+        found += dropped
+    await expiry.delete_dropped(db, BATCH)
     return found

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator
 
+from app.access.changes import FLOWER
 from app.access.project_limits import LIMIT_FIELDS, limit_id
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.organization import NO_LIMIT
@@ -283,6 +284,7 @@ class UsagePage(Shape):
 
 
 def _actor(key_id: str | None) -> Json:
-    if key_id is None:
-        return {"type": "session", "session": {"user": {"id": COMMAND_LINE, "email": None}, "ip_address": None}}
+    if key_id in (None, FLOWER):
+        user = {"id": key_id or COMMAND_LINE, "email": None}
+        return {"type": "session", "session": {"user": user, "ip_address": None}}
     return {"type": "api_key", "api_key": {"id": key_id, "type": "user", "user": {"id": OPERATORS, "email": None}}}

@@ -19,14 +19,12 @@ from app.access.directory import Directory
 from app.access.known_key import KnownKey
 from app.api.errors import api_error_of, bound_error, refuse, status_of, unknown_url
 from app.api.holdings import holdings_of
-from app.api.middleware import may_connect
+from app.api.middleware import CALLER, may_connect
 from app.bounds import BoundReached
 from app.heavy import PROJECT
 from app.protocol.errors import Forbidden, NotFound, Unauthorized
 from app.store.database import StoreUnavailable
 
-CALLER = "caller"
-"""The key of the request's caller in its state."""
 DIRECTORY = "directory"
 """The key of the process' directory in the lifespan's state."""
 _KEY = "api_key"

@@ -16,11 +16,14 @@ from app.access.caller import Caller, checked_address
 from app.access.changes import Changes, Operator
 from app.access.charges import Charges
 from app.access.directory import Directory
-from app.api.authentication import CALLER
+from app.access.trace_context import NO_TRACE, trace_context
 from app.api.holdings import ProcessBounds, holdings_of
-from app.api.middleware import REQUEST_ID
+from app.api.middleware import CALLER, REQUEST_ID
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
+from app.batches.service import BatchService
+from app.files.service import FileService
+from app.files.uploads import UploadService
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
@@ -31,6 +34,7 @@ from app.responses.read.reader import ResponseReader
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.store.responses.lookup import Hold
+from app.store.rows import Origin
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
@@ -46,6 +50,9 @@ class Runtime:
     reader: ResponseReader
     canceller: ResponseCanceller
     conversations: ConversationService
+    batches: BatchService
+    files: FileService
+    uploads: UploadService
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs
@@ -79,6 +86,17 @@ async def current_project(request: HTTPConnection) -> str:
     return (await current_caller(request)).own_project
 
 
+async def origin_of(request: HTTPConnection) -> Origin:
+    """Returns what the row of a response keeps of the request that makes it."""
+    scope = request.scope
+    sent: dict[bytes, list[str]] = {_PARENT: [], _STATE: []}
+    for name, value in scope["headers"]:
+        if name in sent:
+            sent[name].append(value.decode("latin-1"))
+    trace = trace_context(sent[_PARENT], sent[_STATE]) if sent[_PARENT] else NO_TRACE
+    return Origin((await current_caller(request)).key_id, scope[REQUEST_ID], trace.parent, trace.state)
+
+
 async def changes_of(request: Request) -> Changes:
     """Returns what makes changes in the name of the caller."""
     runtime, caller = await runtime_of(request), await current_caller(request)
@@ -97,6 +115,7 @@ async def hold_of(request: Request) -> Hold:
     return holdings_of(request.scope).wait_for_answer
 
 
+_PARENT, _STATE = b"traceparent", b"tracestate"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 

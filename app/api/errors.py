@@ -24,6 +24,7 @@ from app.protocol.errors import (
     MethodNotAllowed,
     Misdirected,
     NotFound,
+    RangeNotSatisfiable,
     RequestTimeout,
     ServerFault,
     ShareUsed,
@@ -56,6 +57,7 @@ _STATUS: dict[type[ApiError], int] = {
     TooLarge: 413,
     UrlTooLong: 414,
     UnsupportedMedia: 415,
+    RangeNotSatisfiable: 416,
     Misdirected: 421,
     LimitReached: 429,
     ShareUsed: 429,
@@ -92,6 +94,12 @@ def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Respons
     """Returns the answer to a refused request."""
     body, all_headers = orjson.dumps(error.error.body()), {**error_headers(error), **(headers or {})}
     return Refusal(error, body, status_of(error), all_headers)
+
+
+def range_refused(size: int) -> Response:
+    """Returns the answer to a range that has no byte of a content of `size` bytes."""
+    message = f"Invalid 'Range': the content has {size} bytes, and the range none of them."
+    return refuse(RangeNotSatisfiable(message, "Range"), {"content-range": f"bytes */{size}"})
 
 
 class Refusal(Response):

@@ -22,6 +22,9 @@ READ_BYTES = 8 * SMALL_BYTES
 """What a request that reads counts as meanwhile, so 64 at once: no batch makes more of them cheaper."""
 ACCEPT_SECONDS = 30.0
 """How long a request waits to be accepted: as long as one that is accepted waits for a connection to Postgres."""
+UPLOADS = 16
+"""Files, or parts of them, that one process receives at once. Each takes up to 4 MiB, and a connection to Postgres for
+a part of the time."""
 CONNECTIONS_PER_WEBSOCKET = 8
 """A WebSocket lasts for hours: of so many connections, one may be a WebSocket."""
 ANSWER_BYTES = 512 * 1024
@@ -41,7 +44,9 @@ class ProcessBounds:
     head_seconds: float
     """Seconds until the head of a request is complete, from the connection or from the head's first byte."""
     body_seconds: float
-    """Seconds until its body is complete, from the end of the head."""
+    """Seconds until its body is complete, from the end of the head; a file has as many for each `body_bytes` of it."""
+    body_bytes: int
+    """The most bytes of a body that is no file."""
     write_seconds: float
     """Seconds that a client may take no byte of an answer that waits for it."""
     bodies: Bound
@@ -54,11 +59,13 @@ class ProcessBounds:
     """WebSockets included. Each counts for its client's address, and from its first request on for the request's
     project."""
     websockets: Bound
+    uploads: Bound
+    """Files, or parts of them, from their first byte to their last."""
 
     @property
     def all(self) -> Sequence[Bound]:
         """For metrics."""
-        return self.bodies, self.accepting, self.answers, self.connections, self.websockets
+        return self.bodies, self.accepting, self.answers, self.connections, self.websockets, self.uploads
 
     @classmethod
     def of(cls, settings: Settings) -> ProcessBounds:
@@ -68,11 +75,13 @@ class ProcessBounds:
         return cls(
             head_seconds=settings.head_seconds,
             body_seconds=settings.body_seconds,
+            body_bytes=settings.max_body_bytes,
             write_seconds=settings.write_seconds,
             bodies=every("large requests", size, BODY_BYTES, unit="bytes of "),
             accepting=every("accepted requests", accepted, unit="bytes of ", seconds=ACCEPT_SECONDS),
             connections=every("connections", settings.max_connections),
             websockets=Bound("WebSockets", settings.max_connections // CONNECTIONS_PER_WEBSOCKET, shares=shares),
+            uploads=Bound("uploads", UPLOADS, shares=shares, seconds=ACCEPT_SECONDS),
             answers=every("answers", size, ANSWER_BYTES, unit="bytes of "),
         )
 

@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.access.caller import Caller
 from app.aio import run_until
 from app.api import rate_limits
 from app.api.errors import REFUSED, crash, refuse
@@ -22,19 +23,30 @@ from app.api.holdings import known_holdings
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import Misdirected, Unavailable
 from config.hosts import is_allowed_host
+from config.logging.context import Subject, about
 
 log = logging.getLogger("longhaul.api")
+access_log = logging.getLogger("longhaul.http")
+"""One line for each request, and for each message of a WebSocket, at its end. What the line is about has the ids."""
 
 REQUEST_ID = "longhaul.request_id"
 """The key of the request's id in its ASGI scope."""
+CALLER = "caller"
+"""The key of the request's caller in its state."""
+CLIENT_LEFT = 499
+"""What the log has as the status of a request whose client left before its answer; nginx has the same."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "WEBSOCKET"})
-_VALID_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_VALID_ID = re.compile(rb"[\w.:/+=@~-]{1,128}")
+_ID_HEADERS = (b"x-request-id", b"x-client-request-id")
+"""The second is what OpenAI's API calls a caller's id."""
 
 
 class RequestIdMiddleware:
     """Gives every answer an `x-request-id` (the caller's own, if it sent a valid one), and answers crashes with 500.
+
+    Lines that are logged meanwhile have the id, and each request is a line at its end.
 
     `openai-processing-ms` is the time to the start of the answer; that of a stream comes before its first event.
     A request that is cancelled because the server stops is answered with 503.
@@ -46,19 +58,25 @@ class RequestIdMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            return await self._app(scope, receive, send)
-        request_id = scope[REQUEST_ID] = _request_id(scope)
-        begun, started = time.perf_counter(), False
+            await self._app(scope, receive, send)
+            return
+        with about(request_id=_request_id(scope)) as subject:
+            scope[REQUEST_ID] = subject.request_id
+            await self._answer(subject, scope, receive, send)
+
+    async def _answer(self, subject: Subject, scope: Scope, receive: Receive, send: Send) -> None:
+        begun, started, status = time.perf_counter(), False, CLIENT_LEFT
+        request_id = (subject.request_id or "").encode()
 
         async def send_with_id(message: Message) -> None:
-            nonlocal started
+            nonlocal started, status
             if message["type"] in _STARTS:
-                started = True
+                started, status = True, message.get("status", 101)
                 if (holdings := known_holdings(scope)) is not None:
                     holdings.release_body()  # Whatever the answer needs of the request, it is no longer the body.
                 spent = time.perf_counter() - begun
-                self._count(scope, message, spent)
-                ours = (b"x-request-id", request_id.encode()), (b"openai-processing-ms", b"%d" % round(1000 * spent))
+                self._count(scope, status, spent)
+                ours = (b"x-request-id", request_id), (b"openai-processing-ms", b"%d" % round(1000 * spent))
                 message["headers"] = [*message.get("headers", ()), *ours]
             await send(message)
 
@@ -71,7 +89,7 @@ class RequestIdMiddleware:
                 await refuse(error)(scope, receive, send_with_id)
             raise
         except ClientDisconnect:
-            log.debug("%s: the client left before its request was complete", request_id)
+            log.debug("the client left before its request was complete")
         except Exception as bug:
             log_crash(bug, scope)
             if not started:
@@ -82,11 +100,10 @@ class RequestIdMiddleware:
             if (holdings := known_holdings(scope)) is not None:
                 holdings.release_body()
                 holdings.release_answer()
+            note_access(*_method_and_route(scope), status, time.perf_counter() - begun, caller_of(scope))
 
-    def _count(self, scope: Scope, start: Message, seconds: float) -> None:
-        method = scope.get("method", "WEBSOCKET")
-        route = getattr(scope.get("route"), "path", "other")
-        self._metrics.answered(method if method in _METHODS else "other", route, start.get("status", 101), seconds)
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        self._metrics.answered(*_method_and_route(scope), status, seconds)
         self._metrics.refused(scope.get(REFUSED))
 
 
@@ -108,10 +125,13 @@ class HeadMiddleware:
                 await send({"type": "http.response.body", "body": b""})
                 answered.set()
 
+        asked = {**scope, "method": "GET"}
+
         async def get() -> None:
-            await self._app({**scope, "method": "GET"}, receive, send_head)
+            await self._app(asked, receive, send_head)
 
         await run_until(get(), answered.wait())
+        scope["route"] = asked.get("route")
 
 
 class HostMiddleware:
@@ -168,11 +188,23 @@ def may_connect(origin: str, host: str, allowed: Collection[str]) -> bool:
 
 
 def _request_id(scope: Scope) -> str:
-    sent = _sent(scope, b"x-request-id")
-    if sent and _VALID_ID.fullmatch(sent[0]):
-        return sent[0]
+    for name, value in scope["headers"]:
+        if name in _ID_HEADERS and _VALID_ID.fullmatch(value):
+            return str(value, "ascii")
     # It need not be secret: the kernel's random bytes would be 2 % of what a small request costs.
     return f"req_{random.getrandbits(128):032x}"
+
+
+def caller_of(scope: Scope) -> Caller | None:
+    """The caller of a request; None if it was refused before anybody asked."""
+    caller: Caller | None = scope.get("state", {}).get(CALLER)
+    return caller
+
+
+def _method_and_route(scope: Scope) -> tuple[str, str]:
+    """Of few: the path of a request may be anything."""
+    method = scope.get("method", "WEBSOCKET")
+    return method if method in _METHODS else "other", getattr(scope.get("route"), "path", "other")
 
 
 def _sent(scope: Scope, name: bytes) -> list[str]:
@@ -180,11 +212,37 @@ def _sent(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
+def switch_access_log(*, on: bool) -> None:
+    """Whether access lines are logged; those of probes only at level DEBUG."""
+    access_log.setLevel(logging.NOTSET if on else logging.WARNING)
+
+
+def note_access(
+    method: str, route: str, status: int, seconds: float, caller: Caller | None, event: str | None = None
+) -> None:
+    """A request has ended after so many seconds. `event` is the type of a WebSocket's message.
+
+    The line has no path and no query: a path may be anything, and a query may have a secret in it.
+    """
+    level = logging.DEBUG if route.startswith("/health/") else logging.INFO
+    if not access_log.isEnabledFor(level):
+        return
+    fields: dict[str, object] = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)}
+    if event is not None:
+        fields["event"] = event
+    if caller is not None:
+        fields |= {"project": caller.project} if caller.project is not None else {}
+        fields |= {"key_id": caller.key_id} if caller.key_id is not None else {}
+    # As `log.log` does, but it looks for the line of code that called it, which nobody wants to know here.
+    access_log.handle(
+        access_log.makeRecord(access_log.name, level, "", 0, "request", (), None, extra={"fields": fields})
+    )
+
+
 def log_crash(error: Exception, scope: Scope) -> None:
     """Logs the type of the error and its traceback. Its message may hold a prompt: that is logged at DEBUG only."""
-    request_id = scope[REQUEST_ID]
     trace = "".join(traceback.format_tb(error.__traceback__))
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     method = scope.get("method", "WEBSOCKET")
-    log.error("%s %s (%s) crashed: %s\n%s", method, scope["path"], request_id, name, trace)
-    log.debug("%s: %s", request_id, error)
+    log.error("%s %s crashed: %s\n%s", method, scope["path"], name, trace)
+    log.debug("%s", error)

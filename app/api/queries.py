@@ -33,6 +33,10 @@ MAX_SEQUENCE = 2**31 - 2
 """The column has 32 bits, and queries ask for the number after it."""
 MAX_TIME = 253_402_300_740
 """The last minute of the year 9999, the last that Python's dates have."""
+MAX_FILES = 10_000
+"""Files of one page."""
+MAX_WAIT = 300
+"""Seconds. Clients and proxies give up sooner or later."""
 MAX_VALUES = 100
 """Of a parameter that may be repeated."""
 _MAX_DIGITS = 20
@@ -213,6 +217,16 @@ class ItemsQuery(OrderedQuery, Including):
     order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
 
 
+class FilesQuery(OrderedQuery):
+    """Of `GET /v1/files`."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_FILES), DIGITS] = Field(MAX_FILES, description="How many files.")
+    order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+    purpose: Literal["batch", "batch_output", "user_data", "vision"] | None = Field(
+        None, description="Only files with this purpose."
+    )
+
+
 class BothWaysQuery(ListQuery):
     """Of a list that can be read backwards, too."""
 
@@ -254,6 +268,10 @@ class ReadQuery(Including):
         None, description="With `stream`: events after this sequence number only."
     )
 
+    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
+        0, description="Wait for the end of the response, up to so many seconds. An extension."
+    )
+
     @property
     def last_seen(self) -> int:
         """Events after this sequence number are wanted; -1: all events."""
@@ -261,6 +279,8 @@ class ReadQuery(Including):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.stream and self.wait:
+            raise refused("'{path}' cannot be used with 'stream'.", "invalid_value", "wait")
         asked = {"starting_after": self.starting_after is not None, "include_obfuscation": self.include_obfuscation}
         for name in () if self.stream else (name for name, is_asked in asked.items() if is_asked):
             raise refused("'{path}' needs 'stream' to be true.", "invalid_value", name)

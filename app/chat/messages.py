@@ -35,26 +35,39 @@ class ImagePart(Cacheable):
     image_url: ImageUrl
 
 
+class FileContent(RequestModel):
+    file_id: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
+
+
+class FilePart(Cacheable):
+    """A file whose text the model reads."""
+
+    type: Literal["file"]
+    file: FileContent
+
+
 class RefusalPart(RequestModel):
     type: Literal["refusal"]
     refusal: str
 
 
 _NO_PARTS = {
-    "file": "send its text as a part of type 'text'",
     "input_audio": "send a transcript as a part of type 'text'",
     "video_url": "send single pictures as parts of type 'image_url'",
 }
-_TextPart = Annotated[TextPart, BeforeValidator(check_object_type(("text",), _NO_PARTS))]
+_NO_FILES = {**_NO_PARTS, "file": "send its text as a part of type 'text', or the file in a message of the role 'user'"}
+_TextPart = Annotated[TextPart, BeforeValidator(check_object_type(("text",), _NO_FILES))]
 _AnswerPart = Annotated[
     Annotated[TextPart, Tag("<text>")] | Annotated[RefusalPart, Tag("<refusal>")],
     Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "refusal"), _NO_PARTS)),
+    BeforeValidator(check_object_type(("text", "refusal"), _NO_FILES)),
 ]
 _UserPart = Annotated[
-    Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image_url>")],
+    Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image_url>")] | Annotated[FilePart, Tag("<file>")],
     Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "image_url"), _NO_PARTS)),
+    BeforeValidator(check_object_type(("text", "image_url", "file"), _NO_PARTS)),
 ]
 UserContent = TextOrList[str, Annotated[list[_UserPart], Field(fail_fast=True)]]
 

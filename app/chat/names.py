@@ -18,7 +18,9 @@ def _rules(*pairs: tuple[str, str]) -> Rules:
 
 
 MESSAGE = _rules(
-    (r"(\.content\[\d+\])\.(image_url)", r"\1.\2.url"), (r"(\.content\[\d+\])\.detail", r"\1.image_url.detail")
+    (r"(\.content\[\d+\])\.(image_url)", r"\1.\2.url"),
+    (r"(\.content\[\d+\])\.detail", r"\1.image_url.detail"),
+    (r"(\.content\[\d+\])\.(file_id|file_data|filename)", r"\1.file.\2"),
 )
 REASONING = _rules((r".*", ""))
 OF_CALLS = {
@@ -29,6 +31,7 @@ OUTPUT = _rules(
     (r"\.call_id", ".tool_call_id"),
     (r"\.output(\[\d+\])\.image_url", r".content\1.image_url.url"),
     (r"\.output(\[\d+\])\.detail", r".content\1.image_url.detail"),
+    (r"\.output(\[\d+\])\.(file_id|file_data|filename)", r".content\1.file.\2"),
     (r"\.output", ".content"),
 )
 _GRAMMAR = (r"\.format\.(syntax|definition)", r".custom.format.grammar.\1")

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.chat import names, request
 from app.chat.completion import CALLS
-from app.chat.messages import AssistantMessage, ImagePart, Message, RefusalPart, TextPart, ToolMessage
+from app.chat.messages import AssistantMessage, FilePart, ImagePart, Message, RefusalPart, TextPart, ToolMessage
 from app.chat.names import Names, Rules
 from app.chat.request import CreateChatCompletion
 from app.chat.tools import ChatAllowedTools
@@ -187,15 +187,17 @@ def _answer(where: str, message: AssistantMessage) -> Iterable[Placed]:
         yield f"{where}.tool_calls[{number}]", names.OF_CALLS[call.type], item
 
 
-def _content(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None) -> str | list[Json] | None:
+def _content(content: str | Sequence[TextPart | ImagePart | FilePart | RefusalPart] | None) -> str | list[Json] | None:
     return content if content is None or isinstance(content, str) else [_part(part) for part in content]
 
 
-def _part(part: TextPart | ImagePart | RefusalPart) -> Json:
+def _part(part: TextPart | ImagePart | FilePart | RefusalPart) -> Json:
     if isinstance(part, RefusalPart):
         return part.model_dump()
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.text}
+    if isinstance(part, FilePart):
+        return {"type": "input_file", **part.file.model_dump(exclude_none=True)}
     image = part.image_url
     detail = {} if image.detail is None else {"detail": image.detail}
     return {"type": "input_image", "image_url": image.url, **detail}

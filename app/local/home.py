@@ -157,6 +157,12 @@ def running_workers(settings: Settings) -> list[tuple[str, str, str]]:
     return [(name, model, devices) for name, model, devices in (line.split("\t") for line in lines)]
 
 
+def running_scrapes(settings: Settings) -> list[int]:
+    """The ports of `/metrics` of what `longhaul up` runs here; none if it does not run."""
+    found = json.loads("\n".join(_lines_of_up(settings, SCRAPES_FILE)) or "[]")
+    return [int(target.rpartition(":")[2]) for each in found for target in each["targets"]]
+
+
 def _lines_of_up(settings: Settings, name: str) -> list[str]:
     """The lines of a file of a running `longhaul up`, which holds the lock: its files outlive a kill."""
     try:

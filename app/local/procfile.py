@@ -19,6 +19,7 @@ WORKER = "worker"
 """The process that runs for each worker of each model (workers/plan.py)."""
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s+)*")
+_COMMAND = re.compile(r"\blonghaul\s+([a-z][a-z-]*)")
 _SHELL = re.compile(r"[;&|<>()`\n]|\$\(")
 
 
@@ -29,6 +30,12 @@ class Process:
     name: str
     command: str
     env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def longhaul_command(self) -> str | None:
+        """`api` of `longhaul api`; None: it runs something else."""
+        found = _COMMAND.search(self.command)
+        return None if found is None else found[1]
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import NoReturn
 from app.local.home import Home
 from app.local.ports import check_port
 from app.queue.node import new_node
+from config.logging import CONFIG_FILE
 from config.models import ModelCatalog, load_models, require_folders
 from config.settings import CHECKOUT, ConfigError, Settings
 
@@ -39,11 +40,12 @@ OTHER_FILES = 512
 
 FLOWER_DEFAULTS = {
     "FLOWER_LOGGING": "error",  # its warnings say that no worker has answered yet
+    "FLOWER_ENABLE_EVENTS": "false",  # workers send them, and take no command to
     "FLOWER_PERSISTENT": "true",
     "FLOWER_STATE_SAVE_INTERVAL": "30000",  # milliseconds
     "FLOWER_MAX_TASKS": "10000",
     "FLOWER_PURGE_OFFLINE_WORKERS": "600",  # seconds; every worker has a new name
-    "FLOWER_TASKS_COLUMNS": "name,uuid,state,args,kwargs,received,started,runtime,worker",
+    "FLOWER_TASKS_COLUMNS": "uuid,state,worker,args,kwargs,received,started,runtime",  # their names are all alike
 }
 """Defaults of Flower's own variables (flower 2.2, options.py); the environment may override them."""
 FLOWER_SETTINGS = {
@@ -110,10 +112,9 @@ def api(settings: Settings) -> Launch:
         *("--ws-per-message-deflate", "false"),  # events are many and small
         # Nobody's X-Forwarded-For is believed unless the operator names the proxies: the audit log has the address.
         *("--forwarded-allow-ips", os.environ.get("FORWARDED_ALLOW_IPS", "")),
+        *("--log-config", str(CONFIG_FILE), "--no-access-log"),  # ours: app/api/access_log.py
         "--no-server-header",
     ]
-    if settings.log_level != "DEBUG":
-        argv.append("--no-access-log")
     return Launch(tuple(argv))
 
 
@@ -159,8 +160,8 @@ def maintenance(settings: Settings) -> Launch:
 
 
 def flower(settings: Settings) -> Launch:
-    """Flower. Password and broker URL are in the environment, never in the arguments."""
-    _ = settings.broker_url
+    """Flower. Password and URLs are in the environment, never in the arguments."""
+    _ = settings.database_dsn, settings.broker_url
     for name, setting in FLOWER_SETTINGS.items():
         if name in os.environ:
             raise ConfigError(f"{name} is not read here; set {setting}")
@@ -172,7 +173,7 @@ def flower(settings: Settings) -> Launch:
         raise ConfigError("LONGHAUL_FLOWER_AUTH: must not hold a comma (Flower would read two passwords)")
     env = {"FLOWER_DB": str(home.path / "flower.db"), **options}
     env |= {"FLOWER_ADDRESS": settings.flower_host, "FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
-    return Launch(("-m", "celery", "--quiet", "--app", "app.queue.flower:flower_app", "flower"), env)
+    return Launch(("-m", "celery", "--quiet", "--app", "app.flower.main:flower_app", "flower"), env)
 
 
 def _check_metrics(settings: Settings, processes: int = 1) -> None:

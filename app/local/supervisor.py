@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -48,9 +48,12 @@ class Surroundings:
     grace: float
     drain_seconds: float
     """How long the API may drain before that."""
+    of_command: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What the processes of one command of `longhaul` get besides."""
 
     def program(self, process: Process) -> Program:
-        env = {**self.env, PROCESS_VARIABLE: process.name, **process.env}
+        own = self.of_command.get(process.longhaul_command or "", {})
+        env = {**self.env, **own, PROCESS_VARIABLE: process.name, **process.env}
         return Program(process.argv, env, self.folder, grace=self.grace, hold=(self.lock,))
 
 

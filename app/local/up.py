@@ -52,9 +52,10 @@ class Start:
     """The first ones."""
     folder: Path
 
-    def surroundings(self, env: dict[str, str], lock: int) -> Surroundings:
+    def surroundings(self, urls: Urls, lock: int) -> Surroundings:
         grace = self.settings.shutdown_grace_seconds + STOP_MARGIN_SECONDS
-        return Surroundings(env, self.folder, lock, grace, self.settings.api_grace_seconds)
+        env = {**_environment(self.settings), **urls.processes}
+        return Surroundings(env, self.folder, lock, grace, self.settings.api_grace_seconds, urls.of_command)
 
 
 async def up(settings: Settings, model: str | None, workers: int, procfile: Path) -> None:
@@ -62,7 +63,7 @@ async def up(settings: Settings, model: str | None, workers: int, procfile: Path
 
     Raises ConfigError or LocalError, one line, if it cannot start or go on.
     """
-    console = Console()
+    console = Console(settings.log_format)
     stopping = StopRequest()
     _handle_signals(stopping)
     home = Home.prepare(settings.home)
@@ -148,9 +149,9 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 async def _run(start: Start, urls: Urls, lock: int, stopping: StopRequest, console: Console) -> None:
     """Runs `release`, then all processes until `stopping`."""
-    surroundings = start.surroundings({**_environment(start.settings), **urls.processes}, lock)
+    surroundings = start.surroundings(urls, lock)
     if RELEASE in start.commands:
-        release = surroundings.program(Process(RELEASE, start.commands[RELEASE], urls.migration))
+        release = surroundings.program(Process(RELEASE, start.commands[RELEASE]))
         status, line = await run_unless_stopped(stopping, run(release, console.writer_for(RELEASE)))
         if status != 0:
             raise LocalError(f"{RELEASE} ended with {describe(status)}: {line}")

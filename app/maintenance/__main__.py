@@ -12,7 +12,11 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from app.aio import run_until
+from app.access.directory import Directory
+from app.aio import BackgroundTasks, run_until
+from app.announcer import Announcer
+from app.files.documents import DocumentReader
+from app.maintenance.batches import batch_progress
 from app.maintenance.fleet import FleetCollector
 from app.maintenance.loop import Maintenance
 from app.metrics.instruments import MaintenanceMetrics
@@ -24,6 +28,7 @@ from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
 from config.models import load_models
+from config.models_file import ModelsFile
 from config.settings import ConfigError, Settings, load_settings
 
 log = logging.getLogger("longhaul.maintenance")
@@ -39,18 +44,31 @@ async def maintain(settings: Settings) -> None:
     registry = CollectorRegistry()
     metrics = MaintenanceMetrics(registry)
     registry.register(FleetCollector(watched, settings.event_retention_seconds, partial(_models, settings)))
-    pubsub = PubSub(settings.broker_url, pubsub_key(db))
-    queue = TaskQueue(settings)
+    key = pubsub_key(db)
+    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
+    directory, models = Directory(db, pubsub), ModelsFile(settings)
+    announcer = Announcer(pubsub, queue, metrics.outside_endings)
+    documents = DocumentReader(settings.max_body_bytes, shares=settings.asks_for_keys)
+    batches, catalogs = batch_progress(db, pubsub, directory, announcer, documents, models.catalog, settings)
+    background = BackgroundTasks()
 
     async def work() -> None:
         await wait_for_schema(db)
-        await Maintenance(settings, db, pubsub, queue, metrics=metrics).run()
+        if settings.asks_for_keys:
+            directory.start()
+        background.start(catalogs.follow(models))
+        await Maintenance(settings, db, pubsub, queue, metrics=metrics, batches=batches).run()
 
     try:
         with serving(settings, registry):
             await run_until(work(), stopped.wait())
         log.info("stopped")
     finally:
+        await background.close(0)
+        await batches.close()
+        await directory.close()
+        await announcer.close()
+        await asyncio.to_thread(documents.close)
         await watched.close()
         await queue.close()
         await pubsub.close()
@@ -68,7 +86,7 @@ def main() -> int:
     try:
         settings = load_settings()
         settings.check_metrics()
-        setup_logging(settings.log_level)
+        setup_logging(settings.log_level, settings.log_format, "maintenance")
         asyncio.run(maintain(settings))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")

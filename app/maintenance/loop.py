@@ -16,6 +16,7 @@ from datetime import timedelta
 from app.access.erasure import erase_due
 from app.aio import end_tasks
 from app.announcer import Announcer
+from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.maintenance.bulk import BulkWork
 from app.metrics.instruments import MaintenanceMetrics
@@ -25,10 +26,13 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import retention
 from app.store.database import Database, StoreLocked, StoreUnavailable
-from app.store.queue import dispatch, drains, redelivery, workers
+from app.store.files import expiry
+from app.store.queue import dispatch, drains, redelivery, windows, workers
+from app.store.queue.workers import Released
 from app.store.responses import endings
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
+from config.logging.context import about
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.maintenance")
@@ -38,8 +42,12 @@ ROUND_SECONDS = 0.5
 LOST_SECONDS = 2.0
 """Before a response that was sent and not claimed waits again; doubles each time, up to 64 s (redelivery.py)."""
 SWEEP_SECONDS = 10.0
+RAISE_PAUSE = 100
+"""Looking at what is due takes one part of so many of the time, at most (50 ms for 50,000 responses)."""
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
+STALE_SECONDS = 60.0
+"""How long a part of a file may get nothing, beyond twice what its client may take for the next bytes."""
 SUSPECTS_SECONDS = 30.0
 """How long suspects wait for a worker without others' work: a start of an engine, mostly."""
 BATCH = 500
@@ -51,6 +59,7 @@ _OVERDUE = {
     Status.QUEUED: ("queue_timeout", "no worker took it within its queue timeout"),
     Status.IN_PROGRESS: ("run_timeout", "it ran for longer than its run timeout"),
 }
+_MISSED = ("completion_window_expired", "it was not completed within its completion window")
 
 
 class Maintenance:
@@ -66,6 +75,7 @@ class Maintenance:
         round_seconds: float = ROUND_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         metrics: MaintenanceMetrics | None = None,
+        batches: BatchProgress | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -73,6 +83,7 @@ class Maintenance:
         self._queue = queue
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
+        self._batches = batches
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
@@ -80,6 +91,8 @@ class Maintenance:
         self._servers = workers.ServerWatch()
         self._suspects_since = math.inf
         """Since when suspects wait and none was sent."""
+        self._raises_at = -math.inf
+        """When it looks again at what is due, at the earliest."""
         self._waiting: set[str] = set()
         """The names of steps that found Postgres or Redis away."""
 
@@ -94,7 +107,10 @@ class Maintenance:
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(often, self.carry_out),
+            self._repeat(often, self.carry_batches_on),
+            self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(SWEEP_SECONDS, self.sweep),
+            self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
         )
@@ -109,13 +125,18 @@ class Maintenance:
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
         lease = self._settings.lease_seconds
-        count = self._metrics.lost_attempts.inc
-        dead = await workers.release_dead_workers(self._db, watch=self._servers, lease_seconds=lease, count=count)
+        watch, tell = self._servers, self._on_released
+        dead = await workers.release_dead_workers(self._db, watch=watch, lease_seconds=lease, tell=tell)
         self._metrics.dead_workers.inc(len(dead))
         for worker in dead:
             log.error("worker %s is gone; its responses go to other workers", worker)
         if dead:
             await self.fail_exhausted()
+
+    def _on_released(self, each: Released) -> None:
+        self._metrics.lost_attempts.inc()
+        with about(each.id, attempt=each.attempt, request_id=each.request_id, worker=each.node):
+            log.info("the worker is gone; the response goes to another one")
 
     async def send_released(self) -> None:
         """Sends messages for released responses. Suspects wait for a worker without others' work, but not for ever."""
@@ -149,13 +170,20 @@ class Maintenance:
         await self._queue.enqueue(*messages)
 
     async def expire(self) -> None:
-        """Fails responses that have waited or run for longer than their timeout."""
+        """Fails responses that have waited or run for longer than their timeout, or have missed their window."""
         failed_in_vain: set[str] = set()
         while found := await endings.find_overdue(self._db, BATCH, failed_in_vain):
-            for response_id, status in found:
-                code, message = _OVERDUE[status]
-                if not await self._fail(response_id, code, message, status):
-                    failed_in_vain.add(response_id)
+            for each in found:
+                code, message = _MISSED if each.is_due else _OVERDUE[each.status]
+                if not await self._fail(each.id, code, message, each.status):
+                    failed_in_vain.add(each.id)
+
+    async def raise_windows(self) -> None:
+        """Says how far work in windows rises in the order of its queue."""
+        began = time.monotonic()
+        if began >= self._raises_at:
+            await windows.raise_all(self._db)
+            self._raises_at = began + RAISE_PAUSE * (time.monotonic() - began)
 
     async def fail_exhausted(self) -> None:
         """Fails released responses that no worker may claim again."""
@@ -175,16 +203,23 @@ class Maintenance:
         except StoreUnavailable:
             raise
         except Exception as error:
-            log.error("%s cannot be failed: %s", response_id, type_and_places(error))
+            with about(response_id):
+                log.error("the response cannot be failed: %s", type_and_places(error))
             return False
         if result is not None:
-            log.error("%s failed: %s", response_id, message)
-            await self._announcer.tell(result)
+            with about(response_id, attempt=result.row.attempt, request_id=result.row.request_id):
+                log.error("failed: %s", message)
+                await self._announcer.tell(result)
         return result is not None
 
     async def carry_out(self) -> None:
         """Goes on with what operators do to many responses."""
         await self._bulk.carry_out()
+
+    async def carry_batches_on(self) -> None:
+        """Does what can be done now for each unfinished batch."""
+        if self._batches is not None:
+            await self._batches.advance()
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
@@ -199,8 +234,19 @@ class Maintenance:
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
+        while deleted := await retention.delete_batches(self._db, stored):
+            log.info("deleted %d batches at the end of their retention", deleted)
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
+
+    async def delete_files(self) -> None:
+        """Deletes files that expired, and the bytes of those that are gone, or that nobody will complete."""
+        while await expiry.delete_expired(self._db, BATCH):
+            pass
+        silent = STALE_SECONDS + 2 * self._settings.body_seconds
+        while await expiry.drop_abandoned(self._db, silent, BATCH):
+            pass
+        await expiry.delete_dropped(self._db, BATCH)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""

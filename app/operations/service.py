@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from app.ids import may_exist
 from app.operations.backlog import BacklogEntry, added_up
 from app.operations.explanation import Explanation, explain
 from app.operations.problems import SCHEMA_PROBLEM, Problem, in_both, problems
@@ -14,7 +15,6 @@ from app.operations.summary import ModelSummary, summaries
 from app.operations.workers import SeenWorker, seen
 from app.protocol.errors import NotFound
 from app.protocol.text import shortened
-from app.responses.ids import may_exist
 from app.store import migrate
 from app.store.database import Database
 from app.store.layout import LAYOUT

@@ -3,6 +3,7 @@
 ApiError
  ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
  │    ├── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Misdirected
+ │    ├── RangeNotSatisfiable
  │    └── Unauthorized, Forbidden
  ├── LimitReached           the request does not fit into a limit of its project
  ├── ShareUsed              its project holds its share of what the process may hold
@@ -98,6 +99,12 @@ class MethodNotAllowed(InvalidRequest):
     default_code = "method_not_allowed"
 
 
+class RangeNotSatisfiable(InvalidRequest):
+    """The range that the client asks for has no byte."""
+
+    default_code = "range_not_satisfiable"
+
+
 class Unauthorized(InvalidRequest):
     """The request has no API key that works."""
 
@@ -132,7 +139,9 @@ def _shortage_message(shortage: Shortage) -> str:
     scope = "all models" if limit.model == ALL_MODELS else f"the model '{limit.model}'"
     where = f"Limit '{limit.kind.value}' of project '{limit.project}' for {scope}"
     if limit.kind is LimitKind.STORED_BYTES and shortage.requested <= limit.value:
-        advice = "Delete responses or conversations that are not needed any more."
+        advice = "Delete files, responses or conversations that are not needed any more."
+    elif limit.kind is LimitKind.STORED_BYTES and shortage.wait_seconds is None:
+        advice = "Such a request never fits; send less at once."
     elif shortage.wait_seconds is None:
         advice = "Such a request never fits; send a shorter input or a smaller 'max_output_tokens'."
     else:

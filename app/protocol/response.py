@@ -107,6 +107,7 @@ def usage_object(usage: Usage) -> Json:
 _CODES: Mapping[str, str] = MappingProxyType(
     {
         "previous_response_not_found": "invalid_prompt",
+        "completion_window_expired": "server_error",
         "queue_timeout": "server_error",
         "run_timeout": "server_error",
     }

@@ -1,7 +1,12 @@
-"""The life of a response, as a table.
+"""The lives of a response and of a batch, as tables.
 
     queued -> in_progress -> completed | incomplete | failed | cancelled
     queued -> cancelled | failed
+
+    validating -> failed | in_progress | cancelling
+    in_progress -> finalizing | cancelling
+    finalizing -> completed | expired
+    cancelling -> cancelled
 
 A status never goes back and a final one never changes. `TRANSITIONS` has every legal change. The store
 builds the guards of claims and of endings from outside from it; a worker's append and its yield ask for `in_progress`
@@ -56,3 +61,45 @@ TRANSITIONS: dict[str, Transition] = {
 def sources_of(target: Status) -> frozenset[Status]:
     """Returns every status that may change to `target`."""
     return frozenset().union(*(t.sources for t in TRANSITIONS.values() if t.target is target))
+
+
+class BatchStatus(Enum):
+    VALIDATING = "validating"
+    """Its file is read. None of its lines runs."""
+    FAILED = "failed"
+    """Its file has bad lines, or cannot be read: nothing has run."""
+    IN_PROGRESS = "in_progress"
+    """Its lines are inserted, and run."""
+    FINALIZING = "finalizing"
+    """All of its lines have ended, or its window is over: its files are written to their ends."""
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    """Its window was over before all of its lines had ended."""
+    CANCELLING = "cancelling"
+    """Its lines are being cancelled."""
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return not BATCH_TRANSITIONS[self]
+
+
+BATCH_TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
+    BatchStatus.VALIDATING: frozenset({BatchStatus.FAILED, BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING}),
+    BatchStatus.IN_PROGRESS: frozenset({BatchStatus.FINALIZING, BatchStatus.CANCELLING}),
+    BatchStatus.FINALIZING: frozenset({BatchStatus.COMPLETED, BatchStatus.EXPIRED}),
+    BatchStatus.CANCELLING: frozenset({BatchStatus.CANCELLED}),
+    BatchStatus.FAILED: frozenset(),
+    BatchStatus.COMPLETED: frozenset(),
+    BatchStatus.EXPIRED: frozenset(),
+    BatchStatus.CANCELLED: frozenset(),
+}
+
+
+def batch_sources_of(target: BatchStatus) -> frozenset[BatchStatus]:
+    """Returns every state that may change to `target`."""
+    return frozenset(source for source, targets in BATCH_TRANSITIONS.items() if target in targets)
+
+
+BATCH_TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+"""The states whose beginning is shown (`..._at`)."""

@@ -30,3 +30,8 @@ def type_and_places(error: BaseException) -> str:
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = (f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
     return f"{type(error).__name__} at {' < '.join(places)}"
+
+
+def is_worth_a_line(count: int) -> bool:
+    """Whether an event that a stranger can cause without end is logged: the 1st, the 10th, the 100th, ..."""
+    return str(count).strip("0") == "1"

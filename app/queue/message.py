@@ -77,11 +77,13 @@ class Priority(IntEnum):
     BACKGROUND = 6
     FLEX_FOREGROUND = 8
     FLEX = 9
+    WINDOW = 10
+    """Work with a deadline: it fills what is idle, and rises as its time runs out (app/scheduling/windows.py)."""
 
     @classmethod
-    def of(cls, tier: str, *, background: bool) -> Priority:
-        """The priority of a service tier: `default`, `flex` or `priority`."""
-        return _TIERS[tier][background]
+    def of(cls, tier: str, *, background: bool, in_window: bool = False) -> Priority:
+        """The priority of a service tier: `default`, `flex` or `priority`. Work in a window has the tier `default`."""
+        return cls.WINDOW if in_window else _TIERS[tier][background]
 
 
 _TIERS = {
@@ -90,16 +92,21 @@ _TIERS = {
     "flex": (Priority.FLEX_FOREGROUND, Priority.FLEX),
 }
 
-_CLASSES: Mapping[int, tuple[str, bool]] = MappingProxyType(
-    {priority: (tier, bool(n)) for tier, priorities in _TIERS.items() for n, priority in enumerate(priorities)}
+_CLASSES: Mapping[int, tuple[str, str]] = MappingProxyType(
+    {
+        Priority.WINDOW: ("default", "window"),
+        **{
+            priority: (tier, mode)
+            for tier, priorities in _TIERS.items()
+            for priority, mode in zip(priorities, ("foreground", "background"), strict=True)
+        },
+    }
 )
-"""The service tier of a priority, and whether it is one of background responses."""
 
 
 def class_of(priority: int) -> tuple[str, str]:
-    """The service tier of a priority (`count` of none), and `background` or `foreground`, in words."""
-    tier, background = _CLASSES.get(priority, ("count", False))
-    return tier, "background" if background else "foreground"
+    """The service tier of a priority (`count` of none), and `foreground`, `background` or `window`."""
+    return _CLASSES.get(priority, ("count", "foreground"))
 
 
 WEIGHTS: Mapping[int, float] = MappingProxyType(
@@ -110,15 +117,18 @@ WEIGHTS: Mapping[int, float] = MappingProxyType(
         Priority.BACKGROUND: 2.0,
         Priority.FLEX_FOREGROUND: 0.25,
         Priority.FLEX: 0.125,
+        Priority.WINDOW: 0.0625,
     }
 )
-"""The share of each class where several of a project wait. `flex` keeps 2 % beside a full `default`: 0.125 of 6.125."""
+"""The share of each class where several of a project wait. `flex` keeps 2 % beside a full `default`: 0.125 of 6.125.
+
+What runs yields by these weights, too. Work in windows, which is in line by its deadlines, yields before all else."""
 
 FOREGROUND = tuple(sorted(priority.value for pair in _TIERS.values() for priority in pair[:1]))
 """The priorities of responses that a client waits for."""
 
-CLASSES = tuple(map(class_of, _CLASSES))
-"""All pairs of a service tier and a mode."""
+CLASSES = tuple(_CLASSES.values())
+"""All pairs of a service tier and a mode that responses have."""
 
 
 class Kind(StrEnum):

@@ -1,4 +1,4 @@
-"""The task queue: sending messages of responses to workers, and revoking them.
+"""The task queue: sending messages of responses to workers, and commands that stop something.
 
 A message says "look at response X", nothing more. Postgres is the truth: maintenance sends a lost message again, and
 the claim drops a duplicate. So nothing here waits long, and a request does not fail because its message was not sent.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.batching import Batcher
 from app.protocol.text import one_line
 from app.queue.celery_app import make_celery
+from app.queue.commands import Command, GetKey, signed
 from app.queue.message import Message
 from app.queue.message_template import MessageTemplate
 from app.queue.redis_client import make_client, run_script, try_twice
@@ -34,7 +37,9 @@ MAX_REVOKED = 200
 LIST_SECONDS = 3600
 """How long a list is kept after its last message: a worker takes its own at once, and that of a dead one must end."""
 THREADS = 1
-"""For revokes, which go through Celery and block."""
+"""For commands, which go through Celery and block."""
+REPLY_SECONDS = 3.0
+"""How long a worker may take to answer a command."""
 
 _SEND = f"""
 for i, list in ipairs(KEYS) do
@@ -49,15 +54,20 @@ class QueueUnavailable(Exception):
     """Redis did not take the message in time. It may have arrived all the same."""
 
 
+async def _no_key() -> bytes:
+    raise QueueUnavailable("this process signs no commands")
+
+
 class TaskQueue:
     """Sends from an event loop. Messages that arrive while a batch is being sent go together in the next one.
 
-    A batch of messages is one write to Redis, from a template. Revokes go through Celery, from a thread.
+    A batch of messages is one write to Redis, from a template. Commands go through Celery, from a thread.
     """
 
-    def __init__(self, settings: Settings, seconds: float = SEND_SECONDS) -> None:
-        """Connects to nothing. Raises ConfigError if REDIS_URL is unset."""
+    def __init__(self, settings: Settings, get_key: GetKey = _no_key, seconds: float = SEND_SECONDS) -> None:
+        """Connects to nothing. `get_key` is for commands. Raises ConfigError if REDIS_URL is unset."""
         self._celery = make_celery(settings)
+        self._get_key = get_key
         self._seconds = seconds
         self._client = make_client(settings.broker_url)
         self._template: MessageTemplate | None = None
@@ -82,6 +92,14 @@ class TaskQueue:
     async def revoke(self, *response_ids: str) -> None:
         """Notifies the workers of committed cancellations. Never raises: the fence stops a worker as well."""
         await self._revokes.submit(response_ids)
+
+    async def command(self, command: Command, worker: str, **arguments: Any) -> str | None:
+        """Tells one worker to do something. Returns why it did not, or None. Raises QueueUnavailable."""
+        replies = await self._command_workers(command, arguments, worker)
+        if not replies:
+            raise QueueUnavailable(f"{worker} did not answer")
+        reply = replies[0].get(worker) or {}
+        return None if "ok" in reply else str(reply.get("error", reply))
 
     async def close(self) -> None:
         """Drops what was not sent yet. Celery's connections stay: kombu shares them within a process, per URL."""
@@ -116,17 +134,26 @@ class TaskQueue:
         # A broadcast costs every worker the same, whether it names one id or hundreds.
         ids = list(chain.from_iterable(batch))
         try:
-            arguments = {"task_id": ids, "terminate": True, "committed": True}
-            await self._in_thread(lambda: self._celery.control.broadcast("revoke", arguments=arguments))
+            await self._command_workers(Command.REVOKE, {"task_id": ids})
         except QueueUnavailable as error:
             log.warning("workers were not notified of %d cancelled response(s): %s", len(ids), error)
         return [None] * len(batch)
 
-    async def _in_thread(self, work: Callable[[], object]) -> None:
+    async def _command_workers(self, command: Command, arguments: Mapping[str, Any], worker: str | None = None) -> Any:
+        """Returns what the worker replies, if the command is for one. Raises QueueUnavailable."""
+        try:
+            key = await self._get_key()
+        except Exception as error:  # of Postgres, which has the key
+            raise QueueUnavailable(f"commands cannot be signed ({type(error).__name__})") from error
+        said = signed(key, command, arguments, worker, secrets.token_hex(8))
+        to = {"destination": [worker], "reply": True, "limit": 1, "timeout": REPLY_SECONDS} if worker else {}
+        return await self._in_thread(partial(self._celery.control.broadcast, command.value, arguments=said, **to))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         """Raises QueueUnavailable. The thread may wait for a dead Redis a little longer than the caller does."""
         try:
             async with asyncio.timeout(self._seconds):
-                await asyncio.get_running_loop().run_in_executor(self._threads, work)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except TimeoutError:
             raise self._no_answer() from None
         except Exception as error:  # kombu wraps errors of redis-py, sockets and DNS: in each case Redis is away

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 T = TypeVar("T")
 
@@ -76,6 +78,61 @@ async def run_script(client: redis.asyncio.Redis, script: str, keys: Sequence[st
     Its pipeline takes three times the CPU for 16 commands, and six times for 128 (docs/internals/decisions/scripts.md).
     """
     await cast(Awaitable[object], client.eval(script, len(keys), *keys, *values))
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFacts:
+    """What a check of an installation looks at."""
+
+    version: tuple[int, ...]
+    now: float
+    """Seconds since the epoch, by the server's clock."""
+    answer_seconds: float
+    role: str
+    """`master` takes writes."""
+    is_cluster: bool
+    used_memory: int
+    max_memory: int
+    """0: as much as the machine has."""
+    policy: str
+    """What happens when it is full."""
+
+
+class RedisTrouble(Exception):
+    """Redis does not answer, or refuses a command. The message says which error it was."""
+
+
+async def facts(url: str) -> RedisFacts:
+    """Uses only what Longhaul's user may do (docs/operations.md). Raises RedisTrouble."""
+    try:
+        return await _facts(url)
+    except ResponseError as error:  # what the server says: it may be a right that the user lacks
+        raise RedisTrouble(str(error)) from error
+    except (RedisError, OSError) as error:
+        raise RedisTrouble(type(error).__name__) from error
+
+
+async def _facts(url: str) -> RedisFacts:
+    found = await version(url)
+    client = make_client(url)
+    try:
+        seconds, microseconds = await answer(client.time())
+        began = time.monotonic()
+        await run_script(client, "return redis.call('EXISTS', KEYS[1])", ["unrouted"])
+        took = time.monotonic() - began
+        info: Any = await answer(client.info())
+    finally:
+        await client.aclose()
+    return RedisFacts(
+        version=found,
+        now=seconds + microseconds / 1_000_000,
+        answer_seconds=took,
+        role=str(info.get("role", "master")),
+        is_cluster=bool(info.get("cluster_enabled", 0)),
+        used_memory=int(info.get("used_memory", 0)),
+        max_memory=int(info.get("maxmemory", 0)),
+        policy=str(info.get("maxmemory_policy", "noeviction")),
+    )
 
 
 async def version(url: str) -> tuple[int, ...]:

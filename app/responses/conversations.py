@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from app.heavy import off_loop
+from app.ids import may_exist, new_conversation_id, random_suffix
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.items.any_item import Item, stored_items
@@ -15,7 +16,6 @@ from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.create.continuation import ContextLimits, no_such_conversation
 from app.responses.create.references import ReferenceResolver
-from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.sizes import item_count
@@ -52,7 +52,7 @@ class ConversationService:
             self._check_size(items)(ContextSize())
             row = ConversationRow(new_conversation_id(), project, request.metadata or {}, datetime.now(UTC))
             try:
-                await store.create(self._db, row, items, is_limited=await self._is_limited(project))
+                await store.create(self._db, row, items, is_limited=await self._catalogs.is_limited(project))
             except DuplicateItem as error:
                 raise _duplicate(items, error) from None
             return row.as_object()
@@ -64,7 +64,7 @@ class ConversationService:
         """Replaces the metadata; returns the conversation. Raises LimitReached."""
         row, metadata = None, request.metadata or {}
         if may_exist(conversation_id):
-            is_limited = await self._is_limited(project)
+            is_limited = await self._catalogs.is_limited(project)
             row = await store.set_metadata(self._db, project, conversation_id, metadata, is_limited=is_limited)
         if row is None:
             raise no_such_conversation(conversation_id)
@@ -84,7 +84,7 @@ class ConversationService:
         await self._row(project, conversation_id)
         with ExitStack() as held:
             items = await self._encoded(project, request.items, size, held)
-            check, is_limited = self._check_size(items), await self._is_limited(project)
+            check, is_limited = self._check_size(items), await self._catalogs.is_limited(project)
             try:
                 if not await store.add_items(self._db, project, conversation_id, items, check, is_limited=is_limited):
                     raise no_such_conversation(conversation_id)
@@ -116,9 +116,6 @@ class ConversationService:
         if not (may_exist(item_id) and await store.remove_item(self._db, project, conversation_id, item_id)):
             raise _no_such_item(item_id)
         return row.as_object()
-
-    async def _is_limited(self, project: str) -> bool:
-        return (await self._catalogs.terms(project)).is_limited
 
     async def _encoded(self, project: str, items: list[Item], size: int, held: ExitStack) -> list[NewItem]:
         """`size`: the bytes of the request that brought the items."""

@@ -36,8 +36,9 @@ from app.responses.read.reader import Events, Pulse, ResponseReader, Shown
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.responses.lookup import Hold
-from app.store.rows import Idempotency, ResponseFlags
+from app.store.rows import NOWHERE, Idempotency, Origin, ResponseFlags
 from app.streaming.pubsub import PubSub
+from config.logging.context import note_response
 from config.settings import Settings
 
 
@@ -100,45 +101,44 @@ class ResponseService:
         await self._creator.close()
 
     async def start(
-        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None, hold: Hold
+        self, project: str, request: ResponseRequest, key: str | None, origin: Origin, hold: Hold
     ) -> CreatedResponse:
         """Creates a background response, `queued`.
 
         If the project has used the idempotency key before, returns that response as it is now, a large one once `hold`
         has room for it. Raises NotFound, InvalidRequest and LimitReached.
         """
-        response_id, allowance, accepted = await self._create(project, request, key, api_key_id)
+        response_id, allowance, accepted = await self._create(project, request, key, origin)
         if accepted is None:
             return CreatedResponse(await self._reader.get(project, response_id, (), hold))
         encode, size = partial(orjson.dumps, accepted.response), accepted.row.size
         return CreatedResponse(Shown(await off_loop(encode, size), False), allowance)
 
-    async def start_stream(
-        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None
-    ) -> Events:
+    async def start_stream(self, project: str, request: ResponseRequest, key: str | None, origin: Origin) -> Events:
         """`start` of a response whose events its caller reads at once, and holds a reader's place for.
 
         If the project has used the idempotency key before, returns what `ResponseReader.replay` does.
         """
-        response_id, allowance, accepted = await self._create(project, request, key, api_key_id)
+        response_id, allowance, accepted = await self._create(project, request, key, origin)
         if accepted is not None:
             return Events(self._reader.events(project, response_id, _brief(accepted.response)), allowance)
         # An old response, whose events may be deleted already.
         return await self._reader.replay(project, response_id, -1)
 
     async def _create(
-        self, project: str, request: ResponseRequest, key: str | None, api_key_id: str | None
+        self, project: str, request: ResponseRequest, key: str | None, origin: Origin
     ) -> tuple[str, Allowance | None, AcceptedRequest | None]:
         """Returns the id, what the limits leave, and what was accepted: nothing if the key was used before."""
         idempotency = await _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:
             with ExitStack() as held:
-                accepted = await self._acceptor.accept(project, request, held, idempotency, api_key_id=api_key_id)
+                accepted = await self._acceptor.accept(project, request, held, idempotency, origin=origin)
                 inserted = await self._creator.insert(accepted.row)
             if not isinstance(inserted, ResponseFlags):
                 return accepted.row.id, inserted, accepted
             existing = inserted
+        note_response(existing.id)
         return existing.id, None, None
 
     @asynccontextmanager
@@ -148,7 +148,7 @@ class ResponseService:
         request: ResponseRequest,
         key: str | None = None,
         unstored: Collection[str] = (),
-        api_key_id: str | None = None,
+        origin: Origin = NOWHERE,
     ) -> AsyncIterator[AttachedResponse]:
         """Creates a foreground response; leaving the context before its end cancels the response.
 
@@ -160,7 +160,7 @@ class ResponseService:
             idempotency = await _idempotency(request, key)
             existing = await self._creator.find_repeated(project, idempotency)
             if existing is None:
-                accepted = await self._acceptor.accept(project, request, held, idempotency, unstored, api_key_id)
+                accepted = await self._acceptor.accept(project, request, held, idempotency, unstored, origin)
                 row, shown = accepted.row, _brief(accepted.response)
                 del accepted
                 if not self._pubsub.connected:
@@ -183,6 +183,7 @@ class ResponseService:
             if request.stream:
                 self._reader.check_log(existing)
             response_id, shown = existing.id, existing.as_brief_object()
+            note_response(response_id)
             del request, existing  # They are large, and the response may take hours.
             async with aclosing(self._reader.events(project, response_id, shown)) as pulses:
                 yield self._attached(project, response_id, pulses)

@@ -39,8 +39,8 @@ def place_of(position: int, flow: Flow, before: int, flows: Sequence[LinedFlow],
     """
     own = next(each for each in flows if each.waiting.flow == flow)
     tags = list(own.waiting.tagged(virtual_time))
-    found = next((each.order for each in tags if each.order[2] == position), None)
-    order = found or (_beyond(tags, before), True, position)
+    found = next((each.order for each in tags if each.order[-1] == position), None)
+    order = found or (tags[0].order[0], _beyond(tags, before), True, position)
     ahead, is_exact = {flow: before}, found is not None
     for each in flows:
         if each is own or (flow.is_foreground and not each.waiting.flow.is_foreground):
@@ -50,13 +50,15 @@ def place_of(position: int, flow: Flow, before: int, flows: Sequence[LinedFlow],
     return Place({each: number for each, number in ahead.items() if number}, is_exact)
 
 
-def _before(order: tuple[float, bool, int], flow: LinedFlow, virtual_time: float) -> tuple[int, bool]:
+def _before(order: tuple[bool, float, bool, int], flow: LinedFlow, virtual_time: float) -> tuple[int, bool]:
     """How many of a flow have a smaller order, and whether that is exact."""
     tags = list(flow.waiting.tagged(virtual_time))
     number = sum(each.order < order for each in tags)
     if number < len(tags) or flow.count <= len(tags):
         return number, True
-    more = int((order[0] - tags[-1].finish) / _mean_move(tags)) + 1
+    if order[0] and not tags[0].order[0]:  # It waits until nothing else does.
+        return flow.count, True
+    more = int((order[1] - tags[-1].finish) / _mean_move(tags)) + 1
     return min(len(tags) + max(more, 0), flow.count), False
 
 

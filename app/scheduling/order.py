@@ -7,6 +7,9 @@ that was idle has no credit. Virtual time is the start of what was sent last.
 
 The flows of one project share the weight of the best tier among them: several classes get no more than one.
 
+Work in windows comes after all others, unless it has risen (windows.py): then it has a part of its project's share.
+Within its flow the nearest deadline comes first, but what cannot be in time any more comes last.
+
 Costs are estimates. A flow whose estimates are wrong in the same way each time is charged by its scale.
 """
 
@@ -18,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from app.queue.message import FOREGROUND, WEIGHTS
+from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.scheduling.placement import Candidate
 
 MAX_CHARGE = 2**31 - 1
@@ -26,6 +29,10 @@ DEFAULT_WEIGHT = 1.0
 """Of a priority that this version does not know."""
 TIER_PART = 2
 """A tier weighs as much as its foreground: so many times its background (`WEIGHTS`)."""
+WINDOW_WEIGHT = WEIGHTS[Priority.FOREGROUND]
+"""Of a project that has work in windows alone: its tier is `default`."""
+MOST_PART = 7 / 8
+"""The most of its project's share that work in windows takes while other work of the project waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +56,15 @@ class Flow:
 class WaitingResponse:
     candidate: Candidate
     position: int
-    """By which the responses of a flow are in line."""
+    """By which the responses of a flow are in line, unless they have a rank."""
     cost: int
     """The tokens that it will take, as far as one can know."""
     is_charged: bool = False
     """Whether it was sent before, and lost, or has yielded."""
+    rank: int = 0
+    """Goes before the position: the deadline of work in windows, or what a continuation has in common."""
+    seconds_left: float = math.inf
+    """Until it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +77,41 @@ class WaitingFlow:
     tag: float | None = None
     """None: it is new."""
     scale: float = 1.0
+    part: float = 0.0
+    """What the project's work in windows takes of its share (windows.py); 0: it waits until nothing else does."""
+    lead_seconds: float = 0.0
+    """What is due so soon cannot be in time any more."""
+
+    @property
+    def in_windows(self) -> bool:
+        return self.flow.priority == Priority.WINDOW
 
     @property
     def step(self) -> float:
         """How far a token moves its tag."""
-        tier = max(weight_of(each) * (1 if each in FOREGROUND else TIER_PART) for each in self.beside)
-        return sum(map(weight_of, self.beside)) / tier / self.flow.weight
+        others = [each for each in self.beside if each != Priority.WINDOW]
+        windows = (min(self.part, MOST_PART) if others else self.part) * WINDOW_WEIGHT
+        if self.in_windows:
+            return 1 / (windows or WINDOW_WEIGHT) / self.flow.project_weight
+        tier = max(map(tier_of, others))
+        rest = min(tier, max(tier, WINDOW_WEIGHT) - windows)
+        return sum(map(weight_of, others)) / rest / self.flow.weight
+
+    def in_line(self) -> Sequence[WaitingResponse]:
+        """Its responses in their order."""
+        if not self.in_windows:
+            return self.responses
+        lead = self.lead_seconds
+        return sorted(self.responses, key=lambda each: (each.seconds_left <= lead, each.rank, each.position))
 
     def tagged(self, virtual_time: float) -> Iterator[Tagged]:
         start = virtual_time if self.tag is None else max(self.tag, virtual_time)
         was_idle = self.tag is None or self.tag < virtual_time
-        before, step = 0, self.step
-        for number, response in enumerate(self.responses, 1):
+        before, step, is_last = 0, self.step, self.in_windows and not self.part
+        for number, response in enumerate(self.in_line(), 1):
             charge = 0 if response.is_charged else min(math.ceil(response.cost * self.scale), MAX_CHARGE)
             at = start + before * step
-            order = at, not (was_idle and number == 1), response.position
+            order = is_last, at, not (was_idle and number == 1), response.position
             yield Tagged(order, number, charge, at, at + charge * step, step, self.flow, response.candidate)
             before += charge
 
@@ -89,9 +120,10 @@ class WaitingFlow:
 class Tagged:
     """A response and its tags."""
 
-    order: tuple[float, bool, int]
-    """By its start. Of flows with the same tag, one that was idle goes first. Where costs are equal all flows have the
-    same tags, and a single response would otherwise wait for one of each of the others."""
+    order: tuple[bool, float, bool, int]
+    """By its start; what waits until nothing else does is last. Of flows with the same tag, one that was idle goes
+    first. Where costs are equal all flows have the same tags, and a single response would otherwise wait for one of
+    each of the others."""
     number: int
     """In its flow."""
     charge: int
@@ -105,6 +137,13 @@ class Tagged:
 
 def weight_of(priority: int) -> float:
     return WEIGHTS.get(priority, DEFAULT_WEIGHT)
+
+
+def tier_of(priority: int) -> float:
+    """The weight of the tier of a class."""
+    if priority == Priority.WINDOW:
+        return WINDOW_WEIGHT
+    return weight_of(priority) * (1 if priority in FOREGROUND else TIER_PART)
 
 
 def in_order(flows: Sequence[WaitingFlow], virtual_time: float) -> Iterator[Tagged]:

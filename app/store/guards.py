@@ -1,8 +1,9 @@
-"""Conditions that several statements about responses share."""
+"""Conditions and assignments that several statements about responses share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -43,3 +44,34 @@ HAS_PROGRESSED = """
 """Whether tokens or steps were committed since the last claim."""
 IS_SPENT = f"({{0}}attempt - {{0}}yields >= :max_claims AND NOT {HAS_PROGRESSED})"
 """Whether it was begun too often."""
+
+MAX_HISTORY = 64
+"""Hand-overs that a row notes. The oldest go: numbers of attempts show that some are missing."""
+
+
+class HandOver(StrEnum):
+    """Why an attempt handed its response over."""
+
+    YIELDED = "yielded"
+    """To a foreground response, for its slot."""
+    DRAINED = "drained"
+    """Its worker was told to stop."""
+    CRASHED = "crashed"
+    """Its worker died."""
+    STOPPED = "stopped"
+    """Its worker went with its Postgres, or left the response behind: that is no crash."""
+    ENGINE_DIED = "engine_died"
+    ENGINE_GAVE_UP = "engine_gave_up"
+    STORE_TROUBLE = "store_trouble"
+    """Postgres ended the same statement again and again."""
+    ORPHANED = "orphaned"
+    """The worker owned the response and did not run it."""
+
+
+# Its worker is named by the node, which outlives a lease.
+HISTORY = f"""
+    CASE WHEN jsonb_array_length(responses.history) >= {MAX_HISTORY} THEN responses.history - 0
+        ELSE coalesce(responses.history, CAST('[]' AS jsonb)) END
+    || jsonb_build_object('attempt', responses.attempt, 'worker', responses.sent_to,
+        'from', responses.claimed_at, 'to', now(), 'how', CAST(:how AS text))"""
+"""What an attempt that hands its response over sets `history` to, with the value of a HandOver as `how`."""

@@ -1,5 +1,7 @@
 """Secret keys that all processes of a deployment share, and the sealer that uses some of them.
 
+`longhaul migrate` makes them. Each role reads those that its processes use (roles/rights.py).
+
 The rows `seal`, `seal_2`, `seal_3`, ... are the keys that unseal. The row `sealing` has the number of the one that
 seals; without it, it is the first.
 """
@@ -10,7 +12,7 @@ import asyncio
 import secrets
 import time
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from app.store.database import Database, StoreUnavailable
@@ -25,41 +27,51 @@ SALT_KEY_BYTES = 32
 
 _SEAL = "seal"
 _SEALING = "sealing"
+_PUBSUB = "pubsub"
+_CACHE_SALT = "cache_salt"
+_SIZES = {_SEAL: KEY_BYTES, _PUBSUB: PUBSUB_KEY_BYTES, _CACHE_SALT: SALT_KEY_BYTES}
+_IS_OWNER = text("SELECT pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'keys'::regclass), 'USAGE')")
 
 
-async def get_key(db: Database, name: str, size: int) -> bytes:
-    """Returns the key of that name. The first process that asks for it makes it, of `size` random bytes."""
-    async with db.begin() as connection:
-        new = insert(keys).values(name=name, value=secrets.token_bytes(size))
-        await connection.execute(new.on_conflict_do_nothing())
-        key: bytes = (await connection.execute(select(keys.c.value).where(keys.c.name == name))).scalar_one()
-        return key
+def make_missing(connection: Connection) -> None:
+    """Makes the keys that a deployment begins with, of random bytes; a role that is not the owner's makes none."""
+    rows = connection.execute(select(keys.c.name)).scalars().all()
+    known = {*rows, *([_SEAL] if _SEALING in rows else [])}  # an operator may have deleted a key that seals no more
+    new = [{"name": name, "value": secrets.token_bytes(size)} for name, size in _SIZES.items() if name not in known]
+    if new and connection.execute(_IS_OWNER).scalar_one():
+        connection.execute(insert(keys).values(new).on_conflict_do_nothing())
+
+
+def _missing(name: str) -> StoreUnavailable:
+    return StoreUnavailable(f"the key {name!r} is missing, or the role may not read it: run `longhaul migrate`")
 
 
 class SharedKey:
     """One of the deployment's keys, read when it is first needed. Calling it returns the key."""
 
-    def __init__(self, db: Database, name: str, size: int) -> None:
+    def __init__(self, db: Database, name: str) -> None:
         self._db = db
         self._name = name
-        self._size = size
         self._key: bytes | None = None
 
     async def __call__(self) -> bytes:
         """Raises StoreUnavailable."""
         if self._key is None:
-            self._key = await get_key(self._db, self._name, self._size)
+            rows = await self._db.execute(select(keys.c.value).where(keys.c.name == self._name))
+            if not rows:
+                raise _missing(self._name)
+            self._key = rows[0].value
         return self._key
 
 
 def salt_key(db: Database) -> SharedKey:
     """The key from which the projects' cache salts are made."""
-    return SharedKey(db, "cache_salt", SALT_KEY_BYTES)
+    return SharedKey(db, _CACHE_SALT)
 
 
 def pubsub_key(db: Database) -> SharedKey:
     """The key that signs what goes over pub/sub."""
-    return SharedKey(db, "pubsub", PUBSUB_KEY_BYTES)
+    return SharedKey(db, _PUBSUB)
 
 
 class SharedSealer:
@@ -83,6 +95,8 @@ class SharedSealer:
             if self._sealer is None:
                 raise
             return self._sealer
+        if number not in found:
+            raise _missing(_SEAL)
         self._sealer, self._read_at = Sealer(found[number], number, found), time.monotonic()
         return self._sealer
 
@@ -94,7 +108,8 @@ async def rotate(db: Database, pause: float = 2 * REFRESH_SECONDS) -> int:
     """
     found, _ = await _read_keys(db)
     number = max(found) + 1
-    await get_key(db, f"{_SEAL}_{number}", KEY_BYTES)
+    new = insert(keys).values(name=f"{_SEAL}_{number}", value=secrets.token_bytes(KEY_BYTES))
+    await db.execute(new.on_conflict_do_nothing())
     await asyncio.sleep(pause)
     async with db.begin() as connection:
         row = insert(keys).values(name=_SEALING, value=str(number).encode())
@@ -105,7 +120,7 @@ async def rotate(db: Database, pause: float = 2 * REFRESH_SECONDS) -> int:
 async def _read_keys(db: Database) -> tuple[dict[int, bytes], int]:
     """Returns the keys by their numbers, and the number of the one that seals."""
     rows = {row.name: row.value for row in await db.execute(select(keys))}
-    found = {FIRST_KEY: rows[_SEAL] if _SEAL in rows else await get_key(db, _SEAL, KEY_BYTES)}
+    found = {FIRST_KEY: rows[_SEAL]} if _SEAL in rows else {}
     for name, value in rows.items():
         head, _, number = name.rpartition("_")
         if head == _SEAL and number.isdecimal():

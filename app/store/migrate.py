@@ -12,8 +12,9 @@ from asyncpg import InsufficientPrivilegeError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from app.store import keys
 from app.store.database import Database, Patience, StoreBusy, StoreLocked, StoreUnavailable
-from app.store.queue import fleet
+from app.store.roles import granting
 
 log = logging.getLogger("longhaul.store")
 
@@ -24,16 +25,8 @@ LOCK_SECONDS = 2
 
 Behind a migration that waits, every other statement on that table waits, too.
 """
+_NO_RIGHT = InsufficientPrivilegeError.sqlstate
 _LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; any unused number
-
-
-_MONITOR_IS_THERE = text(
-    """
-    SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :role)
-        AND pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'responses'::regclass), 'USAGE')
-    """
-)
-"""Whether the server has the role that reads the fleet's metrics, and this one may say what it reads."""
 
 
 class SchemaTooOld(Exception):
@@ -78,13 +71,13 @@ def _upgrade(connection: Connection) -> None:
             "the version that made it"
         )
     command.upgrade(_config(connection), "head")
-    if connection.execute(_MONITOR_IS_THERE, {"role": fleet.ROLE}).scalar_one():
-        for table, columns in fleet.COLUMNS.items():
-            connection.execute(text(f"GRANT SELECT ({', '.join(columns)}) ON {table} TO {fleet.ROLE}"))
+    keys.make_missing(connection)
+    granting.grant(connection)
 
 
 async def migrate(db: Database) -> None:
-    """Runs the missing migrations in one transaction; concurrent callers wait for each other.
+    """Runs the missing migrations in one transaction, and grants the roles their rights (roles/rights.py); concurrent
+    callers wait for each other.
 
     Other transactions that hold the tables delay it. They are not delayed themselves by more than LOCK_SECONDS at a
     time. A statement may take as long as it needs. Raises SchemaTooOld, NotTheOwner, and StoreUnavailable: StoreBusy if
@@ -109,8 +102,9 @@ async def _migrate(db: Database) -> None:
             log.info("the migration is tried again: %s", why)
             await asyncio.sleep(LOCK_SECONDS)
             await patience.wait(error)
-        except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) == InsufficientPrivilegeError.sqlstate:
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) == _NO_RIGHT:
                 raise NotTheOwner("its role does not own the schema: give `migrate` the owner's DATABASE_URL") from None
             raise
 

@@ -9,17 +9,19 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, exists, or_, select, text
 
 from app.heavy import off_loop
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
+from app.protocol.status import BatchStatus
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
-from app.store.tables import LOG_BYTES, responses
+from app.store.tables import LOG_BYTES, batches, responses
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
 
@@ -68,22 +70,40 @@ _DELETE_OLD = text(
     """
 )
 
+_IS_WRITTEN_LATER = exists().where(
+    batches.c.id == responses.c.batch_id,
+    batches.c.status.in_([each.value for each in BatchStatus if not each.final]),
+)
+"""Whether the response is a line of a batch that has not ended: it is still to be written into the batch's files."""
+_DELETE_BATCHES = text(
+    """
+    WITH gone AS (
+        DELETE FROM batches WHERE id IN (
+            SELECT id FROM batches WHERE coalesce(completed_at, failed_at, expired_at, cancelled_at) < :before
+            LIMIT :limit FOR UPDATE SKIP LOCKED)
+        RETURNING id
+    ), results AS (DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id)
+    SELECT id FROM gone
+    """
+)
+
 _RECORDS = {
-    "usage": "minute",
-    "audit_logs": "effective_at",
-    "api_keys": "least(revoked_at, expires_at)",
-    "bulk_actions": "finished_at",
+    "usage": ("ctid", "minute"),
+    "api_keys": ("id", "least(revoked_at, expires_at)"),
+    "bulk_actions": ("id", "finished_at"),
 }
-"""Tables of records, and when a row of each ended."""
+"""Tables of records: what names a row, and when it ended. Of keys, maintenance may read little."""
 _DELETE_RECORDS = [
     text(
         f"""
-        DELETE FROM {table} WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
+        DELETE FROM {table} WHERE {name} = ANY(ARRAY(
+            SELECT {name} FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
         """
     )
-    for table, ended in _RECORDS.items()
+    for table, (name, ended) in _RECORDS.items()
 ]
+# Nobody but the owner of the tables may delete entries: the function keeps those of the last thirty days.
+_DELETE_ENTRIES = text("SELECT delete_audit_entries(:before, :limit)")
 
 
 async def now(db: Database) -> datetime:
@@ -125,7 +145,8 @@ def _pages(chunks: Sequence[Chunk]) -> dict[str, list[Any]] | None:
     """
     for chunk in chunks:
         if len(frames.split(chunk.frames)) != chunk.last - chunk.first + 1:
-            log.error("%s: its log cannot be read, and is not merged", chunk.response_id)
+            with about(chunk.response_id):
+                log.error("the log of the response cannot be read, and is not merged")
             return None
     sizes = {number: len(chunk.frames) for number, chunk in enumerate(chunks)}
     groups = ([chunks[number] for number in numbers] for numbers in grouped(sizes, LOG_PAGE_BYTES))
@@ -166,13 +187,22 @@ async def delete_conversations(db: Database, limit: int = 500) -> int:
 async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
     """Deletes up to `limit` rows each of the ledger, the audit log, bulk actions and keys that ended before then.
 
-    Returns how many it deleted.
+    Entries of the audit log stay for thirty days at least. Returns how many it deleted.
     """
-    deleted = 0
     async with db.autocommit() as connection:
+        deleted: int = (await connection.execute(_DELETE_ENTRIES, {"before": before, "limit": limit})).scalar_one()
         for statement in _DELETE_RECORDS:
             deleted += (await connection.execute(statement, {"before": before, "limit": limit})).rowcount
     return deleted
+
+
+async def delete_batches(db: Database, before: datetime, limit: int = 4) -> int:
+    """Deletes up to `limit` batches that ended before then, with what their lines came to; returns how many.
+
+    Their files stay until they expire, or somebody deletes them.
+    """
+    async with db.begin() as connection:
+        return len((await connection.execute(_DELETE_BATCHES, {"before": before, "limit": limit})).all())
 
 
 async def delete_expired(db: Database, stored: datetime, unstored: datetime, limit: int = 1000) -> int:
@@ -186,7 +216,11 @@ async def delete_expired(db: Database, stored: datetime, unstored: datetime, lim
             expired = (
                 select(responses.c.id)
                 # Not `IS true`: the partial indexes are on `store` and `NOT store`, and would not be used.
-                .where(responses.c.store if is_stored else ~responses.c.store, responses.c.finished_at < before)
+                .where(
+                    responses.c.store if is_stored else ~responses.c.store,
+                    responses.c.finished_at < before,
+                    or_(responses.c.batch_id.is_(None), ~_IS_WRITTEN_LATER),
+                )
                 .order_by(responses.c.finished_at)
                 .limit(limit)
                 .with_for_update(skip_locked=True)

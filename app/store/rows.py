@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -31,6 +31,34 @@ class Idempotency:
 
     key: str
     fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request came from, as its response's row keeps it."""
+
+    key_id: str | None = None
+    """Of the API key that its caller has; None: no key was asked for."""
+    request_id: str | None = None
+    traceparent: str | None = None
+    """Of the trace that it belongs to (app/access/trace_context.py)."""
+    tracestate: str | None = None
+
+
+NOWHERE = Origin()
+"""Of a request that nobody has sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Which line of which batch a response is."""
+
+    batch_id: str
+    line: int
+    """From 1 on; blank lines do not count."""
+    custom_id: str
+    window_seconds: float
+    """Until its batch is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +106,18 @@ class ResponseRow:
     """Whether it takes one of the places that are kept for foreground responses."""
     yields: int
     """How often it has yielded."""
+    request_id: str | None
+    """Of the request that made it."""
+    traceparent: str | None
+    tracestate: str | None
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
+
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """The headers that name the trace that it belongs to; none, if its request had none."""
+        known = {"traceparent": self.traceparent, "tracestate": self.tracestate}
+        return {name: value for name, value in known.items() if value is not None}
 
     @property
     def is_readable(self) -> bool:

@@ -28,10 +28,10 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON, JSONB
 
 from app.protocol.limits import SERVICE_TIERS, LimitKind
-from app.protocol.status import FINAL, Status
+from app.protocol.status import BATCH_TIMES, FINAL, BatchStatus, Status
 from app.queue.message import FOREGROUND, Priority
 from config.settings import MAX_LIMIT
 
@@ -151,6 +151,8 @@ responses = Table(
     # Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
     Column("position", BigInteger, Identity(always=True), nullable=False),
     _time("started_at"),
+    # When its last attempt began.
+    _time("claimed_at"),
     _time("finished_at"),
     _time("sent_at"),
     # The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
@@ -171,6 +173,13 @@ responses = Table(
     Column("run_seconds", Float),
     _time("queue_deadline"),
     _time("run_deadline"),
+    # When the window of work in windows ends. What is not final then fails (endings.py).
+    _time("due_at"),
+    # What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
+    # that of its head; NULL: the position (new_rows.py).
+    Column("rank", BigInteger),
+    # The continuation that it is the head of.
+    Column("heads", Text),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
     # Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
@@ -181,12 +190,28 @@ responses = Table(
     Column("key_id", Text),
     # The response whose request it repeats, because an operator said so (operations/retries.py).
     Column("retry_of", Text),
+    # The batch whose line it is, which one of its lines (from 1 on; blank ones do not count), and what the line calls
+    # itself; NULL: it is no line of a batch.
+    Column("batch_id", Text),
+    Column("batch_line", Integer),
+    Column("custom_id", Text),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     _time("reserved_at"),
     Column("reserved_input", BigInteger),
     Column("reserved_output", BigInteger),
     Column("reserved_bytes", BigInteger),
+    # What no update changes is last, or first: Postgres logs a row from its first change to its last.
+    # The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
+    Column("request_id", Text),
+    Column("traceparent", Text),
+    Column("tracestate", Text),
+    # The attempts, if any, that handed it over (HISTORY in guards.py).
+    Column("history", JSONB(none_as_null=True)),
     CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
+    CheckConstraint(
+        f"(priority = {Priority.WINDOW.value}) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)",
+        name="due_in_window",
+    ),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -209,6 +234,7 @@ responses = Table(
     CheckConstraint(
         "num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)", name="reserved_all_or_none"
     ),
+    CheckConstraint("num_nulls(batch_id, batch_line, custom_id) IN (0, 3)", name="batch_all_or_none"),
     Index(
         "responses_idempotency_key_idx",
         "project",
@@ -216,11 +242,21 @@ responses = Table(
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
+    # A line is inserted once.
+    Index("responses_batch_idx", "batch_id", "batch_line", unique=True, postgresql_where=text("batch_id IS NOT NULL")),
     Index(
         "responses_queue_deadline_idx",
         "queue_deadline",
         postgresql_where=text("status = 'queued' AND queue_deadline IS NOT NULL"),
     ),
+    # What is due, and how much that is by queue and project (queue/windows.py).
+    Index(
+        "responses_due_idx",
+        "due_at",
+        postgresql_include=["queue", "project", "cost"],
+        postgresql_where=text("due_at IS NOT NULL AND finished_at IS NULL"),
+    ),
+    Index("responses_heads_idx", "project", "heads", "position", postgresql_where=text("heads IS NOT NULL")),
     Index(
         "responses_run_deadline_idx",
         "run_deadline",
@@ -231,12 +267,13 @@ responses = Table(
         "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
-    # Those that wait here, by flow and arrival, and what each worker has (queue/facts.py).
+    # Those that wait here, by flow and rank, and what each worker has (queue/facts.py).
     Index(
         "responses_waiting_idx",
         "queue",
         "project",
         "priority",
+        text("(COALESCE(rank, position))"),
         "position",
         postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
         postgresql_where=text(_WAITS),
@@ -336,6 +373,80 @@ conversation_items = Table(
     Index("conversation_items_id_idx", "id"),
 )
 
+# A file is there once it is complete. Until then there are parts alone, which nobody sees (store/files).
+files = Table(
+    "files",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    _time("expires_at"),
+    CheckConstraint("purpose IN ('batch', 'batch_output', 'user_data', 'vision')", name="purpose_known"),
+    CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+    Index("files_project_idx", "project", "created_at", "id"),
+    Index("files_expires_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+)
+
+# A file that comes in parts, which several requests bring.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    # Of the file, from its creation on; NULL: it stays.
+    Column("expires_after_seconds", Integer),
+    Column("status", Text, nullable=False, server_default=text("'pending'")),
+    # The file that was made of it, which may be gone.
+    Column("file_id", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    _time("expires_at", nullable=False),
+    CheckConstraint("status IN ('pending', 'completed', 'cancelled')", name="status_known"),
+    CheckConstraint("(file_id IS NOT NULL) = (status = 'completed')", name="file_when_completed"),
+    Index("uploads_project_idx", "project"),
+    Index("uploads_expires_idx", "expires_at"),
+)
+
+# What one request brought of a file: all of it, or a part of an upload. While it is `open` its bytes are reserved; what
+# was `dropped` counts no more, and maintenance deletes it.
+file_parts = Table(
+    "file_parts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    Column("state", Text, nullable=False, server_default=text("'open'")),
+    Column("upload_id", Text, ForeignKey("uploads.id")),
+    # The file that it belongs to, and where in it the part begins.
+    Column("file_id", Text, ForeignKey("files.id")),
+    Column("start", BigInteger),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    # When it got its last block.
+    Column("touched_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    CheckConstraint("state IN ('open', 'finished', 'dropped')", name="state_known"),
+    CheckConstraint("(file_id IS NULL) = (start IS NULL)", name="place_in_file"),
+    CheckConstraint("file_id IS NULL OR state = 'finished'", name="finished_in_file"),
+    CheckConstraint("state <> 'dropped' OR bytes = 0 AND upload_id IS NULL", name="dropped_counts_no_more"),
+    CheckConstraint("bytes >= 0", name="bytes_not_negative"),
+    Index("file_parts_file_idx", "file_id", "start", postgresql_where=text("file_id IS NOT NULL")),
+    Index("file_parts_upload_idx", "upload_id", postgresql_where=text("upload_id IS NOT NULL")),
+    Index("file_parts_unfinished_idx", "state", "touched_at", postgresql_where=text("state <> 'finished'")),
+)
+
+# The bytes of a part, 1 MiB in each block but the last.
+file_blocks = Table(
+    "file_blocks",
+    metadata,
+    Column("part_id", Text, ForeignKey("file_parts.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
 workers = Table(
     "workers",
     metadata,
@@ -424,6 +535,11 @@ flows = Table(
     Column("scale", Double, nullable=False, server_default=text("1")),
     # How far a token moved its tag when it was charged last.
     Column("step", Double, nullable=False),
+    # The mean seconds and tokens of its responses of late; NULL: none has ended.
+    Column("run_seconds", Double),
+    Column("run_tokens", Double),
+    # How far its work in windows has risen (queue/windows.py).
+    Column("part", Double, nullable=False, server_default=text("0")),
 )
 
 # The secret keys of the deployment (keys.py).
@@ -451,7 +567,7 @@ projects = Table(
     Column("top_tier", Text, nullable=False, server_default="priority"),
     # Its share of every queue, beside the other projects that wait there.
     Column("weight", Double, nullable=False, server_default=text("1")),
-    # What its ended responses and its conversations occupy, up to the notes in `stored_changes`.
+    # What its ended responses, its conversations and its files occupy, up to the notes in `stored_changes`.
     Column("stored_bytes", BigInteger, nullable=False, server_default=text("0")),
     # A conversation that has not changed for so long is deleted; NULL: none is.
     Column("conversation_days", Integer),
@@ -613,9 +729,11 @@ stored_changes = Table(
 )
 
 
+USAGE_COUNTS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+
+
 def _usage_counts() -> list[Column[object]]:
-    names = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-    return [Column(name, BigInteger, nullable=False) for name in names]
+    return [Column(name, BigInteger, nullable=False) for name in USAGE_COUNTS]
 
 
 # Notes of the same trigger: what an ended response used. Whoever adds them to `usage` deletes them.
@@ -643,4 +761,75 @@ usage = Table(
     Column("requests", BigInteger, nullable=False),
     *_usage_counts(),
     PrimaryKeyConstraint("minute", "project", "key_id", "model", "tier"),
+)
+
+
+_UNFINISHED_BATCHES = _list(each.value for each in BatchStatus if not each.final)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _project(),
+    # The API key of its caller; NULL: no key was asked for.
+    Column("key_id", Text),
+    Column("endpoint", Text, nullable=False),
+    Column("input_file", Text, nullable=False),
+    Column("completion_window", Text, nullable=False),
+    Column("metadata", JSON(none_as_null=True)),
+    # How long its files are kept; NULL: until somebody deletes them.
+    Column("output_seconds", Integer),
+    Column("status", Text, nullable=False),
+    # The batch whose failed lines these are; NULL: a client made the file.
+    Column("retry_of", Text),
+    # Until when a process has it to itself that validates it; NULL: none has begun.
+    _time("validating_until"),
+    # That of all its lines; NULL: they have several, or nobody has read them.
+    Column("model", Text),
+    # Why it failed, or what its lines failed with (openai's Batch.errors).
+    Column("errors", JSON(none_as_null=True)),
+    # Its lines, once they are known to be good.
+    Column("total", Integer, nullable=False, server_default=text("0")),
+    # The first lines, which are responses, or will never be; and where in the file the next one begins.
+    Column("expanded", Integer, nullable=False, server_default=text("0")),
+    Column("expanded_bytes", BigInteger, nullable=False, server_default=text("0")),
+    # Its results that have a number, and what they add up to.
+    Column("numbered", Integer, nullable=False, server_default=text("0")),
+    Column("completed", Integer, nullable=False, server_default=text("0")),
+    Column("failed", Integer, nullable=False, server_default=text("0")),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in USAGE_COUNTS),
+    # The first lines, whose results are in its files.
+    Column("written", Integer, nullable=False, server_default=text("0")),
+    # Of which parts its files are to be made, in order; then the files.
+    Column("output_parts", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("error_parts", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("output_file", Text),
+    Column("error_file", Text),
+    _time("created_at", nullable=False),
+    _time("due_at", nullable=False),
+    *(_time(f"{status}_at") for status in BATCH_TIMES),
+    CheckConstraint(f"status IN ({_list(each.value for each in BatchStatus)})", name="status_known"),
+    CheckConstraint("numbered <= expanded AND written <= expanded AND expanded <= total", name="in_order"),
+    Index("batches_project_idx", "project", "created_at", "id"),
+    Index("batches_unfinished_idx", "created_at", postgresql_where=text(f"status IN ({_UNFINISHED_BATCHES})")),
+)
+
+# What lines came to: notes of the trigger `responses_batch`, and of lines that never became responses, with an error.
+# They stay as long as their batch.
+batch_results = Table(
+    "batch_results",
+    metadata,
+    # Without a foreign key: whatever became of the batch, a response can end.
+    Column("batch_id", Text, primary_key=True),
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("custom_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("response_id", Text),
+    Column("error", JSON(none_as_null=True)),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in USAGE_COUNTS),
+    CheckConstraint("(response_id IS NULL) = (error IS NOT NULL)", name="response_or_error"),
+    # In the order in which results were seen to end, from 1 on, without gaps (batches/results.py); NULL: not yet.
+    Column("number", Integer),
+    Index("batch_results_new_idx", "batch_id", postgresql_where=text("number IS NULL")),
+    Index("batch_results_number_idx", "batch_id", "number", unique=True, postgresql_where=text("number IS NOT NULL")),
 )

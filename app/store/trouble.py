@@ -19,8 +19,8 @@ class Trouble(Enum):
     AWAY = "away"
     """Postgres cannot work for anybody now: repeat until it can."""
     REFUSED = "refused"
-    """Postgres does not let this process in, or DATABASE_URL cannot be used: repeat, for a password may just be
-    changing. A process that starts ends instead (app/local/service_check.py)."""
+    """Postgres does not let this process in, or to a table, or DATABASE_URL cannot be used: repeat, for a password may
+    just be changing. A process that starts ends instead (app/local/service_check.py)."""
     BUSY = "busy"
     """Postgres works, and ended this statement: repeat it for a bounded time."""
     LOCKED = "locked"
@@ -44,6 +44,7 @@ _BY_SQLSTATE = {
     "28": Trouble.REFUSED,  # the password is wrong, or being changed
     "3D000": Trouble.REFUSED,  # there is no such database, or it is being restored
     "40": Trouble.BUSY,  # a deadlock, or a conflict of transactions: it was rolled back
+    "42501": Trouble.REFUSED,  # the role lacks a right: before `longhaul migrate` has granted it
     "42P01": Trouble.AWAY,  # a table is missing: before `longhaul migrate`
     "42703": Trouble.AWAY,  # a column is missing: the same, of a later revision
     "53": Trouble.BUSY,  # out of memory

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from itertools import groupby
 from typing import cast
 
@@ -19,6 +19,8 @@ from redis.asyncio.client import PubSub as RedisPubSub
 from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
+from app.protocol.text import is_worth_a_line
+from app.queue.commands import GetKey
 from app.queue.redis_client import CONNECT_SECONDS, answer, make_client, run_script, try_twice
 from app.streaming.message import ForgedMessage, Messages
 from app.streaming.subscription import Subscription
@@ -40,9 +42,6 @@ KEY_SECONDS = 1.0
 MAX_PUBLISHED = 128
 """Chunks of one script: Redis sends nothing to a subscriber before its end, and cuts off one with 32 MB waiting."""
 _PUBLISH = "for i, channel in ipairs(KEYS) do redis.call('PUBLISH', channel, ARGV[i]) end"
-
-GetKey = Callable[[], Awaitable[bytes]]
-"""Returns the key that signs messages: `app.store.keys.SharedKey`. May raise; then it is called again later."""
 
 
 class _Channel:
@@ -144,6 +143,10 @@ class PubSub:
     async def ring(self, doorbell: str) -> None:
         """Wakes whoever listens to the doorbell, in every process. Never raises, as `publish`."""
         await self.publish([Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")])
+
+    async def tell_end(self, object_id: str) -> None:
+        """Tells those who wait for the end of it, and find it in Postgres. Never raises, as `publish`."""
+        await self.publish([Chunk(object_id, 0, 0, 0, (), b"", final=True)])
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
@@ -280,6 +283,6 @@ class PubSub:
 
     def _count_forged(self, response_id: str) -> None:
         self.forged_count += 1
-        if str(self.forged_count).strip("0") == "1":  # 1, 10, 100, ...
+        if is_worth_a_line(self.forged_count):
             message = "ignored %d forged messages from Redis, the last one for %s: who can write to it?"
             log.warning(message, self.forged_count, response_id)

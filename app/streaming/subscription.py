@@ -73,6 +73,17 @@ class Subscription:
         """Returns once there is something new, or after `seconds`."""
         await self._wakeup.wait(seconds)
 
+    async def wait_for_end(self, seconds: float) -> None:
+        """Returns once the last chunk is here, or may have been missed, or after `seconds`."""
+        until = asyncio.get_running_loop().time() + seconds
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            await self._wakeup.wait(left)
+            may_have_ended = self._missed or any(chunk.final for chunk in self._received)
+            self._forget()
+            self._missed = False
+            if may_have_ended:
+                return
+
     def take(self, position: int) -> list[Chunk] | None:
         """Returns the received chunks that directly follow event number `position`, without gaps.
 

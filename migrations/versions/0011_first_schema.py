@@ -4,8 +4,8 @@ Databases of versions before have the revisions 0001 to 0010, which nothing upgr
 
 Triggers note what happens, whoever makes it happen: a worker, a cancel, maintenance, a process of another version. One
 settles: a response left the queue, or ended and used so much. The others note what a project's stored bytes gained or
-lost. The notes are plain inserts. They lock nothing that others wait for; app/store/tenants/limits.py and
-app/store/tenants/usage.py add them up.
+lost. They run as the owner of the tables, so that no process needs the right to write notes. The notes are plain
+inserts. They lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
 
 The view `oldest_revision` names the oldest revision whose processes still work with the schema. A later migration that
 takes something away replaces it.
@@ -14,6 +14,7 @@ takes something away replaces it.
 from __future__ import annotations
 
 from alembic import op
+from sqlalchemy import text
 
 revision = "0011"
 down_revision = None
@@ -233,6 +234,7 @@ CREATE TABLE responses (
     inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     position BIGINT GENERATED ALWAYS AS IDENTITY,
     started_at TIMESTAMPTZ,
+    claimed_at TIMESTAMPTZ,
     finished_at TIMESTAMPTZ,
     sent_at TIMESTAMPTZ,
     sent_to TEXT,
@@ -246,18 +248,30 @@ CREATE TABLE responses (
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
+    due_at TIMESTAMPTZ,
+    rank BIGINT,
+    heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
     log TEXT DEFAULT 'live' NOT NULL,
     layout SMALLINT NOT NULL,
     key_id TEXT,
     retry_of TEXT,
+    batch_id TEXT,
+    batch_line INTEGER,
+    custom_id TEXT,
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
     reserved_output BIGINT,
     reserved_bytes BIGINT,
+    request_id TEXT,
+    traceparent TEXT,
+    tracestate TEXT,
+    history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
-    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9)),
+    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9, 10)),
+    CONSTRAINT responses_due_in_window
+        CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)),
     CONSTRAINT responses_status_known
         CHECK (status IN ('cancelled', 'completed', 'failed', 'in_progress', 'incomplete', 'queued')),
     CONSTRAINT responses_finished_when_final
@@ -283,16 +297,21 @@ CREATE TABLE responses (
     CONSTRAINT responses_place_in_chain CHECK (chain_length > 0 AND context_bytes >= 0),
     CONSTRAINT responses_cost_not_negative CHECK (cost >= 0 AND charged >= 0),
     CONSTRAINT responses_reserved_all_or_none
-        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4))
+        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)),
+    CONSTRAINT responses_batch_all_or_none CHECK (num_nulls(batch_id, batch_line, custom_id) IN (0, 3))
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX responses_batch_idx ON responses (batch_id, batch_line) WHERE batch_id IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost)
+    WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
+CREATE INDEX responses_heads_idx ON responses (project, heads, position) WHERE heads IS NOT NULL;
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
 CREATE INDEX responses_project_idx ON responses (project, status, inserted_at);
@@ -306,7 +325,8 @@ CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL
 CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
-CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position) INCLUDE (key_id)
+CREATE INDEX responses_waiting_idx ON responses
+    (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -360,6 +380,75 @@ CREATE INDEX conversation_items_approval_idx ON conversation_items (conversation
 CREATE INDEX conversation_items_call_idx ON conversation_items (conversation_id, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX conversation_items_id_idx ON conversation_items (id);
 CREATE UNIQUE INDEX conversation_items_position_idx ON conversation_items (conversation_id, position);
+
+CREATE TABLE files (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    expires_at TIMESTAMPTZ,
+    CONSTRAINT files_pkey PRIMARY KEY (id),
+    CONSTRAINT files_purpose_known CHECK (purpose IN ('batch', 'batch_output', 'user_data', 'vision')),
+    CONSTRAINT files_bytes_not_negative CHECK (bytes >= 0),
+    CONSTRAINT files_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX files_expires_idx ON files (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX files_project_idx ON files (project, created_at, id);
+
+CREATE TABLE uploads (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    expires_after_seconds INTEGER,
+    status TEXT DEFAULT 'pending' NOT NULL,
+    file_id TEXT,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    expires_at TIMESTAMPTZ NOT NULL,
+    CONSTRAINT uploads_pkey PRIMARY KEY (id),
+    CONSTRAINT uploads_status_known CHECK (status IN ('pending', 'completed', 'cancelled')),
+    CONSTRAINT uploads_file_when_completed CHECK ((file_id IS NOT NULL) = (status = 'completed')),
+    CONSTRAINT uploads_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX uploads_expires_idx ON uploads (expires_at);
+CREATE INDEX uploads_project_idx ON uploads (project);
+
+CREATE TABLE file_parts (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    state TEXT DEFAULT 'open' NOT NULL,
+    upload_id TEXT,
+    file_id TEXT,
+    start BIGINT,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    touched_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    CONSTRAINT file_parts_pkey PRIMARY KEY (id),
+    CONSTRAINT file_parts_state_known CHECK (state IN ('open', 'finished', 'dropped')),
+    CONSTRAINT file_parts_place_in_file CHECK ((file_id IS NULL) = (start IS NULL)),
+    CONSTRAINT file_parts_finished_in_file CHECK (file_id IS NULL OR state = 'finished'),
+    CONSTRAINT file_parts_dropped_counts_no_more
+        CHECK (state <> 'dropped' OR bytes = 0 AND upload_id IS NULL),
+    CONSTRAINT file_parts_bytes_not_negative CHECK (bytes >= 0),
+    CONSTRAINT file_parts_project_fkey FOREIGN KEY (project) REFERENCES projects (id),
+    CONSTRAINT file_parts_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES uploads (id),
+    CONSTRAINT file_parts_file_id_fkey FOREIGN KEY (file_id) REFERENCES files (id)
+);
+CREATE INDEX file_parts_file_idx ON file_parts (file_id, start) WHERE file_id IS NOT NULL;
+CREATE INDEX file_parts_unfinished_idx ON file_parts (state, touched_at) WHERE state <> 'finished';
+CREATE INDEX file_parts_upload_idx ON file_parts (upload_id) WHERE upload_id IS NOT NULL;
+
+CREATE TABLE file_blocks (
+    part_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    data BYTEA NOT NULL,
+    CONSTRAINT file_blocks_pkey PRIMARY KEY (part_id, number),
+    CONSTRAINT file_blocks_part_id_fkey FOREIGN KEY (part_id) REFERENCES file_parts (id) ON DELETE CASCADE
+);
+ALTER TABLE file_blocks ALTER COLUMN data SET STORAGE EXTERNAL;
 
 CREATE TABLE workers (
     id TEXT NOT NULL,
@@ -423,8 +512,78 @@ CREATE TABLE flows (
     tag DOUBLE PRECISION NOT NULL,
     scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
     step DOUBLE PRECISION NOT NULL,
+    run_seconds DOUBLE PRECISION,
+    run_tokens DOUBLE PRECISION,
+    part DOUBLE PRECISION DEFAULT 0 NOT NULL,
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
+
+CREATE TABLE batches (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    key_id TEXT,
+    endpoint TEXT NOT NULL,
+    input_file TEXT NOT NULL,
+    completion_window TEXT NOT NULL,
+    metadata JSON,
+    output_seconds INTEGER,
+    status TEXT NOT NULL,
+    retry_of TEXT,
+    validating_until TIMESTAMPTZ,
+    model TEXT,
+    errors JSON,
+    total INTEGER DEFAULT 0 NOT NULL,
+    expanded INTEGER DEFAULT 0 NOT NULL,
+    expanded_bytes BIGINT DEFAULT 0 NOT NULL,
+    numbered INTEGER DEFAULT 0 NOT NULL,
+    completed INTEGER DEFAULT 0 NOT NULL,
+    failed INTEGER DEFAULT 0 NOT NULL,
+    input_tokens BIGINT DEFAULT 0 NOT NULL,
+    cached_tokens BIGINT DEFAULT 0 NOT NULL,
+    output_tokens BIGINT DEFAULT 0 NOT NULL,
+    reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    written INTEGER DEFAULT 0 NOT NULL,
+    output_parts TEXT[] DEFAULT '{}' NOT NULL,
+    error_parts TEXT[] DEFAULT '{}' NOT NULL,
+    output_file TEXT,
+    error_file TEXT,
+    created_at TIMESTAMPTZ NOT NULL,
+    due_at TIMESTAMPTZ NOT NULL,
+    in_progress_at TIMESTAMPTZ,
+    finalizing_at TIMESTAMPTZ,
+    completed_at TIMESTAMPTZ,
+    failed_at TIMESTAMPTZ,
+    expired_at TIMESTAMPTZ,
+    cancelling_at TIMESTAMPTZ,
+    cancelled_at TIMESTAMPTZ,
+    CONSTRAINT batches_pkey PRIMARY KEY (id),
+    CONSTRAINT batches_status_known
+        CHECK (status IN ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling',
+            'cancelled')),
+    CONSTRAINT batches_in_order CHECK (numbered <= expanded AND written <= expanded AND expanded <= total),
+    CONSTRAINT batches_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX batches_project_idx ON batches (project, created_at, id);
+CREATE INDEX batches_unfinished_idx ON batches (created_at)
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
+
+CREATE TABLE batch_results (
+    batch_id TEXT NOT NULL,
+    line INTEGER NOT NULL,
+    custom_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    response_id TEXT,
+    error JSON,
+    input_tokens BIGINT DEFAULT 0 NOT NULL,
+    cached_tokens BIGINT DEFAULT 0 NOT NULL,
+    output_tokens BIGINT DEFAULT 0 NOT NULL,
+    reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    number INTEGER,
+    CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line),
+    CONSTRAINT batch_results_response_or_error CHECK ((response_id IS NULL) = (error IS NOT NULL))
+);
+CREATE INDEX batch_results_new_idx ON batch_results (batch_id) WHERE number IS NULL;
+CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;
 
 CREATE TABLE keys (
     name TEXT NOT NULL,
@@ -433,11 +592,14 @@ CREATE TABLE keys (
 );
 """
 
+# With the path of the migration, and temporary tables last: nobody else's table is taken for one of these.
+_AS_OWNER = "SECURITY DEFINER SET search_path = {schema}, pg_temp"
+
 # Tokens of a response that ran and ended without a usage are counted in its log (those of its output have four bytes
 # each), for its limits and for the ledger: a client that leaves before the end evades neither. Priority 0 is the
 # server's own work: counting tokens, which uses none.
-_SETTLE = """
-    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql AS $$
+_SETTLE = f"""
+    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     DECLARE
         has_ended boolean := NEW.finished_at IS NOT NULL;
         input bigint := coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0);
@@ -479,6 +641,30 @@ _TRIGGER = """
     EXECUTE FUNCTION settle_response()
 """
 
+# What a line of a batch came to, in the transaction that ends it.
+_BATCH = (
+    f"""
+    CREATE FUNCTION note_batch_result() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
+    BEGIN
+        INSERT INTO batch_results
+            (batch_id, line, response_id, custom_id, status,
+            input_tokens, cached_tokens, output_tokens, reasoning_tokens)
+        VALUES (NEW.batch_id, NEW.batch_line, NEW.id, NEW.custom_id,
+            CASE WHEN NEW.error->>'reason' = 'completion_window_expired' THEN 'cancelled' ELSE NEW.status END,
+            coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->>'output_tokens' AS bigint), 0),
+            coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER responses_batch AFTER UPDATE OF status ON responses FOR EACH ROW
+    WHEN (NEW.batch_id IS NOT NULL AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL)
+    EXECUTE FUNCTION note_batch_result()
+    """,
+)
+
 # Once it has ended, a response counts with all that it occupies. Until then its request is reserved where there is a
 # limit, and its log grows: a trigger on chunks would make each flush dearer.
 _RESPONSE_BYTES = "{0}.request_bytes + {0}.output_bytes + {0}.messages_bytes + {0}.log_bytes"
@@ -486,7 +672,7 @@ _NEW, _OLD = _RESPONSE_BYTES.format("NEW"), _RESPONSE_BYTES.format("OLD")
 _METADATA_BYTES = "octet_length(CAST({}.metadata AS text))"
 _STORED = (
     f"""
-    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         VALUES (NEW.project, {_NEW} - CASE WHEN OLD.finished_at IS NULL THEN 0 ELSE {_OLD} END);
@@ -500,7 +686,7 @@ _STORED = (
     EXECUTE FUNCTION note_stored_response()
     """,
     f"""
-    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_deleted_responses() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         SELECT project, -sum({_RESPONSE_BYTES.format("gone")}) FROM gone WHERE finished_at IS NOT NULL GROUP BY project;
@@ -511,8 +697,8 @@ _STORED = (
     CREATE TRIGGER responses_deleted AFTER DELETE ON responses REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION note_deleted_responses()
     """,
-    """
-    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql AS $$
+    f"""
+    CREATE FUNCTION note_stored_items() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         INSERT INTO stored_changes (project, bytes)
         SELECT project, CASE TG_OP WHEN 'INSERT' THEN sum(bytes) ELSE -sum(bytes) END FROM changed GROUP BY project;
@@ -528,7 +714,7 @@ _STORED = (
     FOR EACH STATEMENT EXECUTE FUNCTION note_stored_items()
     """,
     f"""
-    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION note_stored_metadata() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     BEGIN
         IF TG_OP <> 'INSERT' THEN
             INSERT INTO stored_changes (project, bytes) VALUES (OLD.project, -{_METADATA_BYTES.format("OLD")});
@@ -543,11 +729,52 @@ _STORED = (
     CREATE TRIGGER conversations_stored AFTER INSERT OR DELETE OR UPDATE OF metadata ON conversations
     FOR EACH ROW EXECUTE FUNCTION note_stored_metadata()
     """,
+    f"""
+    CREATE FUNCTION note_stored_part() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes) VALUES (
+            coalesce(NEW.project, OLD.project), coalesce(NEW.bytes, 0) - coalesce(OLD.bytes, 0));
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER file_parts_stored AFTER INSERT OR DELETE OR UPDATE OF bytes ON file_parts
+    FOR EACH ROW EXECUTE FUNCTION note_stored_part()
+    """,
 )
 
+# Entries of the last thirty days stay, whatever the process that asks was told: whoever takes a process over cannot
+# remove what shows it. Only maintenance may call it (app/store/roles/rights.py), and nobody may delete otherwise.
+_DELETE_AUDIT_ENTRIES = f"""
+    CREATE FUNCTION delete_audit_entries(before timestamptz, most integer) RETURNS bigint LANGUAGE sql {_AS_OWNER} AS $$
+        WITH gone AS (
+            DELETE FROM audit_logs WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM audit_logs WHERE effective_at < least(before, now() - interval '30 days')
+                ORDER BY effective_at LIMIT most FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        )
+        SELECT count(*) FROM gone
+    $$
+"""
+
+_FUNCTIONS = (
+    *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
+    *(
+        "note_batch_result()",
+        "note_stored_metadata()",
+        "note_stored_part()",
+        "delete_audit_entries(timestamptz, integer)",
+    ),
+)
+
+# Which rows a role reads: app/store/roles/rights.py (`ROWS`).
+_KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
+
 _TABLES = """
-    chunks, responses, conversation_items, conversations, workers, drains, pauses, queues, flows, keys, settlements,
-    stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys, service_accounts, projects
+    batch_results, batches, chunks, responses, conversation_items, conversations, workers, drains, pauses, queues,
+    flows, keys, settlements, stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys,
+    service_accounts, file_blocks,
+    file_parts, uploads, files, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
@@ -571,7 +798,8 @@ _VIEWS = (
     """,
     """
     CREATE VIEW waiting_responses AS
-    SELECT id, queue, project, priority, position, cost, charged, sent_to, previous_response_id, affinity
+    SELECT id, queue, project, priority, coalesce(rank, position) AS rank, position, due_at, cost, charged, sent_to,
+        previous_response_id, affinity
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     """,
@@ -579,8 +807,11 @@ _VIEWS = (
 
 
 def upgrade() -> None:
-    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER, *_STORED):
-        op.execute(statement)
+    schema = op.get_bind().execute(text("SELECT quote_ident(current_schema())")).scalar_one()
+    functions = (_SETTLE, _TRIGGER, *_BATCH, *_STORED, _DELETE_AUDIT_ENTRIES)
+    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _KEYS_BY_ROLE, *functions):
+        op.execute(statement.replace("{schema}", schema))
+    op.execute(f"REVOKE ALL ON FUNCTION {', '.join(_FUNCTIONS)} FROM PUBLIC")
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     for view in _VIEWS:
         op.execute(view)
@@ -590,6 +821,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
     op.execute(f"DROP TABLE {_TABLES}")
-    functions = "settle_response", "note_stored_response", "note_deleted_responses", "note_stored_items"
-    for function in (*functions, "note_stored_metadata"):
-        op.execute(f"DROP FUNCTION {function}()")
+    op.execute(f"DROP FUNCTION {', '.join(_FUNCTIONS)}")

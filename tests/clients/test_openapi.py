@@ -147,16 +147,21 @@ def known(http: httpx.Client) -> dict[str, str]:
     item = {"type": "message", "role": "user", "content": "Hello!"}
     conversation = created("/v1/conversations", items=[item])["id"]
     listed = http.get(f"/v1/conversations/{conversation}/items").json()
+    upload = {"filename": "a", "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
+    file = http.post("/v1/files", data={"purpose": "user_data"}, files={"file": ("a.txt", b"Hello!")}).json()
     account = created("/v1/organization/projects/default/service_accounts", name="known")
     return {
         "response_id": created("/v1/responses", model="scripted", input="Hello!")["id"],
         "conversation_id": conversation,
         "item_id": listed["data"][0]["id"],
+        "file_id": file["id"],
+        "upload_id": created("/v1/uploads", **upload)["id"],
         "model": "scripted",
         "project_id": "default",
         "service_account_id": account["id"],
         "key_id": account["api_key"]["id"],
         "rate_limit_id": "rl-scripted",
+        "name": "nobody",  # A worker that is drained would leave the other requests without an answer.
     }
 
 

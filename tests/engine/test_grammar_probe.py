@@ -17,10 +17,10 @@ import pytest
 import pytest_asyncio
 
 from app.heavy import PROJECT
+from app.killable.program import SPARES
 from config.process import CHECKOUT
 from tests.support.waiting import until
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
-from workers.engine.grammar_compiler import SPARES
 from workers.engine.grammar_probe import MAX_CHARS, GrammarProbe, Source, Verdict
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
@@ -86,7 +86,7 @@ def is_limited(pid: int) -> bool:
 
 async def spares_of(probe: GrammarProbe) -> set[int]:
     """The children that wait for a job, once there are as many as there shall be."""
-    process = probe._process
+    process = probe._program.process
     assert process is not None
 
     def spares() -> set[int] | None:
@@ -107,8 +107,8 @@ async def tried(probe: GrammarProbe, sources: Sequence[Source], project: str = "
 
 async def child_of(probe: GrammarProbe) -> int:
     """The process of the only job, once it runs."""
-    await until(lambda: probe._process, START_SECONDS)
-    process = probe._process
+    await until(lambda: probe._program.process, START_SECONDS)
+    process = probe._program.process
     assert process is not None
     [pid] = await until(lambda: at_work(process), START_SECONDS)
     return pid
@@ -116,7 +116,7 @@ async def child_of(probe: GrammarProbe) -> int:
 
 async def endless_job(probe: GrammarProbe) -> tuple[asyncio.Task[Any], int]:
     """The only job, and its process."""
-    if (process := probe._process) is not None:
+    if (process := probe._program.process) is not None:
         await until(lambda: not at_work(process), START_SECONDS)
     job = asyncio.create_task(tried(probe, [schema(ENDLESS)]))
     return job, await child_of(probe)
@@ -137,7 +137,7 @@ async def endless() -> AsyncIterator[GrammarProbe]:
         patched.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=300))
         made = GrammarProbe(vocabulary, KEPT)
         yield made
-    if not made._closed:
+    if not made._program.is_closed:
         made.close()
 
 
@@ -188,7 +188,7 @@ async def test_a_refusal_is_kept_and_costs_nothing_again(probe: GrammarProbe) ->
     for _ in range(2):
         with pytest.raises(InvalidSampling, match=r"^text.format.schema: its grammar takes more"):
             await tried(probe, [schema(ENDLESS)])
-        process = probe._process
+        process = probe._program.process
         assert process is not None
         process.send_signal(signal.SIGSTOP)  # it could not answer
     process.send_signal(signal.SIGCONT)
@@ -253,11 +253,11 @@ async def test_a_child_that_is_killed_from_outside_is_no_verdict(endless: Gramma
 
 async def test_a_program_that_is_killed_starts_again(endless: GrammarProbe) -> None:
     job, child = await endless_job(endless)
-    first = endless._process
+    first = endless._program.process
     assert first is not None
     first.kill()
     await until(lambda: not lives(child))  # it dies with the program
-    await until(lambda: endless._process not in (None, first), START_SECONDS)
+    await until(lambda: endless._program.process not in (None, first), START_SECONDS)
     job.cancel()
     [verdict] = await tried(endless, [schema(NAMED)])
     assert not verdict.refusal
@@ -287,11 +287,11 @@ async def test_a_job_that_got_too_little_time_on_a_busy_machine_is_no_verdict(mo
 
 async def test_a_job_that_takes_too_much_in_the_middle_of_an_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import os, signal, socket\n"
-        "def work(line, *_):\n"
-        "    job = socket.socket(fileno=socket.recv_fds(line, 1, 1)[1][0])\n"
-        "    job.recv(9999)\n"
-        '    job.send(b\'{"refusal": "ha\')\n'
+        "import os, signal\n"
+        "def work(compilers, seconds, asked, answers):\n"
+        "    asked.readline()\n"
+        '    answers.write(b\'{"refusal": "ha\')\n'
+        "    answers.flush()\n"
         "    os.kill(os.getpid(), signal.SIGXCPU)\n"
     )
     program = limited().replace("c.main()", "c._work = work; c.main()")
@@ -308,7 +308,7 @@ async def test_no_job_outlives_its_worker() -> None:
         "async def main():\n"
         "    probe = GrammarProbe(vocabulary, KEPT)\n"
         "    job = asyncio.create_task(probe.compile([schema(tangled(40))]))\n"
-        "    print(await child_of(probe), probe._process.pid, flush=True)\n"
+        "    print(await child_of(probe), probe._program.process.pid, flush=True)\n"
         "    await job\n"
         "asyncio.run(main())\n"
     )
@@ -327,7 +327,7 @@ async def test_no_job_outlives_its_worker() -> None:
 async def test_closing_ends_the_program_and_its_jobs(endless: GrammarProbe) -> None:
     job, child = await endless_job(endless)
     behind = asyncio.create_task(tried(endless, [schema({**NAMED, "title": "behind"})]))
-    process = endless._process
+    process = endless._program.process
     await asyncio.to_thread(endless.close)
     assert process is not None
     assert process.returncode == -signal.SIGKILL

@@ -25,7 +25,7 @@ _INSTALL = (
     )
     """,
     """
-    CREATE FUNCTION fault_note() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION fault_note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
         IF TG_OP = 'INSERT' THEN
             INSERT INTO fault_audit (response, what, after, attempt, worker, at)
@@ -59,7 +59,7 @@ _INSTALL = (
     # Deferred until right before the commit: nobody can have read the chunk, and the row of its response is final.
     # What merging writes was recorded before.
     """
-    CREATE FUNCTION fault_write() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION fault_write() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     DECLARE
         owner responses%ROWTYPE;
     BEGIN

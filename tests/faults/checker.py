@@ -33,7 +33,7 @@ CRASH_WORDS = (
     "went wrong",
     "did not stop",
     "could not note the end of",
-    "the task of ",
+    "the task failed: ",
     "cannot be failed",
     "cannot be read",
     "ends without its output",

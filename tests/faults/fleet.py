@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import psutil
@@ -28,6 +28,7 @@ from app.local import programs
 from app.local.children import Program, run
 from app.local.ports import free_port
 from app.store.database import Database, StoreUnavailable
+from app.store.roles.rights import API, MAINTENANCE, WORKER
 from config.settings import CHECKOUT, Settings, load_settings
 from tests.faults import accounts, audit, clocks, full_disk, tenants
 from tests.faults.clocks import Clock
@@ -222,9 +223,11 @@ class Fleet:
         folders = parse_qs(urlsplit(self.services.database_url).query)["host"][0].split(",")
         return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
 
-    @property
-    def _parameters(self) -> str:
-        return "?pgbouncer=true" if self.plan.pgbouncer == "transaction" else ""
+    def _parameters(self, role: Role) -> str:
+        """Each process has the rights of its role; behind PgBouncer, which takes no options, those of all roles."""
+        if self.plan.pgbouncer is not None:
+            return "?pgbouncer=true" if self.plan.pgbouncer == "transaction" else ""
+        return f"?options={quote(f'-c role={_ROLES[role]}', safe='')}" if role in _ROLES else ""
 
     def _program(
         self, role: Role, model: str, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None
@@ -233,7 +236,7 @@ class Fleet:
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
         password = "" if self.plan.passfile else f":{user.password}"
         urls = {
-            "DATABASE_URL": f"postgresql://{user.username}{password}@{hosts}{user.path}{self._parameters}",
+            "DATABASE_URL": f"postgresql://{user.username}{password}@{hosts}{user.path}{self._parameters(role)}",
             "REDIS_URL": f"redis://:{redis_password}@{HOST}:{valkey.port}/0",
         }
         home = self.folder / "home"
@@ -257,6 +260,7 @@ class Fleet:
         return Program((sys.executable, *launch.argv), env, self.folder / self._code, grace=STOP_GRACE_SECONDS)
 
 
+_ROLES = {Role.API: API, Role.WORKER: WORKER, Role.MAINTENANCE: MAINTENANCE}
 _LAUNCH: dict[Role, Callable[[Settings], programs.Launch]] = {
     Role.API: programs.api,
     Role.WORKER: programs.worker,

@@ -23,7 +23,7 @@ _INSTALL = (
     "CREATE TABLE fault_disk (full_until timestamptz NOT NULL)",
     "INSERT INTO fault_disk VALUES ('-infinity')",
     """
-    CREATE FUNCTION fault_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION fault_disk() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
         IF clock_timestamp() < (SELECT full_until FROM fault_disk) THEN
             RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full';

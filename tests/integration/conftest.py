@@ -14,12 +14,14 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
+from tests.support.roles import close_roles
 from tests.support.services import AS_OWNER
 from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, bulk_actions, "
-    "limits, settlements, stored_changes, usage, usage_entries, flows, queues, drains, pauses"
+    "limits, settlements, stored_changes, usage, usage_entries, flows, queues, drains, pauses, "
+    "files, uploads, file_parts, batches, batch_results"
 )
 EMPTY = f"""
 DO $$
@@ -45,7 +47,7 @@ PLAIN_PROJECT = (
 
 @pytest.fixture(scope="session")
 def migrated(services: Any) -> str:
-    """The URL of the session's database, with the newest schema, for the role of all processes."""
+    """The URL of the session's database, with the newest schema, for one role with the rights of all processes."""
 
     async def make() -> None:
         database = Database(services.owner_url, 1)
@@ -66,6 +68,7 @@ async def db(migrated: str) -> AsyncIterator[Database]:
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
         await connection.execute(text(f"UPDATE projects SET {PLAIN_PROJECT}"))
     yield database
+    await close_roles(database)
     await database.close()
 
 

@@ -23,8 +23,10 @@ from app.scheduling.decisions import Sending
 from app.store.database import Database
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
+from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings, load_settings
+from tests.support.roles import as_role
 from tests.support.rows import new_response
 from tests.support.slot_worker import SlotWorker, late, slot_worker
 from tests.support.waiting import until
@@ -45,7 +47,7 @@ async def broker(services: Any) -> AsyncIterator[str]:
 async def maintenance(db: Database, pubsub: PubSub, broker: str) -> AsyncIterator[Maintenance]:
     settings: Settings = load_settings(REDIS_URL=broker)
     queue = TaskQueue(settings)
-    made = Maintenance(settings, db, pubsub, queue, round_seconds=0.05)
+    made = Maintenance(settings, as_role(db, MAINTENANCE), pubsub, queue, round_seconds=0.05)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()

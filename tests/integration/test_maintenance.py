@@ -20,11 +20,13 @@ from app.queue.publisher import QueueUnavailable
 from app.store.database import Database
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
+from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
+from tests.support.roles import as_role
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
 from tests.support.waiting_rows import end, waiting, with_slots
 from tests.support.worker import worker
@@ -52,7 +54,8 @@ def maintenance(
     db: Database, pubsub: PubSub, queue: Queue, lost_seconds: float = 10.0, round_seconds: float = 1.0, **settings: Any
 ) -> Maintenance:
     made = Settings(**{"max_crashes": 2, "lease_seconds": 1.0, **settings})
-    return Maintenance(made, db, pubsub, queue, round_seconds=round_seconds, lost_seconds=lost_seconds)  # type: ignore[arg-type]
+    own = as_role(db, MAINTENANCE)
+    return Maintenance(made, own, pubsub, queue, round_seconds=round_seconds, lost_seconds=lost_seconds)  # type: ignore[arg-type]
 
 
 async def age(db: Database, column: str) -> None:
@@ -134,7 +137,12 @@ async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pu
 
 
 @pytest.mark.parametrize(
-    ("limit", "code"), [({"queue_seconds": 0.001}, "queue_timeout"), ({"run_seconds": 0.001}, "run_timeout")]
+    ("limit", "code"),
+    [
+        ({"queue_seconds": 0.001}, "queue_timeout"),
+        ({"run_seconds": 0.001}, "run_timeout"),
+        ({"window_seconds": 0.001, "priority": 10}, "completion_window_expired"),
+    ],
 )
 async def test_an_overdue_response_fails_and_its_timeout_is_the_reason(
     db: Database, pubsub: PubSub, limit: dict[str, float], code: str

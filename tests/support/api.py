@@ -19,6 +19,7 @@ from app.api.connection.websocket import BoundedWebSocket
 from app.api.dependencies import Runtime
 from app.main import create_app
 from app.responses.read import reader
+from app.store.roles.rights import API
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings
 from tests.support.grammar import is_repeat
@@ -40,7 +41,7 @@ CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
 
 def settings_for(services: Any, home: Path, **more: Any) -> Settings:
     """Returns settings for these services, with short pauses."""
-    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    urls = {"DATABASE_URL": services.url_of(API), "REDIS_URL": services.redis_url}
     # A stream whose response nobody has begun shows its headers with the first keepalive.
     pauses = {"api_grace_seconds": 0.1, "keepalive_seconds": 1.0}
     return load_settings(**urls, **{**pauses, "home": home, **more})

@@ -6,16 +6,22 @@ import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import redis
 
 from app.queue.celery_app import make_celery
+from app.queue.commands import Command, signed
 from app.queue.message import TASK, Message, Priority
 from app.queue.publisher import TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE
-from tests.support.queue_app import STORE
+from tests.support.queue_app import KEY, STORE
 from tests.support.waiting import until_sync
+
+
+async def get_key() -> bytes:
+    return KEY
 
 
 class Bench:
@@ -65,7 +71,7 @@ class Bench:
 
     def cancel(self, *ids: str) -> None:
         """Cancels as the API does."""
-        asyncio.run(TaskQueue(self.settings).revoke(*ids))
+        asyncio.run(TaskQueue(self.settings, get_key).revoke(*ids))
 
     @property
     def log(self) -> list[str]:
@@ -99,7 +105,15 @@ class Bench:
         return [stats[name]["pool"]["active"] for name in sorted(stats)]
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """A remote control command and the worker's reply."""
+        """A remote control command and the worker's reply; one that needs a signature gets it."""
+        if command in set(Command):
+            arguments = self.signed(Command(command), **arguments)
+        return self.ask_unsigned(command, **arguments)
+
+    def signed(self, command: Command, worker: str = "own@test", **arguments: Any) -> dict[str, Any]:
+        return signed(KEY, command, arguments, worker, uuid4().hex)
+
+    def ask_unsigned(self, command: str, **arguments: Any) -> Any:
         # A connection of its own: an earlier test may have broken those that kombu keeps in this process.
         with self.celery.connection_for_write() as connection:
             (reply,) = self.celery.control.broadcast(

@@ -97,6 +97,6 @@ class Worker(Process):
 class Flower(Process):
     def __init__(self, redis_url: str, folder: Path, auth: str) -> None:
         self.port = free_port()
-        args = [sys.executable, "-m", "celery", "-A", "app.queue.flower:flower_app", "flower"]
+        args = [sys.executable, "-m", "celery", "-A", "app.flower.main:flower_app", "flower"]
         args += ["--address=127.0.0.1", f"--port={self.port}"]
         super().__init__(args, {"REDIS_URL": redis_url, "FLOWER_BASIC_AUTH": auth}, folder / "flower.log")

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from app.store.roles.rights import API
+
 CODE = "from app.cli import main; main()"
 
 
@@ -34,7 +36,7 @@ class Shell:
 
     @classmethod
     def beside(cls, services: Any, **more: str) -> Shell:
-        urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+        urls = {"DATABASE_URL": services.url_of(API), "REDIS_URL": services.redis_url}
         return cls({**urls, **more})
 
     @classmethod

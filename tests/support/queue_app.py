@@ -16,7 +16,7 @@ from typing import Any
 
 import redis.asyncio
 from celery import bootsteps
-from celery.worker.control import control_command
+from celery.worker.control import Panel
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
@@ -33,6 +33,8 @@ from workers.generation.slots import Slots
 from workers.main import make_worker_app
 from workers.pace import Pace
 
+KEY = bytes(32)
+"""Signs commands to these workers."""
 STORE = 8
 """The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
 CLEANUP_SECONDS = 0.3
@@ -50,6 +52,8 @@ OUTCOMES = {
 
 
 class PretendRunner:
+    command_key = KEY
+
     def __init__(self, store: Any, stop_worker: StopWorker) -> None:
         self.store = store
         self.stop_worker = stop_worker
@@ -158,7 +162,6 @@ class Stuck(bootsteps.StartStopStep):  # type: ignore[misc]
         threading.Event().wait()
 
 
-@control_command()
 def raise_error(state: Any) -> dict[str, str]:
     """Raises an error in Celery's main thread that Celery does not expect."""
 
@@ -169,14 +172,12 @@ def raise_error(state: Any) -> dict[str, str]:
     return {"ok": "about to"}
 
 
-@control_command()
 def meet_loop(_state: Any) -> dict[str, str]:
     """Waits for a response that blocks the pool's loop; the second call lets the loop go on."""
     LOOP.wait()
     return {"ok": "met"}
 
 
-@control_command()
 def count_objects(state: Any, kinds: Sequence[str]) -> dict[str, int]:
     """Counts the objects of these types. The first call disables the garbage collector."""
     if gc.isenabled():
@@ -195,6 +196,7 @@ def __getattr__(name: str) -> Any:
         return pretend_lifespan(settings.broker_url, stop_worker)
 
     celery = globals()["celery"] = make_worker_app(settings, lifespan)
+    Panel.data.update(raise_error=raise_error, meet_loop=meet_loop, count_objects=count_objects)
     if os.environ.get("PRETEND_STOP") == "never":
         program.STOP_SECONDS = 1.0
         celery.steps["consumer"].add(Stuck)

@@ -14,9 +14,9 @@ import asyncpg
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
-from app.local.services.postgres import OPTIONS, OWNER, RUNTIME, Postgres
+from app.local.services.postgres import OPTIONS, OWNER, Postgres
 from app.local.services.service_account import service_environment
-from tests.support.services import LoopThread, Server
+from tests.support.services import RUNTIME, LoopThread, Server
 
 SYNC_FILE = "synchronous.conf"
 REPLICATION = f"local replication {OWNER} scram-sha-256\n"
@@ -107,13 +107,9 @@ class Pair:
     @property
     def url(self) -> str:
         """One URL for both, as DATABASE_URL has it."""
-        return self._url_of(RUNTIME)
+        return self.url_of(RUNTIME)
 
-    @property
-    def owner_url(self) -> str:
-        return self._url_of(OWNER)
-
-    def _url_of(self, role: str) -> str:
+    def url_of(self, role: str) -> str:
         first, second = self._nodes
         return f"{first.url_of(role)},{quote(str(second.sockets))}"
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.local.children import Child, Program
 from app.local.services.embedded_services import Service, launch, launch_first
-from app.local.services.postgres import OWNER, RUNTIME, Postgres
+from app.local.services.postgres import OWNER, Postgres
 from app.local.services.service_account import ServiceFolders
 from app.local.services.valkey import Valkey
+from app.store.roles.rights import PROCESSES
 from tests.support.clusters import add_cluster
 
 if TYPE_CHECKING:  # it imports this module
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # it imports this module
 
 T = TypeVar("T")
 START_SECONDS = 120.0
+RUNTIME = "longhaul_runtime"
+"""One role with the rights of all processes, and to read and write all rows, for what tests do themselves."""
 AS_OWNER = f"SET LOCAL ROLE {OWNER}"
 """The first statement of a test's transaction that does what no process of Longhaul may."""
 
@@ -140,8 +143,14 @@ def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
 class PostgresForTests(Postgres):
     """Its owner may make databases (a test of migrations has one of its own), roles, and copies (replicas.py).
 
-    The other role has its own rights alone, until a test becomes the owner by AS_OWNER; but it may VACUUM.
+    RUNTIME has the rights of all processes, and more until a test becomes the owner by AS_OWNER: all rows, and VACUUM.
     """
+
+    roles = (*Postgres.roles, RUNTIME)
+
+    @property
+    def url(self) -> str:
+        return self.url_of(RUNTIME)
 
     environment: Mapping[str, str] = MappingProxyType({})
     """More variables for the server, from its next start on."""
@@ -154,7 +163,8 @@ class PostgresForTests(Postgres):
         statements = (
             f"ALTER ROLE {OWNER} CREATEDB CREATEROLE REPLICATION",
             f"GRANT {OWNER} TO {RUNTIME} WITH INHERIT FALSE, SET TRUE",
-            f"GRANT pg_maintain TO {RUNTIME}",
+            f"GRANT pg_maintain, pg_read_all_data, pg_write_all_data TO {RUNTIME}",
+            f"GRANT {', '.join(PROCESSES)} TO {RUNTIME}",
         )
         return super().role_statements() + "".join(f"{statement};\n\n" for statement in statements)
 
@@ -162,7 +172,7 @@ class PostgresForTests(Postgres):
 class Services:
     """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them.
 
-    `owner_url` is the `database_url` for migrations.
+    `database_url` is of RUNTIME, and `owner_url` the one for migrations.
     """
 
     def __init__(self, *, standby: bool = False) -> None:
@@ -193,10 +203,14 @@ class Services:
 
     @property
     def owner_url(self) -> str:
+        return self.url_of(OWNER)
+
+    def url_of(self, role: str) -> str:
+        """The `database_url` of another role."""
         if self.pair:
-            return self.pair.owner_url
+            return self.pair.url_of(role)
         assert isinstance(self.postgres.service, Postgres)
-        return self.postgres.service.owner_url
+        return self.postgres.service.url_of(role)
 
     @property
     def redis_url(self) -> str:

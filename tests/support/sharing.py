@@ -19,6 +19,7 @@ ENGINES = (
     "tests/e2e/test_images.py",
     "tests/e2e/test_bare_folder.py",
     "tests/e2e/test_ranks.py",
+    "tests/e2e/test_traces.py",
     "tests/engine/",
     "tests/bench/",  # would refuse to measure beside an engine
 )

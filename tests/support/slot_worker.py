@@ -114,7 +114,7 @@ class SlotWorker:
             await logs.append(self.db, [writer.begin()])
             await logs.append(self.db, [writer.finish()])
         self.pace.note_end()
-        self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0), cut_short=False)
+        self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0), self.seconds, cut_short=False)
         self.dispatcher.nudge(QUEUE)
 
     async def generate(self, row: ResponseRow) -> None:

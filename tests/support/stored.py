@@ -17,8 +17,10 @@ STORED = f"""
             WHERE r.project = p.id AND r.finished_at IS NOT NULL)
         + (SELECT coalesce(sum({_LENGTH.format("metadata")}), 0) FROM conversations WHERE project = p.id)
         + (SELECT coalesce(sum({_LENGTH.format("i.item")} + {_LENGTH.format("i.tool_results")}), 0)
-            FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id WHERE c.project = p.id
-        ) AS occupied
+            FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id WHERE c.project = p.id)
+        + (SELECT coalesce(sum(octet_length(b.data)), 0) FROM file_blocks b JOIN file_parts f ON f.id = b.part_id
+            WHERE f.project = p.id AND f.state = 'finished')
+        + (SELECT coalesce(sum(bytes), 0) FROM file_parts WHERE project = p.id AND state = 'open') AS occupied
     FROM projects p ORDER BY p.id
 """
 """For each project the bytes that are counted, and those that its rows have. Both are equal, whatever happens."""

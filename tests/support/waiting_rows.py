@@ -22,9 +22,11 @@ _numbers = itertools.count(1)
 _INSERT = text(
     """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        input_bytes, cost, chain_length, context_bytes, layout)
+        input_bytes, cost, chain_length, context_bytes, layout, due_at, rank)
     SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
-        CAST(:request AS json), now(), 0, :cost, 1, 0, 1
+        CAST(:request AS json), now(), 0, :cost, 1, 0, 1,
+        now() + make_interval(secs => CAST(:window AS float8)),
+        CAST(1000000 * (extract(epoch FROM now()) + CAST(:window AS float8)) AS bigint)
     FROM generate_series(1, :count) n ORDER BY n
     """
 )
@@ -38,14 +40,20 @@ async def waiting(
     priority: Priority = Priority.BACKGROUND,
     cost: int = 100,
     queue: str = QUEUE,
+    window: float | None = None,
 ) -> list[str]:
-    """So many more responses of a project, which wait behind all that were made before; returns their ids in order."""
+    """So many more responses of a project, which wait behind all that were made before; returns their ids in order.
+
+    With a `window`, in seconds, they are work in windows.
+    """
+    priority = priority if window is None else Priority.WINDOW
     number = next(_numbers)
     values: dict[str, Any] = {
         "prefix": f"{project}.{priority.name}.{number}",
         "project": project,
         "queue": queue,
         "cost": cost,
+        "window": window,
     }
     values["request"] = json.dumps(stored_request())
     async with db.autocommit() as connection:

@@ -15,9 +15,11 @@ from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.protocol.types import Json
 from app.store.database import Database
+from app.store.roles.rights import WORKER
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
+from tests.support.roles import as_role
 from tests.support.scripted import SCRIPTED, ScriptedEngine
 from tests.support.waiting import PATIENCE_SECONDS
 from workers.engine.base import Engine
@@ -83,7 +85,7 @@ class NoDispatcher(Dispatcher):
     def nudge(self, queue: str) -> None:
         pass
 
-    def correct_flow(self, row: ResponseRow, used: int, *, cut_short: bool) -> None:
+    def correct_flow(self, row: ResponseRow, used: int, seconds: float = 0.0, *, cut_short: bool) -> None:
         self.corrected.append((row.id, used, cut_short))
 
 
@@ -159,7 +161,8 @@ async def worker(
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine. Without a dispatcher nothing is dispatched."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes, dispatcher)
+    own = as_role(db, WORKER)
+    made = Worker(own, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes, dispatcher)
     await made.engine.start()
     with patch.object(lease, "STALLED_LEASES", STALLED_LEASES):
         await made.lease.start()

@@ -22,10 +22,12 @@ USES = {
     "app/responses/create/retried.py": "a response's `created_at`, for clients",
     "app/responses/create/acceptor.py": "a response's `created_at`, for clients and the order of lists",
     "app/responses/conversations.py": "a conversation's `created_at`, for clients",
-    "app/responses/ids.py": "ids that are neighbours in an index",
+    "app/ids.py": "ids that are neighbours in an index",
     "app/queue/message_template.py": "when a task was sent, for Flower",
     "config/chat_template.py": "the date in a probe of a chat template",
-    "config/logging.py": "the time of a log line",
+    "app/local/console.py": "the time of a log line",
+    "config/logging/lines.py": "the time of a log line",
+    "app/local/commands/doctor/clocks.py": "what the clocks of servers are compared with",
     "app/local/services/valkey.py": "the name of a folder",
 }
 

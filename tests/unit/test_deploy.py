@@ -165,7 +165,7 @@ class TestCompose:
         wanted = page.partition("```sql\n")[2].partition("```")[0]
         wanted = wanted.replace("CREATE DATABASE longhaul;\n", "").replace("\\connect longhaul\n", "")
         found = "".join(line for line in _text("postgres-roles.sql").splitlines(True) if line[0] not in "-\\")
-        for name in ("owner", "runtime", "monitor"):
+        for name in ("owner", "api", "worker", "maintenance", "monitor"):
             found = found.replace(f":'{name}'", f"'{name.upper()}_PASSWORD'")
             assert f"{name}-password" in COMPOSE["services"]["postgres"]["secrets"]
         assert found == wanted
@@ -476,9 +476,11 @@ def _secrets_of(command: str) -> dict[str, str]:
     """The secret in each file that a process gets: what it has to know, and no other."""
     owner = {"DATABASE_URL": "OWNER_DATABASE_URL", "LONGHAUL_ADMIN_KEY": "LONGHAUL_ADMIN_KEY"}
     served = {name: name for name in ("DATABASE_URL", "LONGHAUL_METRICS_TOKEN")}
-    monitor = {**served, "LONGHAUL_MONITOR_DATABASE_URL": "LONGHAUL_MONITOR_DATABASE_URL"}
-    flower = {"LONGHAUL_FLOWER_AUTH": "LONGHAUL_FLOWER_AUTH"}
-    own = {"flower": flower, "migrate": owner, "maintenance": monitor}
+    worker = {**served, "DATABASE_URL": "WORKER_DATABASE_URL"}
+    maintenance = {**served, "DATABASE_URL": "MAINTENANCE_DATABASE_URL"}
+    maintenance["LONGHAUL_MONITOR_DATABASE_URL"] = "LONGHAUL_MONITOR_DATABASE_URL"
+    flower = {name: name for name in ("DATABASE_URL", "LONGHAUL_FLOWER_AUTH")}
+    own = {"flower": flower, "migrate": owner, "worker": worker, "maintenance": maintenance}
     return {"REDIS_URL": "REDIS_URL", **own.get(command, served)}
 
 

@@ -36,6 +36,7 @@ from app.aio import BackgroundTasks
 from app.bounds import Bound
 from app.protocol.text import type_and_places
 from app.queue.message import Kind, kind_of, project_of
+from config.logging.context import about
 from workers.generation.cancellation import Cancelled, current_job
 
 log = logging.getLogger("longhaul.pool")
@@ -158,7 +159,8 @@ class Jobs:
         try:
             async with self._place(job):
                 job.accepted = True
-                result = await _result(job)
+                with about(job.request.id):
+                    result = await _result(job)
         except asyncio.CancelledError:
             if not job.accepted:
                 return
@@ -188,7 +190,8 @@ class Jobs:
             job.request.on_success(result)  # of a failure as well: Celery's pools have this one callback
             _drop_frames(result)
         except Exception:
-            log.exception("Celery could not note the end of %s", job.request.id)
+            with about(job.request.id):
+                log.exception("Celery could not note the end of the task")
         self._place_freed()
 
     def _busy(self) -> set[asyncio.Task[Any]]:
@@ -218,7 +221,7 @@ async def _result(job: Job) -> Result:
         raise
     except Exception as error:
         if not isinstance(error, (Ignore, *request.task.throws)):
-            log.error("the task of %s failed: %s", request.id, type(error).__name__)
+            log.error("the task failed: %s", type(error).__name__)
         return _failed(error)
     except BaseException as error:
         return _failed(WorkerLostError(f"{type(error).__name__} escaped the task"))

@@ -59,6 +59,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     _slots: Slots | None = None
     """The runner's, if it has one."""
     _node: str | None = None
+    command_key = b""
+    """The runner's, if it has one: it signs commands. Celery consumes only after it is known."""
     _hub: Any = None
     _thread: threading.Thread | None = None
 
@@ -100,6 +102,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
                 current_runner.set(runner)
                 self._slots = getattr(runner, "slots", None)
                 self._node = getattr(runner, "node", None)
+                self.command_key = getattr(runner, "command_key", b"")
                 self._resize(self.limit)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)

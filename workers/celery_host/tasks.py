@@ -74,7 +74,7 @@ async def _run(response_id: str) -> Outcome | ResponseFailed:
     except asyncio.CancelledError:
         raise
     except Exception as error:
-        log.error("%s went wrong: %s", response_id, type_and_places(error))
+        log.error("the response went wrong: %s", type_and_places(error))
         return ResponseFailed("server_error", type(error).__name__)
 
 

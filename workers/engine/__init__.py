@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.protocol.requests.items.images import MAX_PIXELS
 from config import model_files
+from config.logging import CONFIG_FILE
 from config.models import VLLM, ServedModel
 from config.settings import ConfigError
 from workers.engine.base import Engine
@@ -22,6 +23,7 @@ _DEFAULTS = {
     "VLLM_MAX_IMAGE_PIXELS": str(MAX_PIXELS),
     "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # it compares only the first URL with allowed_media_domains
 }
+_LOGGING_FILE = "VLLM_LOGGING_CONFIG_PATH"
 _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
@@ -73,6 +75,8 @@ def _set_environment(model: ServedModel) -> None:
     """Sets what vLLM's import reads and its processes inherit, but overrules nothing that an operator has set."""
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if os.environ.get("VLLM_CONFIGURE_LOGGING") != "0":  # vLLM refuses both
+        os.environ.setdefault(_LOGGING_FILE, str(CONFIG_FILE))
     os.environ[_START_METHOD] = "spawn"  # a fork of a process with threads may hang, and has no lifeline
     if Path(model.path).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -207,6 +207,7 @@ class Engine(Protocol):
         priority: int = 0,
         committed: Sequence[int] = (),
         tokens_per_delta: int = 1,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
         """Generates. For a slow reader, several deltas come merged into one. The engine may gather up to
         `tokens_per_delta` tokens for each delta but the first.
@@ -214,8 +215,10 @@ class Engine(Protocol):
         `request_id` must not be running. `priority`: a lower number goes first, if the engine's scheduler is
         configured for it. `committed` are output tokens of an engine that is gone. The output continues after them,
         and they count in `max_tokens`, `min_tokens`, penalties, a seed's draws and a grammar as if generated here;
-        they are not delivered again. Closing the iterator, or cancelling its consumer, aborts the request and frees
-        its slot. Raises InvalidSampling, CannotContinue, EngineError, RequestAborted or EngineDead.
+        they are not delivered again. `trace_headers` name the trace that an engine with a tracer adds its spans to.
+
+        Closing the iterator, or cancelling its consumer, aborts the request and frees its slot. Raises InvalidSampling,
+        CannotContinue, EngineError, RequestAborted or EngineDead.
         """
 
     def can_continue(self, sampling: Sampling) -> bool:

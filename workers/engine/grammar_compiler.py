@@ -1,28 +1,16 @@
-"""Compiles grammars within limits: a program of its own, which a worker starts and the kernel ends.
-
-It loads xgrammar and a vocabulary once. Each job has a child of its own, so one that takes too much dies alone. Some
-children are forked ahead, so that a job waits for no fork. A job and its answers are lines of JSON, on a socket of
-their own, which the worker sends along. When the worker closes it, or ends, the child is killed.
-"""
+"""Compiles grammars within limits: a program of its own (app/killable), which loads xgrammar and a vocabulary once."""
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import resource
-import select
-import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, BinaryIO
 
+from app.killable.program import JobLimits, connected, limit_cpu, serve
 from app.protocol.types import Json
-from config.process import die_with_parent
 from workers.engine.grammar_walk import MASK_SECONDS, PLAIN_STEPS, STEPS, WALKS, Walker
 from workers.engine.json_grammar import in_json_string
 from workers.engine.schemas.grammar import schema_grammar
@@ -39,13 +27,8 @@ MEMORY_BYTES = 2**29
 """What a job may add to the memory of its process."""
 COMPILED_BYTES = 2**26
 """What a compiled grammar may hold: the engine keeps one for each running response."""
-NICENESS = 10
 MAX_DEPTH = 10_000
 """Calls of Python in each other: a schema of a hundred levels takes a thousand."""
-SPARES = 2
-"""Children that wait for a job: a request has two, one for its schemas, and one for the tag that is made of them."""
-ENDED = "ended"
-"""The key of a job's last line, with the exit status of its child."""
 _CHEAPER = "use fewer alternatives that begin alike, and no rule with two meanings"
 
 Compile = Callable[[str], Mapping[str, Any]]
@@ -54,14 +37,11 @@ Compile = Callable[[str], Mapping[str, Any]]
 
 def main() -> None:
     """The one argument is the worker's process id; stdin is a socket to it, which has the vocabulary as a line."""
-    die_with_parent(int(sys.argv[1]))
-    control = socket.socket(fileno=0)
+    control = connected()
     with control.makefile("rb") as stream:
         compilers, seconds = _compilers(stream.readline().decode())
-    gc.collect()
-    gc.freeze()  # the children share these pages
-    control.sendall(bytes([seconds]))
-    _Forks(control, compilers, seconds).serve()
+    limits = JobLimits(CPU_SECONDS, WALL_SECONDS, MEMORY_BYTES)
+    serve(control, partial(_work, compilers, seconds), limits, bytes([seconds]))
 
 
 def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
@@ -100,113 +80,15 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
     return compilers, min(CPU_SECONDS + tokens.vocab_size // TOKENS_A_SECOND + walks, 255)
 
 
-@dataclass(slots=True)
-class _Child:
-    pid: int
-    line: socket.socket
-    """Where it gets the socket of its job. Its end closes the line."""
-    job: socket.socket | None = None
-
-
-class _Forks:
-    """A child for each job, and some that wait for one."""
-
-    def __init__(self, control: socket.socket, compilers: Mapping[str, Compile], seconds: int) -> None:
-        self._control = control
-        self._seconds = seconds
-        self._compilers = compilers
-        self._children: list[_Child] = []
-
-    def serve(self) -> None:
-        """Returns when the worker closes its end."""
-        self._fork_ahead()
-        while True:
-            ready = self._ready()
-            for child in list(self._children):
-                if child.job is not None and child.job.fileno() in ready:  # nobody waits for it any more
-                    child.job.close()
-                    os.kill(child.pid, signal.SIGKILL)
-                if child.line.fileno() in ready:
-                    self._bury(child)
-            if self._control.fileno() in ready:
-                data, fds, _, _ = socket.recv_fds(self._control, 1, 1)
-                if not data:
-                    return
-                for fd in fds:
-                    self._start(socket.socket(fileno=fd))
-
-    def _ready(self) -> set[int]:
-        """Waits. The sockets whose other end is closed, and the worker's if it sends a job."""
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        for end in self._ends():
-            poll.register(end, 0)  # the kernel always tells when the other end is closed
-        return {fd for fd, _ in poll.poll()}
-
-    def _ends(self) -> Iterator[socket.socket]:
-        """The sockets of the children, as far as they are open."""
-        for child in self._children:
-            yield from (end for end in (child.line, child.job) if end is not None and end.fileno() >= 0)
-
-    def _start(self, job: socket.socket) -> None:
-        while True:
-            child = next((child for child in self._children if child.job is None), None) or self._fork()
-            try:
-                socket.send_fds(child.line, [b"\0"], [job.fileno()])
-            except OSError:  # somebody has killed it
-                self._bury(child)
-            else:
-                child.job = job
-                return
-
-    def _fork_ahead(self) -> None:
-        while sum(child.job is None for child in self._children) < SPARES:
-            self._fork()
-
-    def _fork(self) -> _Child:
-        parent, (ours, theirs) = os.getpid(), socket.socketpair()
-        pid = os.fork()
-        if not pid:
-            try:
-                die_with_parent(parent)
-                for end in (ours, self._control, *self._ends()):  # else nobody would see another child's end
-                    end.close()
-                _work(theirs, self._compilers, self._seconds)
-            finally:
-                os._exit(0)
-        theirs.close()
-        self._children.append(child := _Child(pid, ours))
-        return child
-
-    def _bury(self, child: _Child) -> None:
-        """Tells the worker how the child of a job ended, and has another one ready."""
-        _, status = os.waitpid(child.pid, 0)
-        child.line.close()
-        self._children.remove(child)
-        if child.job is not None:
-            ended = json.dumps({ENDED: os.waitstatus_to_exitcode(status)})
-            with child.job, suppress(OSError):  # the worker may have left
-                child.job.send(f"\n{ended}\n".encode(), socket.MSG_DONTWAIT)
-        self._fork_ahead()
-
-
-def _work(line: socket.socket, compilers: Mapping[str, Compile], tag_seconds: int) -> None:
-    """Waits for the socket of a job, reads a list of (kind, text) from it, and writes a line for each, in order."""
-    os.nice(NICENESS)
+def _work(compilers: Mapping[str, Compile], tag_seconds: int, asked: BinaryIO, answers: BinaryIO) -> None:
+    """Reads a list of (kind, text), and writes a line for each, in order."""
     sys.setrecursionlimit(MAX_DEPTH)
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_AS, _address_space() + MEMORY_BYTES)
-    _, [job_fd], _, _ = socket.recv_fds(line, 1, 1)
-    _limit(resource.RLIMIT_CPU, CPU_SECONDS)
-    signal.alarm(WALL_SECONDS)
-    job = socket.socket(fileno=job_fd)
-    with job.makefile("rb") as asked, job.makefile("wb") as answers:
-        sources = json.loads(asked.readline() or b"[]")
-        if any(kind == "tag" for kind, _ in sources):
-            _limit(resource.RLIMIT_CPU, tag_seconds)
-        for kind, text in sources:
-            answers.write(json.dumps(_answer(compilers[kind], text)).encode() + b"\n")
-            answers.flush()
+    sources = json.loads(asked.readline() or b"[]")
+    if any(kind == "tag" for kind, _ in sources):
+        limit_cpu(tag_seconds)
+    for kind, text in sources:
+        answers.write(json.dumps(_answer(compilers[kind], text)).encode() + b"\n")
+        answers.flush()
 
 
 def _answer(compile_: Compile, text: str) -> Mapping[str, Any]:
@@ -217,21 +99,6 @@ def _answer(compile_: Compile, text: str) -> Mapping[str, Any]:
             os.abort()
         said = str(error) if isinstance(error, (ValueError, RuntimeError)) else ""
         return {"refusal": " ".join((said or f"{type(error).__name__}: {error}").split())}
-
-
-def _limit(which: int, value: int) -> None:
-    """Sets the soft limit, which is what the kernel enforces. macOS knows no limit of address space."""
-    with suppress(OSError, ValueError):
-        _, hard = resource.getrlimit(which)
-        resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-
-
-def _address_space() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except OSError:
-        return resource.RLIM_INFINITY - MEMORY_BYTES
-    return pages * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -7,18 +7,10 @@ limits, the engine compiles within them, too (docs/internals/decisions/grammars.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,10 +18,10 @@ from cachetools import LRUCache
 
 from app.bounds import Bound
 from app.heavy import PROJECT
-from config.process import CHECKOUT, deaf_children
+from app.killable.jobs import AT_A_LIMIT, TOO_LATE, KillableProgram, ProgramClosed, ProgramFailed, code_of
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
-from workers.engine.grammar_compiler import CPU_SECONDS, ENDED, MEMORY_BYTES, WALL_SECONDS
+from workers.engine.grammar_compiler import CPU_SECONDS, MEMORY_BYTES, WALL_SECONDS
 
 log = logging.getLogger("longhaul.engine")
 
@@ -39,16 +31,9 @@ MAX_CHARS = 2**20
 """Characters of one source."""
 ATTEMPTS = 2
 """How often a job is tried whose process is ended from outside, as by the kernel of a machine without memory."""
-_CODE = f"import sys; sys.path.append({str(CHECKOUT)!r}); from {grammar_compiler.__name__} import main; main()"
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""A process that forks must have no other thread."""
+_CODE = code_of(grammar_compiler.__name__)
 _OVERHEAD_BYTES = 512
 """What a verdict holds besides its texts."""
-
-_AT_A_LIMIT = frozenset({-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV})
-"""How a child ends at a limit of its own: CPU time, memory, the stack."""
-_TOO_LATE = -signal.SIGALRM
-"""How a child ends that got too little CPU time within WALL_SECONDS: that says nothing about its sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +71,13 @@ class GrammarProbe:
     """
 
     def __init__(self, vocabulary: Callable[[], str], kept_bytes: int) -> None:
-        self._vocabulary = vocabulary
-        self._encoded: bytes | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        # one thread: it starts one process at a time, which dies with the thread
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar-probe")
-        self._closed = False
-        self._tag_seconds = CPU_SECONDS
+        self._program = KillableProgram("grammars", lambda: _CODE, lambda: vocabulary().encode() + b"\n")
         self._turns = Bound("grammars", PLACES)
         self._verdicts: LRUCache[bytes, Verdict] = LRUCache(kept_bytes, getsizeof=lambda verdict: verdict.size)
 
     def start(self) -> None:
         """Starts the process. Returns at once; the first job waits for it."""
-        self._thread.submit(self._running)
+        self._program.start()
 
     async def compile(self, sources: Sequence[Source]) -> list[Verdict]:
         """A verdict on each of the sources, which share the limits of one job. Projects take turns.
@@ -120,11 +98,7 @@ class GrammarProbe:
 
     def close(self) -> None:
         """Ends the process. Whoever waits for it gets EngineDead. Blocks."""
-        self._closed = True
-        if (process := self._process) is not None:
-            process.kill()
-        self._thread.submit(self._end).result()
-        self._thread.shutdown()
+        self._program.close()
 
     def _left(self, sources: Sequence[Source], found: dict[bytes, Verdict]) -> list[Source]:
         """The sources without a verdict; `found` gets those that there are. Raises InvalidSampling."""
@@ -147,13 +121,13 @@ class GrammarProbe:
             left = sources[len(verdicts) :]
             if not left:
                 return
-            if self._closed:
+            if self._program.is_closed:
                 raise EngineDead("the engine is not running")
-            if status in _AT_A_LIMIT:
+            if status in AT_A_LIMIT:
                 if not verdicts:  # it took too much alone
                     self._keep(left[0], Verdict(too_costly=True, size=_OVERHEAD_BYTES))
                 raise self._too_costly(left[0])
-            if status == _TOO_LATE:
+            if status == TOO_LATE:
                 reason = f"the machine is too busy to compile its grammar within {WALL_SECONDS} seconds"
                 raise EngineError(f"{left[0].field}: {reason}; send the request again")
             log.warning("the process that tries grammars was ended from outside (status %s)", status)
@@ -161,7 +135,7 @@ class GrammarProbe:
         raise EngineError("the process that tries grammars was ended from outside; send the request again")
 
     def _too_costly(self, source: Source) -> InvalidSampling:
-        seconds = self._tag_seconds if source.kind == "tag" else CPU_SECONDS
+        seconds = self._program.ready if source.kind == "tag" else CPU_SECONDS
         return InvalidSampling(
             f"{source.field}: its grammar takes more than {seconds} seconds of CPU time or {MEMORY_BYTES // 2**20} MiB "
             "to compile; use fewer properties, shorter patterns or smaller ranges"
@@ -169,71 +143,22 @@ class GrammarProbe:
 
     async def _ask(self, sources: Sequence[Source]) -> tuple[list[Verdict], int | None]:
         """The verdicts on the first of the sources, and, if not on all, how the child ended; None: it is not known."""
-        if self._closed:  # the thread takes nothing more
-            raise EngineDead("the engine is not running")
-        control = await asyncio.wrap_future(self._thread.submit(self._running))
-        ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MEMORY_BYTES)
-        verdicts: list[Verdict] = []
+        question = json.dumps([(source.kind, source.text) for source in sources]).encode() + b"\n"
         try:
-            with theirs:
-                socket.send_fds(control, [b"\0"], [theirs.fileno()], socket.MSG_DONTWAIT)
-            writer.write(json.dumps([(source.kind, source.text) for source in sources]).encode() + b"\n")
-            while len(verdicts) < len(sources) and (line := await reader.readline()):
-                with suppress(ValueError):  # the child ended in the middle of a line
-                    answer = json.loads(line)
-                    if ENDED in answer:
-                        return verdicts, answer[ENDED]
-                    verdicts.append(_verdict(answer))
-        except OSError:
-            pass
-        finally:
-            writer.transport.abort()
-        return verdicts, None
+            answers, status = await self._program.ask(_once(question), len(sources), MEMORY_BYTES)
+        except ProgramClosed:
+            raise EngineDead("the engine is not running") from None
+        except ProgramFailed as error:
+            raise EngineError(str(error)) from None
+        return list(map(_verdict, answers)), status
 
     def _keep(self, source: Source, verdict: Verdict) -> None:
         if verdict.size <= self._verdicts.maxsize:
             self._verdicts[source.key] = verdict
 
-    def _running(self) -> socket.socket:
-        """A socket to the process, which is started if there is none. Raises EngineError or EngineDead."""
-        if self._closed:
-            raise EngineDead("the engine is not running")
-        if self._control is not None and self._process is not None and self._process.poll() is None:
-            return self._control
-        self._end()
-        if self._encoded is None:
-            self._encoded = self._vocabulary().encode() + b"\n"
-        log.info("starting a process that tries grammars")
-        control, theirs = socket.socketpair()
-        with theirs, deaf_children():
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _CODE, str(os.getpid())],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # xgrammar prints grammars, which are the callers'
-                env={**os.environ, **_ONE_THREAD},
-            )
-        self._control = control
-        try:
-            control.sendall(self._encoded)
-            ready = control.recv(1)
-        except OSError:
-            ready = b""
-        if not ready:
-            self._end()
-            raise EngineError("the process that tries grammars does not start")
-        self._tag_seconds = ready[0]
-        return control
 
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        control, self._control = self._control, None
-        if process is not None:
-            process.kill()
-            process.wait()
-        if control is not None:
-            control.close()
+async def _once(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece
 
 
 def _verdict(answer: Mapping[str, Any]) -> Verdict:

@@ -16,8 +16,18 @@ def text_of(content: str | Iterable[Mapping[str, Any]]) -> str:
     return content if isinstance(content, str) else "".join(map(part_text, content))
 
 
+def file_text(part: Mapping[str, Any]) -> str:
+    """A file as models are shown it: its name, and its text."""
+    if "text" not in part:
+        raise InvalidPrompt("a file was not read before its request was stored")
+    name = part.get("filename") or "file"
+    return f'<file name="{name}">\n{part["text"]}\n</file>\n'
+
+
 def part_text(part: Mapping[str, Any]) -> str:
-    """The text of a text part or a refusal. Raises InvalidPrompt for any other part."""
+    """The text of a text part, of a file or of a refusal. Raises InvalidPrompt for any other part."""
+    if part["type"] == "input_file":
+        return file_text(part)
     if "text" not in part and "refusal" not in part:
         raise InvalidPrompt(f"this model takes no part of type {part['type']!r}")
     text: str = part["text"] if "text" in part else part["refusal"]

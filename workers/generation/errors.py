@@ -11,9 +11,11 @@ from typing import Any
 from app.protocol.response import code_of, error_object
 from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable, retry_until_available
+from app.store.guards import HandOver
 from app.store.responses import claims, endings, lookup
 from app.store.responses.logs import Entry, ItemTaken
 from app.store.rows import Ending, EndResult
+from config.logging.context import about
 from workers.engine.base import (
     EngineDead,
     EngineError,
@@ -78,7 +80,8 @@ class ErrorHandler:
 
         def announce(result: EndResult) -> None:
             assert result.chunk is not None
-            log.info("%s cancelled", result.row.id)
+            with about(result.row.id, attempt=result.row.attempt, request_id=result.row.request_id):
+                log.info("cancelled")
             self.journal.publish(result.chunk)
             cancelled.append(result.row.id)
 
@@ -104,16 +107,16 @@ class ErrorHandler:
             return None
         if run.yielding and why_cancelled() is None:
             return await self._yield(run)
-        return await self._release(run)
+        return await self._release(run, HandOver.DRAINED)
 
     async def _on_abort(self, run: Run, error: RequestAborted) -> Outcome | None:
-        log.error("%s attempt %d: the engine gave up its request: %s", run.row.id, run.row.attempt, error)
+        log.error("the engine gave up its request: %s", error)
         if error.refusal is not None and run.row.crashes:
             await self._on_engine_error(run, error.refusal)
             return None
         if error.counts:
-            return await self._release_after_crash(run, "gave it up {} times", engine_died=False)
-        return await self._release(run)
+            return await self._release_after_crash(run, "gave it up {} times", HandOver.ENGINE_GAVE_UP)
+        return await self._release(run, HandOver.ENGINE_GAVE_UP)
 
     async def _on_taken_item(self, run: Run, error: ItemTaken) -> None:
         message = "input: the conversation was given another item with the same id meanwhile; send items without ids."
@@ -121,38 +124,38 @@ class ErrorHandler:
 
     async def _on_store_trouble(self, run: Run, error: StoreUnavailable) -> Outcome | None:
         """Postgres ended the same statement for minutes; the next attempt may have more luck."""
-        log.error("%s attempt %d: Postgres ended its statements: %s", run.row.id, run.row.attempt, error)
-        return await self._release(run)
+        log.error("Postgres ended its statements: %s", error)
+        return await self._release(run, HandOver.STORE_TROUBLE)
 
     async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
         log.critical("the engine died: %s", error)
         self.engine_died()
         if error.counts:
-            return await self._release_after_crash(run, "died {} times while it ran", engine_died=True)
-        return await self._release(run)
+            return await self._release_after_crash(run, "died {} times while it ran", HandOver.ENGINE_DIED)
+        return await self._release(run, HandOver.ENGINE_DIED)
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
         await self._fail(run, _ERROR_CODES.get(type(error), "server_error"), str(error))
 
     async def _on_bug(self, run: Run, error: Exception) -> None:
-        log.error("%s attempt %d went wrong", run.row.id, run.row.attempt, exc_info=error)
+        log.error("the attempt went wrong", exc_info=error)
         await self._fail(run, "server_error", "the server had an error while it generated this response")
 
-    async def _release_after_crash(self, run: Run, how: str, *, engine_died: bool) -> Outcome | None:
+    async def _release_after_crash(self, run: Run, what: str, how: HandOver) -> Outcome | None:
         """Another worker continues the response, unless too many engines have crashed under it."""
         await run.last_chunk_written()
-        crashes = crashes_after(run, self.max_crashes, engine_died=engine_died)
+        crashes = crashes_after(run, self.max_crashes, engine_died=how is HandOver.ENGINE_DIED)
         if crashes < self.max_crashes:
-            return await self._release(run, crashes)
-        await self._fail(run, "server_error", f"the engine {how.format(crashes)}")
+            return await self._release(run, how, crashes)
+        await self._fail(run, "server_error", f"the engine {what.format(crashes)}")
         return None
 
-    async def _release(self, run: Run, crashes: int | None = None) -> Outcome | None:
+    async def _release(self, run: Run, how: HandOver, crashes: int | None = None) -> Outcome | None:
         """None: the response belongs to this run no longer. Without `crashes` any progress forgives those so far."""
         await run.last_chunk_written()
         counted = crashes if crashes is not None else 0 if run.commits else run.row.crashes
         owner = (run.row.id, run.row.attempt, run.worker)
-        released = await retry_until_available(lambda: claims.release(self.db, *owner, counted))
+        released = await retry_until_available(lambda: claims.release(self.db, *owner, counted, how))
         return Outcome.RELEASED if released else None
 
     async def _yield(self, run: Run) -> Outcome | None:
@@ -169,7 +172,7 @@ class ErrorHandler:
         except StoreUnavailable:
             raise
         except Exception as error:
-            log.error("%s attempt %d cannot be failed here: %s", run.row.id, run.row.attempt, type_and_places(error))
+            log.error("the response cannot be failed here: %s", type_and_places(error))
             owner = (run.worker, run.row.attempt)
             ended = await retry_until_available(lambda: endings.fail(self.db, run.row.id, code, message, owner=owner))
             if ended is not None and ended.chunk is not None:

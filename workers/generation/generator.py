@@ -63,7 +63,7 @@ class Generator:
         """Generates from where the log ends. Raises Fenced, EngineDead, RequestAborted, EngineError and DamagedLog."""
         request = run.row.request
         if not run.row.is_readable:
-            log.error("%s: its request cannot be read", run.row.id)
+            log.error("the request cannot be read")
             raise UnreadableRequest
         if run.row.attempt == 1:
             run.stream.accept()  # the API has committed this event, and nothing else is committed

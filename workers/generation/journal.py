@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import compress
 from time import monotonic
 from weakref import WeakValueDictionary
@@ -24,6 +25,7 @@ from app.store.responses import logs
 from app.store.responses.logs import Entry, ItemTaken
 from app.store.trouble import Trouble, trouble_of
 from app.streaming.pubsub import PubSub
+from config.logging.context import of_nobody
 
 log = logging.getLogger("longhaul.journal")
 
@@ -97,7 +99,7 @@ class Journal:
             self._unpublished_since = monotonic()
         self._unpublished += chunks
         if self._unpublished and (self._publisher is None or self._publisher.done()):
-            self._publisher = asyncio.create_task(self._publish(), name="journal-publisher")
+            self._publisher = asyncio.create_task(self._publish(), name="journal-publisher", context=of_nobody())
 
     async def _commit(self, entries: Sequence[Entry]) -> list[bool]:
         """Whether each entry was committed; a fenced one was not. Raises StoreUnavailable, ItemTaken and Refused."""
@@ -110,7 +112,7 @@ class Journal:
             raise Refused(error) from None
         self._committed_at = asyncio.get_running_loop().time()
         committed = [entry.chunk.response_id in appended for entry in entries]
-        self.publish(*[entry.chunk for entry in compress(entries, committed) if entry.is_followed])
+        self.publish(*filter(None, map(_published, compress(entries, committed))))
         return committed
 
     def _again(self, error: Exception, failures: int) -> float | None:
@@ -169,3 +171,11 @@ class _Lane:
         except StoreBusy:
             self._patience = None
             raise
+
+
+def _published(entry: Entry) -> Chunk | None:
+    """What readers are told of a committed entry. Of a response that nobody may follow they learn its end alone, which
+    they find in Postgres."""
+    if entry.is_followed:
+        return entry.chunk
+    return replace(entry.chunk, frames=b"") if entry.chunk.final else None

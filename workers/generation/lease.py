@@ -20,9 +20,11 @@ from dataclasses import asdict
 from app.aio import end_tasks
 from app.queue.node import new_node
 from app.store.database import Database, StoreUnavailable, retry_until_available
+from app.store.guards import HandOver
 from app.store.queue import workers as store
 from app.store.queue.workers import LeaseLost, WorkerIdentity
 from app.store.responses import claims
+from config.logging.context import about
 from config.models import ServedModel
 from config.worker_readiness import WorkerReadiness
 from workers.generation.runs import ActiveRuns
@@ -338,8 +340,9 @@ class Lease:
             orphaned = {}
         for response_id in orphaned.keys() & self._orphaned.keys():
             if orphaned[response_id] == self._orphaned[response_id]:
-                log.error("%s belongs to this worker and does not run here; releasing it", response_id)
-                await claims.release(self._db, response_id, orphaned[response_id], self.worker)
+                with about(response_id, attempt=(attempt := orphaned[response_id])):
+                    log.error("the response belongs to this worker and does not run here; releasing it")
+                    await claims.release(self._db, response_id, attempt, self.worker, how=HandOver.ORPHANED)
         self._orphaned = orphaned
 
     async def _register(self) -> None:

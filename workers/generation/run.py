@@ -82,12 +82,17 @@ class Run:
 
     def now(self) -> datetime:
         """The time by Postgres' clock, which retention goes by: that of the claim, and what has passed since."""
-        return self.row.read_at + timedelta(seconds=time.monotonic() - self.claimed_at)
+        return self.row.read_at + timedelta(seconds=self.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Since its claim."""
+        return time.monotonic() - self.claimed_at
 
     def report(self, metrics: WorkerMetrics, outcome: str, *, goes_on: bool) -> None:
         """The attempt has ended, and the response with it unless it `goes_on`. Counts are no responses."""
         if self.row.priority != Priority.COUNT:
-            metrics.attempted(outcome, time.monotonic() - self.claimed_at)
+            metrics.attempted(outcome, self.seconds)
             if not goes_on and self.row.started_at is not None:
                 metrics.ended(outcome, (self.now() - self.row.started_at).total_seconds())
 

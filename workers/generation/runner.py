@@ -18,15 +18,17 @@ from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.tasks import COUNT
 from app.store.responses import endings
 from app.store.rows import ResponseRow
+from config.logging.context import about
 from workers.generation.cancellation import why_cancelled
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
 from workers.generation.generator import Generator
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Run
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.pace import Pace
+from workers.request_log import OFF, RequestLog
 
 log = logging.getLogger("longhaul.runner")
 
@@ -48,8 +50,11 @@ class Runner:
         slots: Slots,
         node: str,
         metrics: WorkerMetrics = UNREAD,
+        requests: RequestLog = OFF,
     ) -> None:
         """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
+        self.command_key = b""
+        """For the pool: it signs commands. Without it the worker obeys none."""
         self._claimer = claimer
         self._runs = runs
         self._generator = generator
@@ -59,6 +64,7 @@ class Runner:
         self.slots = slots
         self.node = node
         self._metrics = metrics
+        self._requests = requests
 
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
@@ -66,11 +72,16 @@ class Runner:
         if row is None:
             return await self.discarded(response_id)
         PROJECT.set(row.project)
-        log.info("%s claimed, attempt %d", response_id, row.attempt)
         if row.attempt == 1 and row.started_at is not None:
             self._metrics.waited(row.priority, (row.started_at - row.inserted_at).total_seconds())
-        outcome = await self._supervise(row)
-        log.info("%s attempt %d: %s", response_id, row.attempt, outcome.value)
+        with about(row.id, attempt=row.attempt, request_id=row.request_id):
+            log.info("claimed")
+            try:
+                outcome = await self._supervise(row)
+            except ResponseFailed as failed:
+                log.info("failed: %s", failed.code)
+                raise
+            log.info("%s", outcome.value)
         return outcome
 
     async def discarded(self, response_id: str) -> Outcome:
@@ -115,15 +126,17 @@ class Runner:
                 outcome = await run_to_completion(self._errors.outcome(run))
             return outcome
         finally:  # also if the response failed, which raises
-            run.report(self._metrics, "failed" if outcome is None else outcome.value, goes_on=outcome in _GOES_ON)
+            how = "failed" if outcome is None else outcome.value
+            run.report(self._metrics, how, goes_on=outcome in _GOES_ON)
             if outcome not in _GOES_ON:
                 self._correct_flow(run)
+                self._requests.ended(run.row, run.stream.response, how, run.since_insert())
             self._dispatcher.nudge(row.queue)  # its place is free
 
     def _correct_flow(self, run: Run) -> None:
         usage = run.stream.response["usage"]
         used = run.used if usage is None else usage["total_tokens"]
-        self._dispatcher.correct_flow(run.row, used, cut_short=usage is None)
+        self._dispatcher.correct_flow(run.row, used, run.seconds, cut_short=usage is None)
 
     async def _generate(self, run: Run) -> Outcome:
         if why_cancelled() is not None:  # during the claim

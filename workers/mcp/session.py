@@ -51,7 +51,7 @@ ANSWERS = Bound("answers of MCP servers", 4 * MAX_MESSAGE_BYTES, unit="bytes of 
 """Of this worker, for large ones, from their arrival until they are shortened. What has no room waits in its server."""
 COMMANDS = Bound("commands of MCP servers", 32, seconds=20.0)
 """Of this worker. Each is two processes, which a response holds to its end."""
-PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
+PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_FORMAT", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
 """A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 
 _CLIENT = types.Implementation(name="longhaul", version=version("longhaul"))

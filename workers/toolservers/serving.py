@@ -60,7 +60,7 @@ def run(kind: type[Chosen], serve: Callable[[Chosen], Coroutine[Any, Any, None]]
     """Reads the options and runs the program; returns its exit status: 78 if it cannot start."""
     try:
         settings = load(kind, sys.argv[1:])
-        _log_to_stderr(settings.log_level)
+        _log_to_stderr(settings.log_level, str(kind.model_config.get("cli_prog_name")))
         asyncio.run(serve(settings))
     except StartError as error:
         sys.stderr.write(f"{kind.model_config.get('cli_prog_name')}: {error}\n")
@@ -70,9 +70,9 @@ def run(kind: type[Chosen], serve: Callable[[Chosen], Coroutine[Any, Any, None]]
     return 0
 
 
-def _log_to_stderr(level: str) -> None:
+def _log_to_stderr(level: str, program: str) -> None:
     """Sets up logging as in every Longhaul process. The SDK logs session ids at INFO, so it starts at WARNING."""
-    setup_logging(level)
+    setup_logging(level, os.environ.get("LONGHAUL_LOG_FORMAT", "text"), program)
     if level != "DEBUG":
         for name in ("mcp", "uvicorn.error"):
             logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

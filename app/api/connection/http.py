@@ -90,7 +90,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._timed: _Phase | None = None
         self._head_bytes = self._raw_head_bytes = 0
-        self._silent_bytes = 0
+        self._silent_bytes = self._body_bytes = 0
         self._heard = self._completed = False
         self._refused = self._is_last = False
         self._dropped_bytes = 0
@@ -157,7 +157,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._heard = True
         self._check_head()
         if not self._refused:
-            self._phase = _Phase.BODY
+            self._phase, self._body_bytes = _Phase.BODY, 0
             super().on_headers_complete()
             if self._is_last:
                 self.cycle.keep_alive = False
@@ -169,6 +169,10 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._heard = True
         if not self._refused:
+            self._body_bytes += len(body)
+            if self._body_bytes >= self._bounds.body_bytes:  # A file: no other body has so many.
+                self._body_bytes = 0
+                self._timed = None
             super().on_body(body)
 
     def on_message_complete(self) -> None:

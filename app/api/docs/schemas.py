@@ -23,7 +23,7 @@ from app.protocol.requests.items.hosted import Action, CodeOutput, ListedTool
 from app.protocol.requests.items.local import LocalShellAction, Operation, ShellAction
 from app.protocol.requests.tools.any_tool import Execution, Tool
 from app.protocol.requests.tools.choice import ToolChoice
-from app.protocol.status import Status
+from app.protocol.status import BATCH_TIMES, BatchStatus, Status
 from app.protocol.types import Json
 
 
@@ -82,6 +82,70 @@ ModelList = shape(
     data=array(Model),
     models=may_lack(list[Json], "If the request has `client_version`: the models in Codex's own form."),
 )
+
+# -- batches ---------------------------------------------------------------------------------------------------
+
+BatchError = shape(
+    "BatchError",
+    "Of a batch that failed: a bad line. Of one that has run: what `count` lines ended with; `line` is the first.",
+    code=str,
+    message=str,
+    param=str | None,
+    line=int | None,
+    count=may_lack(int),
+)
+Batch = shape(
+    "Batch",
+    "`retry_of` is an extension: the batch whose lines without an answer these are.",
+    **dict.fromkeys(("id", "endpoint", "input_file_id", "completion_window"), str),
+    object=Literal["batch"],
+    status=Literal[tuple(each.value for each in BatchStatus)],
+    errors=shape("BatchErrors", object=Literal["list"], data=array(BatchError)) | None,
+    **dict.fromkeys(("model", "output_file_id", "error_file_id", "retry_of"), str | None),
+    **dict.fromkeys(("created_at", "expires_at"), int),
+    **dict.fromkeys((f"{name}_at" for name in BATCH_TIMES), int | None),
+    request_counts=shape("BatchRequestCounts", **dict.fromkeys(("total", "completed", "failed"), int)),
+    usage=shape(
+        "BatchUsage",
+        **dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), int),
+        input_tokens_details=shape("BatchInputTokens", cached_tokens=int),
+        output_tokens_details=shape("BatchOutputTokens", reasoning_tokens=int),
+    ),
+    metadata=Metadata | None,
+)
+BatchList = shape(
+    "BatchList", object=Literal["list"], data=array(Batch), **dict.fromkeys(("first_id", "last_id"), str), has_more=bool
+)
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+File = shape(
+    "File",
+    id=str,
+    object=Literal["file"],
+    bytes=int,
+    created_at=int,
+    expires_at=int | None,
+    filename=str,
+    purpose=Literal["batch", "batch_output", "user_data", "vision"],
+    status=Literal["processed"],
+    status_details=None,
+)
+FileList = shape("FileList", object=Literal["list"], data=array(File), first_id=str, last_id=str, has_more=bool)
+FileDeleted = shape("FileDeleted", id=str, object=Literal["file"], deleted=Literal[True])
+Upload = shape(
+    "Upload",
+    id=str,
+    object=Literal["upload"],
+    bytes=int,
+    created_at=int,
+    expires_at=int,
+    filename=str,
+    purpose=Literal["batch", "user_data", "vision"],
+    status=Literal["pending", "completed", "cancelled", "expired"],
+    file=File | None,
+)
+UploadPart = shape("UploadPart", id=str, object=Literal["upload.part"], created_at=int, upload_id=str)
 
 # -- items -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from app.api.admin_objects import RowShape, Seconds, Shape
 from app.api.response_lists.objects import ListedObject
+from app.operations.history import Attempt
 from app.operations.story import Story
 from app.protocol.types import Json
 from app.store.operations.actions import ActionRow
@@ -34,10 +35,23 @@ class OperatorResponse(ListedObject):
     """Once it has ended."""
 
 
-class StoryMoment(RowShape):
-    state: str
+class StoryMoment(Shape):
+    what: str
     at: float
     """Epoch seconds."""
+    attempt: int | None
+    worker: str | None
+
+
+class StoryRun(Shape):
+    """When an attempt ran, and where; null: it runs."""
+
+    attempt: int
+    worker: str | None
+    began_at: float | None
+    ended_at: float | None
+    how: str
+    """`runs`, the response's status, or why it was handed over: `yielded`, `drained`, `crashed`, ..."""
 
 
 class StoryAttempt(RowShape):
@@ -53,17 +67,22 @@ class StoryAttempt(RowShape):
 
 
 class StoryCall(RowShape):
+    number: int
+    """Of its item in the output, from 1 on."""
     type: str
-    id: str
-    status: str | None
-    server_label: str | None
-    name: str | None
+    tool: str | None
+    server: str | None
+    status: str
 
 
 class ResponseStory(OperatorResponse):
     """A response, and how it came to where it is."""
 
+    request_id: str | None
+    """Of the request that made it."""
+    traceparent: str | None
     moments: list[StoryMoment]
+    runs: list[StoryRun]
     attempts: list[StoryAttempt]
     """As long as the log is kept."""
     tool_calls: list[StoryCall]
@@ -74,11 +93,22 @@ class ResponseStory(OperatorResponse):
     def of_story(cls, story: Story) -> Self:
         return cls.of(
             story.response,
-            moments=[StoryMoment(state=each.state, at=each.at.timestamp()) for each in story.moments],
+            request_id=story.history.request_id,
+            traceparent=story.history.traceparent,
+            moments=[
+                StoryMoment(what=each.what, at=each.at.timestamp(), attempt=each.attempt, worker=each.worker)
+                for each in story.history.moments
+            ],
+            runs=[_run(each) for each in story.history.attempts],
             attempts=[StoryAttempt.of(each) for each in story.attempts],
-            tool_calls=[StoryCall.of(each) for each in story.tool_calls],
+            tool_calls=[StoryCall.of(each) for each in story.history.calls],
             retried_by=story.retried_by,
         )
+
+
+def _run(attempt: Attempt) -> StoryRun:
+    began, ended = (None if at is None else at.timestamp() for at in (attempt.began_at, attempt.ended_at))
+    return StoryRun(attempt=attempt.number, worker=attempt.worker, began_at=began, ended_at=ended, how=attempt.how)
 
 
 class EventName(Shape):

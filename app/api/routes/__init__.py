@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from app.api.routes import chat, conversations, health, models, operator, organization, responses, websocket
+from app.api.routes import (
+    batches,
+    chat,
+    conversations,
+    files,
+    health,
+    models,
+    operator,
+    organization,
+    responses,
+    uploads,
+    websocket,
+)
 
 ROUTERS = (
     responses.router,
     websocket.router,
     chat.router,
+    batches.router,
     conversations.router,
+    files.router,
+    uploads.router,
     models.router,
     *organization.ROUTERS,
     *operator.ROUTERS,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.api.body import read_request
-from app.api.dependencies import Runtime, current_caller, idempotency_key, runtime_of
+from app.api.dependencies import Runtime, current_project, idempotency_key, origin_of, runtime_of
 from app.api.docs import routes
 from app.api.docs.routes import error_answers
 from app.api.foreground import Attach, ForegroundReply
@@ -47,10 +47,10 @@ async def create_chat_completion(request: Annotated[Request, Body(CreateChatComp
     A client that disconnects cancels it, unless it sent an `Idempotency-Key`. With `store` true, the response is kept:
     the header `x-longhaul-response` has its id.
     """
-    runtime, caller = await runtime_of(request), await current_caller(request)
-    key = await idempotency_key(request)
+    runtime, project = await runtime_of(request), await current_project(request)
+    key, origin = await idempotency_key(request), await origin_of(request)
     sent = await read_request(request, runtime.settings, chat_request)
-    attach = partial(runtime.responses.attach, caller.own_project, sent, key, api_key_id=caller.key_id)
+    attach = partial(runtime.responses.attach, project, sent, key, origin=origin)
     return ForegroundReply(
         partial(_renaming, attach, sent.names),
         runtime.shutdown.over,

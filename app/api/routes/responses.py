@@ -12,15 +12,14 @@ from starlette.responses import Response
 
 from app.api.body import read_request
 from app.api.dependencies import (
-    CallerOf,
     HoldOf,
     Project,
     Runtime,
     RuntimeOf,
-    current_caller,
     current_project,
     hold_of,
     idempotency_key,
+    origin_of,
     runtime_of,
 )
 from app.api.docs import routes, schemas
@@ -33,6 +32,7 @@ from app.api.response_lists.objects import ListedObject, ResponsesPage
 from app.api.response_lists.queries import ResponsesQuery
 from app.api.routes.route import Asked, Body, Route
 from app.api.sse import EventStream, OpenEvents
+from app.api.streams.long_poll import LongPoll
 from app.api.view import NO_HEADERS, PADDED, PLAIN, View
 from app.protocol.requests.bodies.compaction import Compact, compact_request
 from app.protocol.requests.bodies.create_response import CreateResponse
@@ -88,17 +88,16 @@ async def create_response(
     * both: as `background`, and its events can be read from any sequence number on, any number of times.
     """
     # Called, not depended on: FastAPI takes about 6 us for each dependency. This and the GET are the most requests.
-    runtime, caller = await runtime_of(request), await current_caller(request)
-    key = await idempotency_key(request)
-    service, project = runtime.responses, caller.own_project
+    runtime, project = await runtime_of(request), await current_project(request)
+    key, origin, service = await idempotency_key(request), await origin_of(request), runtime.responses
     sent = await read_request(request, runtime.settings, checked_request)
     if not sent.background:
-        attach = partial(service.attach, project, sent, key, api_key_id=caller.key_id)
+        attach = partial(service.attach, project, sent, key, origin=origin)
         return _foreground(runtime, attach, sent, _view(sent.obfuscation), detachable=key is not None)
     if sent.stream:
-        start = partial(service.start_stream, project, sent, key, caller.key_id)
+        start = partial(service.start_stream, project, sent, key, origin)
         return _events(runtime, project, start, obfuscation=sent.obfuscation)
-    created = await service.start(project, sent, key, caller.key_id, await hold_of(request))
+    created = await service.start(project, sent, key, origin, await hold_of(request))
     return _response(created.shown, headers_of(created.allowance))
 
 
@@ -106,24 +105,23 @@ async def create_response(
     "/input_tokens", summary="Count the tokens of a prompt", response_model=schemas.InputTokens, responses=_GENERATING
 )
 async def count_tokens(
-    request: Annotated[Request, Body(CountTokens)], runtime: RuntimeOf, caller: CallerOf
+    request: Annotated[Request, Body(CountTokens)], runtime: RuntimeOf, project: Project
 ) -> Response:
     """Returns how many tokens the prompt has. A worker of the model counts them before other work."""
-    project = caller.own_project
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
-    attach = partial(runtime.responses.attach, project, counted, api_key_id=caller.key_id)
+    attach = partial(runtime.responses.attach, project, counted, origin=await origin_of(request))
     return _foreground(runtime, attach, counted, View(body=partial(input_tokens, runtime.shutdown.over.is_set)))
 
 
 @router.post("/compact", summary="Compact a conversation", response_model=schemas.Compaction, responses=_GENERATING)
-async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf, caller: CallerOf) -> Response:
+async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf, project: Project) -> Response:
     """The model writes a summary, and the answer holds it sealed in one item.
 
     Send that item as the first of `input`.
     """
     summarised = await read_request(request, runtime.settings, compact_request)
-    attach = partial(runtime.responses.attach, caller.own_project, summarised, api_key_id=caller.key_id)
+    attach = partial(runtime.responses.attach, project, summarised, origin=await origin_of(request))
     return _foreground(runtime, attach, summarised, View(body=partial(compacted, runtime.shutdown.over.is_set)))
 
 
@@ -145,6 +143,8 @@ async def list_responses(
 async def get_response(request: Request, response_id: str, query: Asked[ReadQuery]) -> Response:
     """While it is in progress, the response has its output so far.
 
+    With `wait` the answer comes once the response has ended, or after so many seconds.
+
     With `stream=true` the answer is the events after number `starting_after`, up to the end of the response. The
     response must have been created with `stream`, and be stored or run in the background.
     """
@@ -153,7 +153,14 @@ async def get_response(request: Request, response_id: str, query: Asked[ReadQuer
     if query.stream:
         replay = partial(runtime.reader.replay, project, response_id, query.last_seen, included)
         return _events(runtime, project, replay, obfuscation=query.include_obfuscation)
-    return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
+
+    async def read() -> Response:
+        return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
+
+    if query.wait:
+        waiting = partial(runtime.reader.until_ended, project, response_id, query.wait)
+        return LongPoll(waiting, read, runtime.shutdown.begun)
+    return await read()
 
 
 @router.get("/{response_id}/input_items", summary="List a response's input items", response_model=schemas.ItemList)

@@ -18,9 +18,11 @@ from app.api.docs.routes import error_answers
 from app.api.holdings import READ_BYTES, holdings_of
 from app.api.queries import Query
 from app.api.rate_limits import headers_of
+from app.ids import may_exist
 from app.protocol.limits import LimitKind
 from app.protocol.requests.validation import Model
 from app.protocol.types import Json
+from config.logging.context import note_response
 
 _READS = frozenset({"GET", "HEAD"})
 
@@ -107,6 +109,8 @@ class Route(APIRoute):
 
         async def handle_charged(request: Request) -> Response:
             caller, runtime = await current_caller(request), await runtime_of(request)
+            if may_exist(named := request.path_params.get("response_id", "")):
+                note_response(named)
             if is_read:  # The others are accepted once their body is complete.
                 await holdings_of(request.scope).accept(READ_BYTES)
             # Before the body is read: what is refused costs as much as what is not.

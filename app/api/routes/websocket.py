@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, WebSocket
 
-from app.api.dependencies import current_caller
+from app.api.dependencies import current_caller, origin_of
 from app.api.errors import bound_error, refuse
 from app.api.holdings import ProcessBounds
 from app.api.middleware import may_connect
@@ -34,7 +34,7 @@ async def connect(websocket: WebSocket) -> None:
     else:
         with place:
             await websocket.accept()
-            await Session(websocket, websocket.state.runtime, caller.own_project, caller.key_id).run()
+            await Session(websocket, websocket.state.runtime, caller, await origin_of(websocket)).run()
 
 
 def _check_origin(websocket: WebSocket) -> None:

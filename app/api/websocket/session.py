@@ -10,17 +10,19 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.access.caller import Caller
 from app.aio import run_until
 from app.api.authentication import check_scopes_now
 from app.api.dependencies import Runtime
-from app.api.errors import api_error_of, crash
+from app.api.errors import OK, api_error_of, crash, status_of
 from app.api.foreground import detached_by
 from app.api.holdings import BODY_BYTES, holdings_of
-from app.api.middleware import log_crash
+from app.api.middleware import CLIENT_LEFT, log_crash, note_access
 from app.api.view import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
@@ -32,10 +34,13 @@ from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.responses.read.reader import Pulse
 from app.sizes import parsed_size
+from app.store.rows import NOWHERE, Origin
+from config.logging.context import about
 
 _STOPPING = "The server is stopping; open another WebSocket and send the request there."
 _CONNECT_AGAIN = "websocket_connection_limit_reached"
 """The code by which OpenAI has clients open another WebSocket."""
+ROUTE = "/v1/responses"
 RESTARTS = 1012
 """The code of a WebSocket that a stopping server closes: clients open another."""
 
@@ -46,7 +51,7 @@ class Session:
     `run` returns when the client is gone, or when the server drains and no answer runs.
     """
 
-    def __init__(self, socket: WebSocket, runtime: Runtime, project: str, api_key_id: str | None = None) -> None:
+    def __init__(self, socket: WebSocket, runtime: Runtime, caller: Caller, origin: Origin = NOWHERE) -> None:
         self._socket = socket
         self._responses = runtime.responses
         self._charges = runtime.charges
@@ -54,8 +59,9 @@ class Session:
         self._metrics = runtime.metrics
         self._max_bytes = runtime.settings.max_body_bytes
         self._omitted_tools = runtime.settings.omit_tools
-        self._project = project
-        self._api_key_id = api_key_id
+        self._caller = caller
+        self._project = caller.own_project
+        self._origin = origin
         self._streams = Streams(self._max_bytes)
         self._parsing = asyncio.Lock()  # Others come between two of a socket's requests.
 
@@ -80,8 +86,8 @@ class Session:
 
     async def _read(self, message: Message, holding: Holding) -> None:
         """Adds the client's request to its stream, or sends an error. `holding` has the message's bytes."""
-        stream_id = None
-        with ExitStack() as held:
+        stream_id, kind, begun = None, None, perf_counter()
+        with ExitStack() as held, about():
             held.enter_context(holding)
             try:
                 frame = self._frame(message)
@@ -89,10 +95,11 @@ class Session:
                 parsed = await off_loop(partial(parsed_size, frame), len(frame))
                 with await holdings_of(self._socket.scope).wait_to_accept(parsed):
                     event = await off_loop(partial(read_event, frame, checked=False), len(frame))
-                stream_id = event.stream_id
+                stream_id, kind = event.stream_id, event.kind
                 if event.kind is Kind.STEER:
                     checked = await off_loop(partial(read_event, frame), len(frame))
                     await self._socket.send_text(steer_refused(checked.fields))
+                    self._note(OK, begun, kind)
                 elif self._shutdown.begun.is_set():
                     raise Unavailable(_STOPPING, code=_CONNECT_AGAIN)
                 else:
@@ -106,7 +113,13 @@ class Session:
             except (ApiError, BoundReached) as raised:
                 error = api_error_of(raised)
                 assert error is not None
+                self._note(status_of(error), begun, kind)
                 await self._socket.send_text(error_event(error, stream_id))
+
+    def _note(self, status: int, begun: float, kind: Kind | None) -> None:
+        """A message has its answer: a line of the log, with the id of the socket's request."""
+        spent, event = perf_counter() - begun, "invalid" if kind is None else kind.value
+        note_access("WEBSOCKET", ROUTE, status, spent, self._caller, event)
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")
@@ -118,15 +131,21 @@ class Session:
         return frame
 
     async def _run_request(self, stream: Stream, pending: PendingRequest) -> None:
-        try:
-            await self._respond_or_refuse(stream, pending)
-        except WebSocketDisconnect:
-            # Without this the stream's next request would begin before `run` sees that the client is gone.
-            self._streams.drop_pending()
+        begun, status = perf_counter(), CLIENT_LEFT
+        with about(request_id=self._origin.request_id):
+            try:
+                status = await self._respond_or_refuse(stream, pending)
+            except WebSocketDisconnect:
+                # Without this the stream's next request would begin before `run` sees that the client is gone.
+                self._streams.drop_pending()
+            finally:
+                self._note(status, begun, Kind.CREATE)
 
-    async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> None:
+    async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> int:
+        """Returns the status that an HTTP answer would have."""
         try:
             await self._respond(stream, pending)
+            return OK
         except WebSocketDisconnect:
             raise
         except Exception as raised:
@@ -134,6 +153,7 @@ class Session:
                 log_crash(raised, self._socket.scope)
                 error = crash()
             await self._refuse(stream, pending.continued, error)
+            return status_of(error)
 
     async def _refuse(self, stream: Stream, continued: str | None, error: ApiError) -> None:
         """Sends the error, and forgets a response that could not be continued.
@@ -159,9 +179,7 @@ class Session:
         await self._charges.take(self._project, LimitKind.REQUESTS_PER_MINUTE)
         request = await self._request(pending)
         obfuscation, unstored = request.obfuscation, request.fields.store is False
-        attaching = self._responses.attach(
-            self._project, request, unstored=self._streams.unstored, api_key_id=self._api_key_id
-        )
+        attaching = self._responses.attach(self._project, request, unstored=self._streams.unstored, origin=self._origin)
         del request  # It may be large, and the response may take hours.
         async with attaching as response, detached_by(self._shutdown.over, response):
             pending.forget()

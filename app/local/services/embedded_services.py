@@ -104,10 +104,10 @@ async def kept(service: Service, child: Child, stopping: StopRequest, log: Log) 
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """DATABASE_URL and REDIS_URL: for `longhaul migrate`, and for every other process."""
+    """DATABASE_URL and REDIS_URL for every process, and what those of a command of `longhaul` get instead."""
 
-    migration: dict[str, str]
     processes: dict[str, str]
+    of_command: dict[str, dict[str, str]]
 
 
 @asynccontextmanager
@@ -115,7 +115,7 @@ async def embedded(settings: Settings, home: Home, lock: int, stopping: StopRequ
     """Runs the services that no URL names until the block ends; yields the URLs of all."""
     named = {"DATABASE_URL": settings.database_url, "REDIS_URL": settings.redis_url}
     urls = {name: url for name, url in named.items() if url is not None}
-    owner: dict[str, str] = {}
+    of_command: dict[str, dict[str, str]] = {}
     async with AsyncExitStack() as stack:
         if len(urls) < len(named):
             folders = ServiceFolders.choose(home)
@@ -132,5 +132,5 @@ async def embedded(settings: Settings, home: Home, lock: int, stopping: StopRequ
                 urls[service.variable] = service.url
                 log(f"{service.name} runs ({service.variable} is not set)")
             if postgres in services:
-                owner[postgres.variable] = postgres.owner_url
-        yield Urls({**urls, **owner}, urls)
+                of_command = postgres.variables
+        yield Urls(urls, of_command)

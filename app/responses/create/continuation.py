@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.heavy import off_loop
+from app.ids import may_exist
 from app.protocol.answerable import given_ids
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.consistency import no_such_call, outputs_without_call
@@ -15,7 +16,6 @@ from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.ids import may_exist
 from app.store.context import calls
 from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
 from app.store.context.size import ContextSize, PreviousResponse, conversation_size, find_previous

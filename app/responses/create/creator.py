@@ -105,9 +105,7 @@ class ResponseCreator:
         try:
             await self._queue.enqueue(message)
         except QueueUnavailable as error:
-            log.debug(
-                "%s: its message was not sent (%s)", message.response_id, error
-            )  # the queue has warned of the whole batch
+            log.debug("the message was not sent (%s)", error)  # the queue has warned of the whole batch
 
 
 def _check_same_body(existing: ResponseFlags, idempotency: Idempotency | None) -> None:

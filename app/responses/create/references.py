@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
 
 from app.bounds import Bound
+from app.files.attachments import Attachments
 from app.heavy import off_loop
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.item_types import ITEM_REFERENCE
@@ -37,7 +38,7 @@ class ReferenceLimits:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedItems:
-    """The items of a request, and what references brought in: its bytes, and its items with their parts."""
+    """The items of a request, and what references and files brought in: its bytes, and its items with their parts."""
 
     items: list[Json]
     bytes: int = 0
@@ -47,16 +48,20 @@ class ResolvedItems:
 class ReferenceResolver:
     """Replaces references to stored items by the items themselves."""
 
-    def __init__(self, db: Database, sealer: SharedSealer, limits: ReferenceLimits, *, shares: bool) -> None:
+    def __init__(
+        self, db: Database, sealer: SharedSealer, attachments: Attachments, limits: ReferenceLimits, *, shares: bool
+    ) -> None:
         self._db = db
         self._brought = Bound("references", limits.resolved, unit="bytes of ", shares=shares)
         self._sealer = sealer
+        self._attachments = attachments
         self._limits = limits
 
     async def resolve(
         self, project: str, items: Sequence[Json], held: ExitStack, *, size: int, count: int, param: str = "input"
     ) -> ResolvedItems:
-        """Returns the items with stored ones in place of references and of reasoning that came without its text.
+        """Returns the items with stored ones in place of references and of reasoning that came without its text, and
+        with what their files say.
 
         `size` and `count` are the items' bytes, and how many items and parts they are. What references bring in waits
         for room before it is read, and counts until the end of `held`. `param` is the request's field that holds the
@@ -64,6 +69,11 @@ class ReferenceResolver:
         make and for references that bring in too much, and StoreUnavailable.
         """
         await self._check_seals(project, items, param, size, count)
+        attached, attached_bytes = await self._attachments.attach(project, items, held, param)
+        resolved = await self._resolved(project, attached, held, param)
+        return replace(resolved, bytes=resolved.bytes + attached_bytes)
+
+    async def _resolved(self, project: str, items: Sequence[Json], held: ExitStack, param: str) -> ResolvedItems:
         references = [(index, item["id"]) for index, item in enumerate(items) if _refers(item)]
         if not references:
             return ResolvedItems(list(items))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from app.ids import new_response_id
 from app.responses.create.acceptor import opening_of
-from app.responses.ids import new_response_id
 from app.store.operations.retries import OldResponse
 from app.store.responses.new_rows import NewResponse, Reserving
+from app.store.rows import Origin
 
 
 def retried(old: OldResponse, reserving: Reserving | None) -> NewResponse:
@@ -27,7 +28,7 @@ def retried(old: OldResponse, reserving: Reserving | None) -> NewResponse:
         run_seconds=old.run_seconds,
         chain_length=old.chain_length,
         context_bytes=old.context_bytes,
-        key_id=old.key_id,
+        origin=Origin(old.key_id),
         reserving=reserving,
         ran_on=old.ran_on,
         retry_of=old.id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from app.access.directory import Directory
@@ -11,6 +12,9 @@ from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
 from config.models import AUTO, ModelCatalog, ServedModel
+from config.models_file import ModelsFile
+
+log = logging.getLogger("longhaul.models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,13 @@ class PermittedCatalogs:
         self.whole = whole
         self._directory = directory
 
+    async def follow(self, file: ModelsFile) -> None:
+        """Keeps `whole` as the models file is, until cancelled."""
+        async for catalog in file.changes(log.error):
+            self.whole = catalog
+            names = ", ".join(one.name for one in catalog.served)
+            log.info("the models file has changed; the models are now %s", names)
+
     async def of(self, project: str | None) -> ModelCatalog:
         """Returns the catalog for callers of this project, or for the operators (None). Raises StoreUnavailable."""
         if self._directory is None or project is None:
@@ -56,6 +67,10 @@ class PermittedCatalogs:
         if row.denied_tools:
             servers = permitted_servers(row, self.whole.tools)
         return self.whole if models is servers is None else self.whole.restricted(models, servers)
+
+    async def is_limited(self, project: str) -> bool:
+        """Returns whether what the project stores is limited, or what its responses use. Raises StoreUnavailable."""
+        return (await self.terms(project)).is_limited
 
     async def terms(self, project: str) -> Terms:
         """Returns the terms for responses of this project. Raises StoreUnavailable."""

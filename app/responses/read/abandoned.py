@@ -12,6 +12,7 @@ from functools import partial
 
 from app.aio import BackgroundTasks
 from app.store.database import retry_until_available
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.api")
 
@@ -40,4 +41,5 @@ class AbandonedResponses:
             try:
                 await retry_until_available(partial(self._cancel, response_id))
             except Exception as error:
-                log.error("%s: abandoned, but not cancelled (%s)", response_id, type(error).__name__)
+                with about(response_id):
+                    log.error("abandoned, but not cancelled (%s)", type(error).__name__)

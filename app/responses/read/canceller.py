@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from app.announcer import Announcer
 from app.batching import Batcher
-from app.responses.ids import may_exist
+from app.ids import may_exist
 from app.responses.read.reader import ResponseReader, Shown, no_such_response, shown
 from app.sizes import is_large
 from app.store.database import Database, StoreLocked, StoreUnavailable
 from app.store.responses import endings
 from app.store.responses.lookup import Hold
 from app.store.rows import EndResult
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.api")
 
@@ -55,8 +56,9 @@ class ResponseCanceller:
         """Cancels a response whose client left; one that has ended or does not exist is left alone."""
         result = await endings.cancel(self._db, response_id, None)
         if result is not None and result.chunk is not None:
-            log.info("%s: cancelled, its client left", response_id)
-            await self._announcer.tell(result)
+            with about(response_id, attempt=result.row.attempt, request_id=result.row.request_id):
+                log.info("cancelled: its client left")
+                await self._announcer.tell(result)
 
     async def _cancel(self, project: str, response_id: str) -> EndResult | None:
         """Together with others; once another transaction has left the row, alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import orjson
 from app.batching import Batcher
 from app.bounds import Bound
 from app.heavy import off_loop
+from app.ids import may_exist
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice, repeated, size_of
@@ -23,7 +25,6 @@ from app.protocol.limits import Allowance
 from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.ids import may_exist
 from app.responses.paging import Encoded, page_of
 from app.sizes import is_large
 from app.store.database import Database, StoreUnavailable
@@ -46,6 +47,8 @@ Pulse = Chunk | None
 
 POLL_SECONDS = 2.0
 """Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
+END_POLL_SECONDS = 10.0
+"""The same for those who wait for an end alone. They are many, and only lost news keeps them waiting for so long."""
 WRITES_PER_SECOND = 10_000
 """To all readers of one project. Each takes 17 us: 500 readers of 200 events a second took more
 than a core, and another project's request waited for seconds."""
@@ -98,6 +101,10 @@ class ResponseReader:
             partial(logs.have_news, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
 
+        self._ended: Batcher[str, bool] = Batcher(
+            partial(lookup.have_ended, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
+        )
+
     @property
     def bounds(self) -> Sequence[Bound]:
         """For metrics."""
@@ -106,6 +113,7 @@ class ResponseReader:
     async def close(self) -> None:
         """Ends what readers still ask."""
         await self._news.close()
+        await self._ended.close()
 
     async def flags(self, project: str, response_id: str) -> ResponseFlags:
         """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
@@ -145,6 +153,18 @@ class ResponseReader:
                     return await threads.run(partial(shown, found, log))
         # It ended after the first query; the row has its output now.
         return await self._show(project, response_id, shown, hold)
+
+    async def until_ended(self, project: str, response_id: str, seconds: float) -> None:
+        """Returns once the response has ended, or after `seconds`. Raises NotFound."""
+        await self.flags(project, response_id)
+        until = asyncio.get_running_loop().time() + seconds
+        async with self._pubsub.subscribe(response_id) as subscription:
+            await subscription.wait_until_confirmed()
+            while not await self._ended.submit(response_id):
+                left = until - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return
+                await subscription.wait_for_end(min(left, END_POLL_SECONDS))
 
     async def _show(self, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T:
         """Returns what `make` makes of the response. Raises NotFound as `flags` does."""

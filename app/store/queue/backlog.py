@@ -37,12 +37,12 @@ _WAITING_FLOWS = f"""
     (
         WITH RECURSIVE flow AS (
             (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
-            ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1)
+            ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
             UNION ALL
             SELECT n.* FROM flow f CROSS JOIN LATERAL (
                 SELECT n.queue, n.project, n.priority FROM responses n
                 WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
-                ORDER BY n.queue, n.project, n.priority, n.position LIMIT 1
+                ORDER BY n.queue, n.project, n.priority, coalesce(n.rank, n.position), n.position LIMIT 1
             ) n
         )
         SELECT f.queue, f.project, CAST(NULL AS text) AS key_id, 'waiting' AS state,
@@ -50,7 +50,7 @@ _WAITING_FLOWS = f"""
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
             (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
-                ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1) AS oldest
+                ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
     )
 """
@@ -58,12 +58,13 @@ _WAITING_FLOWS = f"""
 _WAITING_KEYS = f"""
     SELECT p.queue, p.project, p.key_id, 'waiting' AS state, p.number, (
             SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
-                AND w.queue = p.queue AND w.project = p.project AND w.priority = p.priority AND w.position >= p.first
+                AND w.queue = p.queue AND w.project = p.project AND w.priority = p.priority
+                AND coalesce(w.rank, w.position) >= p.first
                 AND w.key_id IS NOT DISTINCT FROM p.key_id
-            ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1
+            ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1
         ) AS oldest
     FROM (
-        SELECT w.queue, w.project, w.priority, w.key_id, count(*) AS number, min(w.position) AS first
+        SELECT w.queue, w.project, w.priority, w.key_id, count(*) AS number, min(coalesce(w.rank, w.position)) AS first
         FROM responses w WHERE {_W} GROUP BY w.queue, w.project, w.priority, w.key_id
     ) p
 """

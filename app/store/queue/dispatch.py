@@ -9,6 +9,7 @@ of Postgres the same responses are sent again, and the claim drops the duplicate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,12 @@ import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.queue.message import MESSAGE_COLUMNS, Message
+from app.queue.message import MESSAGE_COLUMNS, Message, Priority
 from app.scheduling.decisions import Room, RunningFlow, Sent, dispatched
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
 from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
 from app.scheduling.placement import Candidate
+from app.scheduling.windows import MARGIN
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.layout import LAYOUT
@@ -50,14 +52,18 @@ class FlowCorrection:
     cost: int
     charged: int
     used: int
+    seconds: float = 0.0
+    """How long they ran."""
 
     def __add__(self, other: FlowCorrection) -> FlowCorrection:
-        sums = (self.count + other.count, self.cost + other.cost)
-        return FlowCorrection(*sums, self.charged + other.charged, self.used + other.used)
+        sums = (self.count + other.count, self.cost + other.cost, self.charged + other.charged)
+        return FlowCorrection(*sums, self.used + other.used, self.seconds + other.seconds)
 
 
 _FLOW: Columns[QueueFlow] = Columns(Column("project", "text"), Column("priority", "int"))
-_CORRECTION: Columns[FlowCorrection] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
+_CORRECTION: Columns[FlowCorrection] = Columns(
+    *(Column(name, "int8") for name in ("count", "cost", "charged", "used")), Column("seconds", "float8")
+)
 _SENT: Columns[Sent] = Columns(
     Column("id", "text", of="tagged.candidate.id"),
     Column("node", "text"),
@@ -81,22 +87,26 @@ _LOCK = text(
 )
 
 # `busy` steps from flow to flow over the index. Of the flows whose next response may be among the first `most`, the
-# first one offers so many responses, and each of the others one less: those before it come before it.
+# first one offers so many responses, and each of the others one less: those before it come before it. Of work in
+# windows that is what can be in time, and as much again of what cannot.
 #
 # LIMIT makes Postgres look each flow up. It would compare all with all: its statistics know few flows.
+_FLOW_IS = "r.queue = :queue AND r.project = f.project AND r.priority = f.priority"
 _FACTS = text(
     f"""
     WITH RECURSIVE busy AS (
         (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
-        ORDER BY r.project, r.priority, r.position LIMIT 1)
+        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
         UNION ALL
         SELECT n.project, n.priority, n.position FROM busy b CROSS JOIN LATERAL (
             SELECT r.project, r.priority, r.position FROM waiting_responses r
             WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
-            ORDER BY r.project, r.priority, r.position LIMIT 1
+            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
         ) n
     ), flows_of AS MATERIALIZED (
         SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, f.tag, f.scale,
+            coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part,
+            {MARGIN} * coalesce(f.run_seconds, 0) AS lead_seconds,
             (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
         FROM busy b LEFT JOIN LATERAL (
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
@@ -106,8 +116,9 @@ _FACTS = text(
         SELECT n.*, c.most
         FROM (VALUES (true, CAST(:foreground_most AS int)), (false, CAST(:most AS int))) AS c(foreground, most)
         CROSS JOIN LATERAL (
-            SELECT *, row_number() OVER (ORDER BY start, was_idle DESC, position) AS place FROM (
-                SELECT *, greatest(tag, :virtual_time) AS start, coalesce(tag < :virtual_time, true) AS was_idle
+            SELECT *, row_number() OVER (ORDER BY is_last, start, was_idle DESC, position) AS place FROM (
+                SELECT *, greatest(tag, :virtual_time) AS start, coalesce(tag < :virtual_time, true) AS was_idle,
+                    priority = {Priority.WINDOW.value} AND part = 0 AS is_last
                 FROM flows_of WHERE (priority IN (1, 3, 8)) = c.foreground
             ) f ORDER BY place LIMIT c.most
         ) n
@@ -119,15 +130,21 @@ _FACTS = text(
         WHERE CAST(:foreground AS boolean) AND r.priority > 0 AND (r.worker IS NOT NULL OR r.foreground_place)
         GROUP BY r.project, r.priority
     ), waiting AS (
-        SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, (
-            SELECT json_agg(json_build_array(r.id, r.position, r.cost, r.charged IS NOT NULL, r.sent_to,
-                (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity)) FROM (
-                    SELECT * FROM waiting_responses r
-                    WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority
-                    ORDER BY r.position LIMIT f.most - f.place + 1
+        SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (
+            SELECT json_agg(json_build_array(r.id, r.sent_to,
+                (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity,
+                r.position, r.cost, r.charged IS NOT NULL, r.rank, extract(epoch FROM r.due_at - now()))) FROM (
+                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank > f.late
+                    ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
+                    UNION ALL
+                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank <= f.late AND f.late > 0
+                    ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                 ) r
             ) AS responses
-        FROM first f
+        FROM (
+            SELECT *, CASE WHEN priority = {Priority.WINDOW.value}
+                THEN CAST(1000000 * (extract(epoch FROM now()) + lead_seconds) AS bigint) ELSE 0 END AS late FROM first
+        ) f
     )
     SELECT (SELECT json_agg(l) FROM loads l)::text AS loads, (SELECT json_agg(r) FROM running r)::text AS running,
         (SELECT json_agg(w) FROM waiting w)::text AS waiting
@@ -167,9 +184,12 @@ _SEND = text(
 _PART = f"least(c.count / CAST({SCALE_RESPONSES} AS float8), 1)"
 _RATIO = "CAST(c.used AS float8) / greatest(c.cost, 1)"
 _SCALE = f"greatest({MIN_SCALE}, least({MAX_SCALE}, f.scale + {_PART} * ({_RATIO} - f.scale)))"
+_MEAN = f"coalesce(f.{{0}} + {_PART} * ({{1}} - f.{{0}}), {{1}}, f.{{0}})"
 _CORRECT = text(
     f"""
-    UPDATE flows f SET tag = f.tag + (c.used - c.charged) * f.step, scale = {_SCALE}
+    UPDATE flows f SET tag = f.tag + (c.used - c.charged) * f.step, scale = {_SCALE},
+        run_seconds = {_MEAN.format("run_seconds", "c.seconds / nullif(c.count, 0)")},
+        run_tokens = {_MEAN.format("run_tokens", "CAST(c.used AS float8) / nullif(c.count, 0)")}
     FROM unnest({named_arrays(_FLOW, _CORRECTION)}) AS c({names(_FLOW, _CORRECTION)})
     WHERE f.queue = :queue AND f.project = c.project AND f.priority = c.priority
     """
@@ -249,12 +269,26 @@ async def _facts(connection: AsyncConnection, queue: str, virtual_time: float, r
 
 
 def _waiting(row: Mapping[str, Any]) -> WaitingFlow:
-    responses = [
-        WaitingResponse(Candidate(id_, (sent_to, before), affinity), position, cost, is_charged)
-        for id_, position, cost, is_charged, sent_to, before, affinity in row["responses"]
-    ]
+    responses = [_response(*columns) for columns in row["responses"]]
     scale = 1.0 if row["scale"] is None else row["scale"]
-    return WaitingFlow(_flow(row), responses, row["beside"], row["tag"], scale)
+    rises = row["part"], row["lead_seconds"]
+    return WaitingFlow(_flow(row), responses, row["beside"], row["tag"], scale, *rises)
+
+
+def _response(
+    id_: str,
+    sent_to: str | None,
+    before: str | None,
+    affinity: int | None,
+    position: int,
+    cost: int,
+    is_charged: bool,
+    rank: int,
+    seconds_left: float | None,
+) -> WaitingResponse:
+    candidate = Candidate(id_, (sent_to, before), affinity)
+    left = math.inf if seconds_left is None else seconds_left
+    return WaitingResponse(candidate, position, cost, is_charged, rank, left)
 
 
 def _flow(row: Mapping[str, Any]) -> Flow:

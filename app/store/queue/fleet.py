@@ -1,12 +1,12 @@
 """What the rows say of the whole deployment at this moment: its responses, its workers, its logs.
 
-Few statements, and no column that holds a prompt, an output or an event: `COLUMNS` is all that they read. Their cost
-grows with what is unfinished, and not with what is stored.
+Few statements, and no column that holds a prompt, an output or an event: the monitor's role may read what they do, and
+nothing else (app/store/roles/rights.py). Their cost grows with what is unfinished, and not with what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -16,18 +16,6 @@ from app.store.tables import IS_SENT, IS_WAITING
 
 MAX_LOGS = 5_000
 """Logs at the end of their retention that are looked at, of each kind."""
-
-ROLE = "longhaul_monitor"
-"""The role that `migrate` lets read COLUMNS, if the server has it."""
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "responses": (
-        *("queue", "project", "priority", "position", "status", "worker", "yielded", "crashes"),
-        *("inserted_at", "sent_at", "sent_to", "finished_at", "log", "log_bytes"),
-    ),
-    "workers": ("model", "queue", "node", "slots", "lease_until", "absent_since"),
-    "drains": ("node",),
-    "pauses": ("queue", "project"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +90,9 @@ _WORKERS = text(
             SELECT FROM responses r WHERE r.sent_to = w.node AND {IS_SENT.format("r.")} AND r.priority > 0
         ) AS has_work
     FROM ({FOLLOW_INDEXES}) s LEFT JOIN (
-        SELECT *, EXISTS (SELECT FROM drains d WHERE d.node = workers.node) AS is_drained FROM workers
+        SELECT node, model, queue, slots, lease_until, absent_since,
+            EXISTS (SELECT FROM drains d WHERE d.node = workers.node) AS is_drained
+        FROM workers
     ) w ON w.lease_until > now() AND w.absent_since IS NULL
     """
 )
@@ -116,12 +106,12 @@ _RESPONSES = text(
     f"""
     WITH RECURSIVE flow AS (
         (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
-        ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1)
+        ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
         UNION ALL
         SELECT n.* FROM flow f CROSS JOIN LATERAL (
             SELECT n.queue, n.project, n.priority FROM responses n
             WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
-            ORDER BY n.queue, n.project, n.priority, n.position LIMIT 1
+            ORDER BY n.queue, n.project, n.priority, coalesce(n.rank, n.position), n.position LIMIT 1
         ) n
     ), waiting AS (
         SELECT f.*, 'waiting' AS state,
@@ -129,7 +119,7 @@ _RESPONSES = text(
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
             (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
-                ORDER BY w.queue, w.project, w.priority, w.position LIMIT 1) AS oldest
+                ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
     ), begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
 from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
 from app.scheduling.placement import Candidate
+from app.scheduling.windows import MARGIN
 from app.store.database import Connection, Database
 from app.store.queue import pace, pauses, roster
 from app.store.queue.facts import PAUSED, states
@@ -112,28 +114,31 @@ _FLOWS = text(
     f"""
     WITH RECURSIVE busy AS (
         (SELECT r.project, r.priority FROM waiting_responses r WHERE r.queue = :queue
-        ORDER BY r.project, r.priority, r.position LIMIT 1)
+        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
         UNION ALL
         SELECT n.project, n.priority FROM busy b CROSS JOIN LATERAL (
             SELECT r.project, r.priority FROM waiting_responses r
             WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
-            ORDER BY r.project, r.priority, r.position LIMIT 1
+            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
         ) n
     ), flows_of AS MATERIALIZED (
         SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, count(*) OVER () AS flows,
-            f.tag, f.scale, (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
+            f.tag, f.scale, coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part,
+            {MARGIN} * coalesce(f.run_seconds, 0) AS lead_seconds,
+            (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
         FROM busy b LEFT JOIN LATERAL (
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
         ) f ON true
         WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
     )
-    SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight,
+    SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds,
         (SELECT count(*) FROM waiting_responses r
             WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority) AS number,
-        (SELECT json_agg(json_build_array(r.position, r.cost, r.charged IS NOT NULL)) FROM (
-            SELECT r.position, r.cost, r.charged FROM waiting_responses r
+        (SELECT json_agg(json_build_array(r.position, r.cost, r.charged IS NOT NULL, r.rank,
+                extract(epoch FROM r.due_at - now()))) FROM (
+            SELECT r.position, r.cost, r.charged, r.rank, r.due_at FROM waiting_responses r
             WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority
-            ORDER BY r.position LIMIT least(greatest(:most / f.flows, :least_of_flow), :most_of_flow)
+            ORDER BY r.rank, r.position LIMIT least(greatest(:most / f.flows, :least_of_flow), :most_of_flow)
         ) r)::text AS first
     FROM flows_of f
     """
@@ -142,7 +147,8 @@ _BEFORE = text(
     """
     SELECT count(*) AS number, (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time
     FROM waiting_responses r
-    WHERE r.queue = :queue AND r.project = :project AND r.priority = :priority AND r.position < :position
+    WHERE r.queue = :queue AND r.project = :project AND r.priority = :priority
+        AND (r.rank, r.position) < (SELECT coalesce(x.rank, x.position), x.position FROM responses x WHERE x.id = :id)
     """
 )
 # An "end" of a turn names its calls, a result answers one (workers/generation/history.py).
@@ -187,7 +193,7 @@ async def _place(connection: Connection, response: Standing) -> Place | None:
     flow = next(
         (f for each in flows if (f := each.waiting.flow) and (f.project, f.priority) == _flow_of(response)), None
     )
-    values = {name: getattr(response, name) for name in ("queue", "project", "priority", "position")}
+    values = {name: getattr(response, name) for name in ("id", "queue", "project", "priority")}
     before = (await connection.execute(_BEFORE, values)).one()
     if flow is None:
         return None
@@ -201,11 +207,11 @@ def _flow_of(response: Standing) -> tuple[str, int]:
 def _lined(row: Any) -> LinedFlow:
     weight = 1.0 if row.weight is None else row.weight  # of a project without a row
     responses = [
-        WaitingResponse(Candidate(""), position, cost, is_charged)
-        for position, cost, is_charged in orjson.loads(row.first)
+        WaitingResponse(Candidate(""), position, cost, is_charged, rank, math.inf if left is None else left)
+        for position, cost, is_charged, rank, left in orjson.loads(row.first)
     ]
     flow, scale = Flow(row.project, row.priority, weight), 1.0 if row.scale is None else row.scale
-    return LinedFlow(WaitingFlow(flow, responses, row.beside, row.tag, scale), row.number)
+    return LinedFlow(WaitingFlow(flow, responses, row.beside, row.tag, scale, row.part, row.lead_seconds), row.number)
 
 
 async def _open_calls(connection: Connection, response_id: str) -> Sequence[str]:

@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 
 from sqlalchemy import Boolean, ColumnElement, delete, func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.store.database import Connection, Database
-from app.store.guards import HAS_PROGRESSED, IS_IN_PROGRESS, RELEASED
+from app.store.guards import HAS_PROGRESSED, HISTORY, IS_IN_PROGRESS, RELEASED, HandOver
 from app.store.layout import LAYOUT
 from app.store.tables import IS_SENT, drains, responses, workers
 
@@ -69,6 +70,16 @@ class RegisteredModel:
     default_sampling: Mapping[str, float]
     efforts: Mapping[str, str | None] | None
     """What becomes of each `reasoning.effort`; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A response that was taken from a dead worker."""
+
+    id: str
+    attempt: int
+    node: str
+    request_id: str | None
 
 
 class LeaseLost(Exception):
@@ -255,7 +266,7 @@ async def release_dead_workers(
     comeback_seconds: float = 10.0,
     watch: ServerWatch | None = None,
     lease_seconds: float = 30.0,
-    count: Callable[[int], None] = lambda _: None,
+    tell: Callable[[Released], None] = lambda _: None,
 ) -> list[str]:
     """Removes dead workers and releases their responses, in one transaction; returns the workers' ids.
 
@@ -267,7 +278,7 @@ async def release_dead_workers(
     has stopped with the server, as all do when a machine shuts down, and may have had no Postgres to release its
     responses in. Nor does it count if a worker left responses behind when it unregistered.
 
-    `count` is called with the number of responses that were released.
+    `tell` is called with each response that was released.
     """
     watch = watch or ServerWatch()
     async with db.autocommit() as connection:
@@ -281,7 +292,8 @@ async def release_dead_workers(
         dead = dict.fromkeys(left, False)
         dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
         released = [await release_all(connection, worker, crashed=crashed) for worker, crashed in dead.items()]
-    count(sum(released))
+    for each in chain.from_iterable(released):
+        tell(each)
     return list(dead)
 
 
@@ -290,8 +302,11 @@ _CRASHES: ColumnElement[int] = literal_column(
 )
 
 
-async def release_all(connection: Connection, worker: str, *, crashed: bool) -> int:
-    """Releases every response of a worker that is dead; returns how many there were.
+_HISTORY = text(HISTORY)
+
+
+async def release_all(connection: Connection, worker: str, *, crashed: bool) -> Sequence[Released]:
+    """Releases every response of a worker that is dead.
 
     `crashed`: it counts against those that made no progress, and the others are forgiven earlier ones.
     """
@@ -300,9 +315,14 @@ async def release_all(connection: Connection, worker: str, *, crashed: bool) -> 
     released = await connection.execute(
         update(responses)
         .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
-        .values(**RELEASED, crashes=_CRASHES if crashed else responses.c.crashes)
+        .values(
+            **RELEASED,
+            crashes=_CRASHES if crashed else responses.c.crashes,
+            history=_HISTORY.bindparams(how=(HandOver.CRASHED if crashed else HandOver.STOPPED).value),
+        )
+        .returning(responses.c.id, responses.c.attempt, responses.c.sent_to, responses.c.request_id)
     )
-    return released.rowcount
+    return [Released(*row) for row in released]
 
 
 async def registered_models(db: Database) -> dict[str, RegisteredModel]:

@@ -11,7 +11,7 @@ from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.guards import IS_IN_PROGRESS, IS_SPENT, MAX_CLAIMS, RELEASED, sources
+from app.store.guards import HISTORY, IS_IN_PROGRESS, IS_SPENT, MAX_CLAIMS, RELEASED, HandOver, sources
 from app.store.layout import LAYOUT
 from app.store.responses.lookup import IS_SMALL
 from app.store.rows import LargeRow, ResponseRow, row_or_large
@@ -49,8 +49,8 @@ _CLAIM = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.queue_deadline, r.layout,
-            b.worker AS claimant
+        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.layout, b.worker AS claimant,
+            least(r.queue_deadline, r.due_at) AS deadline
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
     ), living AS MATERIALIZED (
@@ -62,11 +62,11 @@ _CLAIM = text(
     UPDATE responses r SET
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, layout = {LAYOUT},
         yielded = false, sent_at = coalesce(r.sent_at, now()), sent_to = w.node,
-        started_at = coalesce(r.started_at, now()),
+        started_at = coalesce(r.started_at, now()), claimed_at = now(),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
     FROM locked l JOIN living w ON w.id = l.claimant, unflushed
     WHERE unflushed.setting = 'off' AND r.id = l.id AND l.layout <= {LAYOUT} AND (
-        l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
+        l.status IN ({sources("claim")}) AND coalesce(l.deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND NOT {IS_SPENT.format("l.")}
     )
     RETURNING {", ".join(_RETURNED)}, l.yielded AS had_yielded
@@ -100,11 +100,21 @@ async def claim_all(
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 
-async def release(db: Database, response_id: str, attempt: int, worker: str, crashes: int | None = None) -> bool:
+_HISTORY = text(HISTORY)
+
+
+async def release(
+    db: Database,
+    response_id: str,
+    attempt: int,
+    worker: str,
+    crashes: int | None = None,
+    how: HandOver = HandOver.DRAINED,
+) -> bool:
     """Releases a response, if this worker still owns it under this attempt; returns whether it did.
 
-    Maintenance sends it to another worker (redelivery.py). `crashes`: how many it has now; None: as many as before.
-    Reads nothing large: a worker that stops releases many at once.
+    Maintenance sends it to another worker (redelivery.py). `how` is for its history. `crashes`: how many
+    it has now; None: as many as before. Reads nothing large: a worker that stops releases many at once.
     """
     statement = (
         update(responses)
@@ -114,16 +124,20 @@ async def release(db: Database, response_id: str, attempt: int, worker: str, cra
             responses.c.attempt == attempt,
             responses.c.worker == worker,
         )
-        .values(**RELEASED, crashes=responses.c.crashes if crashes is None else crashes)
+        .values(
+            **RELEASED,
+            crashes=responses.c.crashes if crashes is None else crashes,
+            history=_HISTORY.bindparams(how=how.value),
+        )
         .returning(responses.c.id)
     )
     return bool(await db.execute(statement))
 
 
 _YIELD = text(
-    """
+    f"""
     UPDATE responses SET worker = NULL, sent_at = NULL, sends = 0, yielded = true, yields = yields + 1,
-        run_seconds = extract(epoch FROM run_deadline - now()), run_deadline = NULL
+        run_seconds = extract(epoch FROM run_deadline - now()), run_deadline = NULL, history = {HISTORY}
     WHERE id = :id AND status = 'in_progress' AND attempt = :attempt AND worker = :worker
     RETURNING id
     """
@@ -136,4 +150,8 @@ async def yield_(db: Database, response_id: str, attempt: int, worker: str) -> b
     It waits in its flow's place for a dispatch. Its run timeout stands still meanwhile: the next claim goes on with
     what is left of it.
     """
-    return bool(await db.execute(_YIELD, {"id": response_id, "attempt": attempt, "worker": worker}))
+    return bool(
+        await db.execute(
+            _YIELD, {"id": response_id, "attempt": attempt, "worker": worker, "how": HandOver.YIELDED.value}
+        )
+    )

@@ -18,7 +18,21 @@ from functools import partial
 from random import uniform
 from typing import Any, TypeVar
 
-from sqlalchemy import Boolean, ColumnElement, Row, Select, Text, any_, bindparam, func, or_, select, text, update
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    false,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -40,6 +54,7 @@ from app.store.responses.final_rows import FinalRow
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import Ending, EndResult, ResponseRow, parsed_row
 from app.store.tables import chunks, responses
+from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
 
@@ -237,7 +252,8 @@ async def fail(
     except StoreUnavailable:
         raise
     except Exception as cause:
-        log.error("%s cannot be failed with its output: %s", response_id, type_and_places(cause))
+        with about(response_id):
+            log.error("the response cannot be failed with its output: %s", type_and_places(cause))
         return await end(with_log=False)
 
 
@@ -262,13 +278,25 @@ async def _delete(db: Database, wanted: Mapping[str, str]) -> EndResult | None:
     return results.get(response_id)
 
 
-async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[tuple[str, Status]]:
-    """Responses that have waited, or run, beyond their deadline, each with its status: all `but` these."""
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A response that is not final and beyond a deadline."""
+
+    id: str
+    status: Status
+    is_due: bool = False
+    """Whether that is the end of its window. Otherwise it has waited, or run, for too long."""
+
+
+async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[Overdue]:
+    """Responses that are beyond a deadline: all `but` these."""
     waited = IS_QUEUED & (responses.c.queue_deadline < func.now())
     ran = IS_IN_PROGRESS & (responses.c.run_deadline < func.now())
-    found = select(responses.c.id, responses.c.status).where(or_(waited, ran), responses.c.id.not_in(but))
-    rows = await db.execute(found.limit(limit))
-    return [(row.id, Status(row.status)) for row in rows]
+    is_due = responses.c.due_at < func.now()
+    missed = is_due & responses.c.finished_at.is_(None)
+    columns = responses.c.id, responses.c.status, func.coalesce(is_due, false()).label("is_due")
+    found = select(*columns).where(or_(waited, ran, missed), responses.c.id.not_in(but))
+    return [Overdue(row.id, Status(row.status), row.is_due) for row in await db.execute(found.limit(limit))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +400,8 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
             events = (event for encoded in stored.frames for event in frames.decode(unpack_events(encoded)))
             return _ended(row, ResponseStream.restore(events, stored.next_sequence), close)
         except Exception as error:
-            log.error("%s ends without its output, its log cannot be read: %s", row.id, type_and_places(error))
+            with about(row.id, attempt=row.attempt, request_id=row.request_id):
+                log.error("the response ends without its output, its log cannot be read: %s", type_and_places(error))
     return _ended(row, ResponseStream.without_log(row.as_object(), stored.next_sequence), close)
 
 

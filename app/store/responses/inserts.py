@@ -24,7 +24,7 @@ from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
 from app.store.database import Database
 from app.store.responses.lines import Lines
 from app.store.responses.lookup import get_by_key
-from app.store.responses.new_rows import MAX_BATCH, NewResponse, insert
+from app.store.responses.new_rows import MAX_BATCH, NewResponse, insert, insert_waiting
 from app.store.rows import ResponseFlags
 from app.store.tenants import limits
 from app.store.tenants.limits import Held
@@ -112,6 +112,23 @@ class Inserter:
 
     async def _put(self, connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
         return await insert(connection, batch, self._lines)
+
+
+async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]) -> int:
+    """Inserts lines of a batch, the first ones that fit into the limits of their project; returns how many.
+
+    All of them wait for a dispatch. The rest may fit later, or never.
+    """
+    held = await limits.hold(connection, {new.project for new in lines if new.is_limited})
+    left, fitting = _by_project(held.states), list[NewResponse]()
+    for new in lines:
+        if new.is_limited and isinstance(_admit(left, new), Shortage):
+            break
+        fitting.append(new)
+    if fitting:
+        await insert_waiting(connection, fitting)
+    await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited]))
+    return len(fitting)
 
 
 async def reserve(connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], put: Put) -> dict[str, Result]:

@@ -5,7 +5,7 @@ docs/internals/writes.md has every statement that writes them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
 )
 
 from app.protocol.status import Status
@@ -75,6 +76,7 @@ _OF_PROJECT = _Query.where(_IS_ID, _IS_PROJECT)
 _FLAGS = select(*(_READ_AT if name == "read_at" else responses.c[name] for name in ResponseFlags.__slots__))
 _FLAGS_OF_PROJECT = _FLAGS.where(_IS_ID, _IS_PROJECT)
 _FLAGS_BY_KEY = _FLAGS.where(_IS_PROJECT, responses.c.idempotency_key == bindparam("key"))
+_UNFINISHED = text("SELECT id FROM responses WHERE id = ANY(CAST(:ids AS text[])) AND finished_at IS NULL")
 _STATUS = select(responses.c.status, responses.c.error).where(_IS_ID)
 
 
@@ -108,6 +110,13 @@ async def find_status(db: Database, response_id: str) -> tuple[Status, Json | No
     """Status and error of the response, of whatever project; None: there is none with that id."""
     rows = await db.execute(_STATUS, {"id": response_id})
     return (Status(rows[0].status), rows[0].error) if rows else None
+
+
+async def have_ended(db: Database, response_ids: Sequence[str]) -> list[bool]:
+    """Whether each of these responses has ended, or is gone."""
+    rows = await db.execute(_UNFINISHED, {"ids": list(response_ids)})
+    unfinished = {row.id for row in rows}
+    return [response_id not in unfinished for response_id in response_ids]
 
 
 async def _one(

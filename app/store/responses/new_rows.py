@@ -27,9 +27,9 @@ from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
 from app.store.layout import LAYOUT
-from app.store.queue.facts import WAITS, states
+from app.store.queue.facts import PAUSED, WAITS, states
 from app.store.responses.lines import Lines
-from app.store.rows import CHUNKS, Idempotency
+from app.store.rows import CHUNKS, NOWHERE, BatchPlace, Idempotency, Origin
 
 MAX_BATCH = 256
 """Responses of one insert, by weight."""
@@ -37,6 +37,8 @@ BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
 """The estimate for a response that does not say how long it may become. The end corrects it."""
 MAX_COST = 2**31 - 1
+HEAD_INTERVAL = "interval '2 hours'"
+"""For so long others follow the head of a continuation; in a window, until that ends."""
 PREFIX_BYTES = 4096
 """Instructions and tools of so many bytes of JSON, about 1,000 tokens, are worth to be read once (`affinity`)."""
 
@@ -90,19 +92,25 @@ class NewResponse:
     """How long the response may wait for a worker; None: no limit."""
     run_seconds: float | None = None
     """How long the response may be in progress; None: no limit."""
+    window_seconds: float | None = None
+    """When it is due, from now on, if it has the priority of work in windows; else None."""
+    continuation_id: str | None = None
+    """What it goes together with."""
     idempotency: Idempotency | None = None
     chain_length: int = 1
     """Responses in its chain, itself included."""
     context_bytes: int = 0
     """Of the responses in its chain before it (context/size.py)."""
-    key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
+    origin: Origin = NOWHERE
+    """Of its request."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
     retry_of: str | None = None
     """The response whose request it repeats; None: the request is a client's."""
+    place: BatchPlace | None = None
+    """None: it is no line of a batch."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -134,12 +142,14 @@ class NewResponse:
     def affinity(self) -> int | None:
         """A number that responses have in common whose prompts begin alike, as far as their requests say so.
 
-        Their client says so by its cache key, or by a conversation. A long beginning says so by itself: short ones are
-        soon computed, and everybody has the same.
+        Their client says so by a continuation, by its cache key, or by a conversation. A long beginning says so by
+        itself: short ones are soon computed, and everybody has the same.
         """
         request = self.request
         conversation = request.get("conversation")
-        if (key := request.get("prompt_cache_key")) is not None:
+        if self.continuation_id is not None:
+            prefix = orjson.dumps(("continuation", self.continuation_id))
+        elif (key := request.get("prompt_cache_key")) is not None:
             prefix = orjson.dumps(("key", key))
         elif conversation is not None:
             prefix = orjson.dumps(("conversation", conversation["id"]))
@@ -202,19 +212,27 @@ _ROW: Columns[NewResponse] = Columns(
     # Postgres makes a time of it: the clock of an API process decides nothing.
     Column("queue_deadline", "float8", sql="now() + make_interval(secs => {})", of="queue_seconds"),
     Column("run_seconds", "float8"),
+    Column("due_at", "float8", sql="now() + make_interval(secs => {})", of="window_seconds"),
     Column("idempotency_key", "text", _if_any("key"), of="idempotency"),
     Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
-    Column("key_id", "text"),
+    Column("key_id", "text", of="origin.key_id"),
+    Column("request_id", "text", of="origin.request_id"),
+    Column("traceparent", "text", of="origin.traceparent"),
+    Column("tracestate", "text", of="origin.tracestate"),
     Column("retry_of", "text"),
     Column("reserved_input", "bigint", _if_any("input_tokens"), of="reservation"),
     Column("reserved_output", "bigint", _if_any("output_tokens"), of="reservation"),
     Column("reserved_bytes", "bigint", _if_any("bytes"), of="reservation"),
     Column("cost", "int"),
     Column("affinity", "bigint"),
+    Column("batch_id", "text", _if_any("batch_id"), of="place"),
+    Column("batch_line", "int", _if_any("line"), of="place"),
+    Column("custom_id", "text", _if_any("custom_id"), of="place"),
 )
 
+_CONTINUATION: Columns[NewResponse] = Columns(Column("continuation_id", "text"))
 _SENDING: Columns[Sending] = Columns(
     Column("at_once", "bool"), Column("sent_to", "text"), Column("foreground_place", "bool")
 )
@@ -224,15 +242,26 @@ _SENDING: Columns[Sending] = Columns(
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
+#
+# What continues takes the rank of its continuation's head, if that is not too old; else it is the next head.
 _INSERT = f"""
     WITH batch AS (
-        SELECT * FROM unnest({named_arrays(_ROW, CHUNKS, _SENDING)})
-            WITH ORDINALITY AS b({names(_ROW, CHUNKS, _SENDING)}, number)
+        SELECT * FROM unnest({named_arrays(_ROW, _CONTINUATION, CHUNKS, _SENDING)})
+            WITH ORDINALITY AS b({names(_ROW, _CONTINUATION, CHUNKS, _SENDING)}, number)
     ), created AS (
-        INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at)
+        INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at,
+            rank, heads)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
-            b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END
-        FROM batch b ORDER BY b.project, b.idempotency_key, b.number
+            b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END,
+            least(h.rank, CAST(1000000 * (extract(epoch FROM now()) + b.due_at) AS bigint)),
+            CASE WHEN h.rank IS NULL THEN b.continuation_id END
+        FROM batch b LEFT JOIN LATERAL (
+            SELECT coalesce(p.rank, p.position) AS rank FROM responses p
+            WHERE p.project = b.project AND p.heads = b.continuation_id AND p.queue = b.queue
+                AND p.priority = b.priority AND coalesce(p.due_at, p.inserted_at + {HEAD_INTERVAL}) > now()
+            ORDER BY p.position DESC LIMIT 1
+        ) h ON true
+        ORDER BY b.project, b.idempotency_key, b.number
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING id, queue
     ), opened AS (
@@ -241,8 +270,10 @@ _INSERT = f"""
     )
     """
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
-# All of a statement sees the table as it was before: those of the batch are not among those that wait.
-_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")} AS is_behind FROM created""")
+# All of a statement sees the table as it was before: those of the batch are not among those that wait. Where
+# something is paused, who waits takes a decision.
+_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")}
+        AND NOT EXISTS {PAUSED.format(queue="created.queue")} AS is_behind FROM created""")
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
@@ -280,7 +311,8 @@ async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewRespons
 
 def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
     openings = CHUNKS.named_parameters([new.opening for new in batch])
-    return {**_ROW.named_parameters(batch), **openings, **_SENDING.named_parameters(sendings)}
+    rows = {**_ROW.named_parameters(batch), **_CONTINUATION.named_parameters(batch)}
+    return {**rows, **openings, **_SENDING.named_parameters(sendings)}
 
 
 def _candidate(new: NewResponse) -> Candidate:

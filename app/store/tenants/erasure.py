@@ -26,6 +26,7 @@ _DUE = text(
     """
 )
 _IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {}inserted_at < CAST(:before AS timestamptz))"
+_IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
 # No index has the project: it would make each insert, claim and end dearer. So each of the indexes of unfinished
 # responses is read, and then those of ended ones in the order of their ends, which never change, page by page.
 _UNFINISHED = text(
@@ -56,10 +57,58 @@ _DELETE_PAGE = [
     )
     for kept in ("store", "NOT store")
 ]
+# A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended.
+_END_BATCHES = text(
+    f"""
+    UPDATE batches SET status = 'cancelled', cancelled_at = now()
+    WHERE project = :project AND {_IS_OLDER} AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+    """
+)
+_DELETE_BATCHES = text(
+    f"""
+    WITH gone AS (
+        DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE project = :project AND {_IS_OLDER} LIMIT :limit)
+        RETURNING id
+    ), results AS (DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id)
+    SELECT id FROM gone
+    """
+)
 _DELETE_CONVERSATIONS = text(
     f"""
     DELETE FROM conversations WHERE id = ANY(ARRAY(
         SELECT id FROM conversations WHERE project = :project AND {_IS_OLD.format("")} LIMIT :limit))
+    """
+)
+# What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
+_DROP_FILES = text(
+    f"""
+    WITH chosen AS (
+        SELECT id FROM files WHERE project = :project AND {_IS_OLDER} LIMIT :limit FOR UPDATE
+    ), gone AS (
+        DELETE FROM files f USING chosen c WHERE f.id = c.id RETURNING f.id
+    ), dropped AS (
+        UPDATE file_parts p SET state = 'dropped', bytes = 0, file_id = NULL, start = NULL
+        FROM gone g WHERE p.file_id = g.id
+    )
+    SELECT id FROM gone
+    """
+)
+_DROP_UPLOADS = text(
+    f"""
+    WITH chosen AS (
+        SELECT id FROM uploads WHERE project = :project AND {_IS_OLDER} LIMIT :limit FOR UPDATE
+    ), dropped AS (
+        UPDATE file_parts p SET state = 'dropped', bytes = 0, upload_id = NULL FROM chosen c WHERE p.upload_id = c.id
+    ), gone AS (
+        DELETE FROM uploads u USING chosen c WHERE u.id = c.id RETURNING u.id
+    )
+    SELECT id FROM gone
+    """
+)
+_DROP_OPEN_PARTS = text(
+    f"""
+    UPDATE file_parts SET state = 'dropped', bytes = 0, upload_id = NULL
+    WHERE project = :project AND state = 'open' AND {_IS_OLDER} RETURNING id
     """
 )
 _DELETE_THE_REST = [
@@ -96,10 +145,27 @@ class Erasure:
                 cursor = {"at": rows[0].finished_at, "id": rows[0].id}
                 yield rows[0].deleted
 
+    async def end_batches(self, db: Database) -> None:
+        """Ends its unfinished batches: none of them makes a response any more."""
+        async with db.autocommit() as connection:
+            await connection.execute(_END_BATCHES, self._wanted)
+
+    async def delete_batches(self, db: Database, limit: int) -> int:
+        """Deletes up to `limit` of its batches, whose responses have all ended; returns how many."""
+        return len(await db.execute(_DELETE_BATCHES, {**self._wanted, "limit": limit}))
+
     async def delete_conversations(self, db: Database, limit: int) -> int:
         """Deletes up to `limit` of its conversations; returns how many."""
         async with db.autocommit() as connection:
             return (await connection.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit})).rowcount
+
+    async def drop_files(self, db: Database, limit: int) -> int:
+        """Drops up to `limit` of its files, and of what was to become one (store/files/expiry.py); returns how many."""
+        values = {**self._wanted, "limit": limit}
+        dropped = await db.execute(_DROP_OPEN_PARTS, self._wanted)
+        for statement in (_DROP_UPLOADS, _DROP_FILES):
+            dropped = [*dropped, *await db.execute(statement, values)]
+        return len(dropped)
 
     async def finish(self, connection: AsyncConnection) -> bool:
         """Deletes its keys, service accounts and limits, if it is archived, and notes the end of the erasure.

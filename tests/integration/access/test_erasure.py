@@ -20,6 +20,9 @@ from app.protocol.status import Status
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
+from app.store.files import uploads
+from app.store.files.parts import PartWriter
+from app.store.files.rows import NewFile
 from app.store.responses import endings, lookup
 from app.store.responses.inserts import Inserter
 from app.store.tables import DEFAULT_PROJECT
@@ -30,13 +33,31 @@ from tests.support.requests import message
 from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
 
-TABLES = ("responses", "conversations", "conversation_items", "api_keys", "service_accounts", "limits", "settlements")
+TABLES = (
+    "files",
+    "uploads",
+    "file_parts",
+    "responses",
+    "conversations",
+    "conversation_items",
+    "api_keys",
+    "service_accounts",
+    "limits",
+    "settlements",
+)
 
 
 async def sql(db: Database, statement: str, **values: Any) -> Any:
     async with db.begin() as connection:
         result = await connection.execute(text(statement), values)
         return result.scalar() if result.returns_rows else None
+
+
+async def filed(db: Database, project: str, file_id: str, data: bytes = b"Hello!") -> None:
+    writer = PartWriter(db, project, f"part_of_{file_id}")
+    await writer.open(len(data))
+    await writer.write(data)
+    await writer.finish_file(NewFile(file_id, "a.txt", "user_data", None))
 
 
 async def filled(db: Database, admin: Administration, project: str | None = None) -> str:
@@ -47,6 +68,11 @@ async def filled(db: Database, admin: Administration, project: str | None = None
     await admin.set_limits(project, "*", {LimitKind.STORED_BYTES: 10**9})
     row = ConversationRow(f"conv_{project}", project, {}, datetime.now(UTC))
     await conversations.create(db, row, [NewItem.of({**message("Hi"), "id": "msg_1"})])
+    for number in range(3):
+        await filed(db, project, f"file_{project}_{number}")
+    await uploads.create(db, project, NewFile(f"upload_{project}", "a", "batch", None), 3)
+    for number, upload in enumerate((f"upload_{project}", None)):
+        await PartWriter(db, project, f"part_{project}_{number}").open(None, upload)
     for number in range(6):
         response_id = await queued(db, project, store=number % 2 == 0)
         if number < 3:

@@ -17,6 +17,7 @@ from app.protocol.events import frames
 from app.protocol.status import Status
 from app.protocol.tasks import COUNT
 from app.protocol.unsealing import SUMMARY_HEAD
+from app.store import keys
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
@@ -27,6 +28,7 @@ from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.logs import whole
 from tests.support.player import ids, one, row_of
 from tests.support.sdk import check
+from tests.support.services import AS_OWNER
 from tests.support.worker import Worker, worker
 from workers.engine.base import PromptTooLong
 from workers.generation.outcome import Outcome, ResponseFailed
@@ -267,7 +269,9 @@ class TestSealedReasoning:
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         response_id = await api.background(input=[sent, {"role": "user", "content": "x"}])
         async with db.begin() as connection:
-            await connection.execute(text("DELETE FROM keys"))
+            await connection.execute(text(AS_OWNER))
+            await connection.execute(text("DELETE FROM keys WHERE name LIKE 'seal%'"))
+            await connection.run_sync(keys.make_missing)
         with pytest.raises(ResponseFailed, match="encrypted_content"):
             await w.run(response_id)
 

@@ -19,6 +19,7 @@ from app.api.docs import schemas
 from app.responses.read.reader import ResponseReader
 from app.store.database import Database
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.log_lines import logged
 from tests.support.player import Player, ids
 from tests.support.refusals import CASES
 
@@ -262,14 +263,16 @@ class TestCrashes:
         self, api: Api, broken: None, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
-        answer = await api.get("resp_1")
+        with logged() as lines:
+            answer = await api.get("resp_1")
         assert answer.status_code == 500
         error = error_of(answer)
         assert (error["type"], error["code"]) == ("server_error", "server_error")
         assert self.SECRET not in answer.text
         assert self.SECRET not in caplog.text
         assert "RuntimeError" in caplog.text
-        assert answer.headers["x-request-id"] in caplog.text
+        (line,) = lines.of("longhaul.api")
+        assert (line["request_id"], line["response_id"]) == (answer.headers["x-request-id"], "resp_1")
 
     async def test_the_request_after_a_crash_is_served(self, api: Api, broken: None) -> None:
         await api.get("resp_1")
@@ -282,9 +285,23 @@ class TestRequestIds:
         assert len(seen) == 3
 
     async def test_a_valid_request_id_of_the_caller_is_kept(self, api: Api) -> None:
-        for sent, kept in (("job-7.a:b_c", True), ("a b", False), ("x" * 129, False), ("é", False)):
-            answer = await api.client.get("/v1/models", headers={"x-request-id": sent.encode()})
-            assert (answer.headers["x-request-id"] == sent) is kept
+        for sent, kept in (
+            ("job-7.a:b_c", True),
+            ("host/Gj2+x9==-000001", True),
+            ("x" * 128, True),
+            ("a b", False),
+            ("x" * 129, False),
+            ("x" * 8192, False),
+            ("a\tb", False),
+            ("\u001b[31mred", False),
+            ('a"b', False),
+            ("é", False),
+            ("", False),
+        ):
+            for header in ("x-request-id", "x-client-request-id"):
+                answer = await api.client.get("/v1/models", headers={header: sent.encode()})
+                assert answer.status_code in (200, 400), sent  # a control character is no HTTP
+                assert (answer.headers.get("x-request-id") == sent) is kept
 
     async def test_the_sdk_sees_the_request_id(self, api: Api) -> None:
         async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:

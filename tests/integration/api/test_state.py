@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from app.api.docs import schemas
+from app.responses.models.catalog import Terms
 from app.store import paging
 from app.store.context import calls
 from app.store.context.contents import chain_items, context_items
@@ -382,6 +383,36 @@ class TestTiers:
             async with player.at_work("Hi"):
                 body = (await api.post(service_tier=tier)).json()
             assert (await row_of(db, body["id"])).priority == foreground
+
+
+class TestWindows:
+    async def test_a_window_sets_class_and_deadline_and_is_of_the_default_tier(self, api: Api, db: Database) -> None:
+        from sqlalchemy import text
+
+        sql = "SELECT priority, round(extract(epoch FROM due_at - inserted_at)) AS due FROM responses WHERE id = :id"
+        for name, due in (("soonest", None), ("2h", 7200), ("8h", 28800)):
+            response_id = await api.background(background_options={"completion_window": name})
+            (row,) = await db.execute(text(sql), {"id": response_id})
+            assert (row.priority, row.due) == (6 if due is None else 10, due)
+            assert (await api.get(response_id)).json()["service_tier"] == "default"
+
+    async def test_a_project_whose_best_tier_is_flex_has_no_windows(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.responses.models.catalog._UNLIMITED", Terms(top_tier="flex"))
+        answer = await api.post(background=True, background_options={"completion_window": "2h"})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "background_options.completion_window")
+        assert error_of(answer)["message"].endswith("needs the service tier 'default'. The project's best is 'flex'.")
+
+    async def test_what_continues_goes_together(self, api: Api, db: Database) -> None:
+        from sqlalchemy import text
+
+        options = {"completion_window": "2h", "continuation_id": "agent-7"}
+        head = await api.background(background_options=options)
+        stranger = await api.background(background_options={"completion_window": "2h"})
+        second = await api.background(background_options=options)
+        rows = await db.execute(text("SELECT id FROM responses WHERE priority = 10 ORDER BY rank, position"))
+        assert [row.id for row in rows] == [head, second, stranger]
 
 
 class TestDeadlines:

@@ -16,8 +16,8 @@ from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, Scope
 from app.access.changes import new_id
 from app.access.service_accounts import ServiceAccounts
+from app.ids import new_conversation_id, new_file_id, new_part_id, new_response_id, new_upload_id, random_suffix
 from app.main import create_app
-from app.responses.ids import new_conversation_id, new_response_id, random_suffix
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
@@ -79,6 +79,11 @@ class Things:
     project: str
     account: str
     key: str
+    file: str
+    upload: str
+    part: str
+    begun: str
+    """An upload without parts."""
 
 
 async def make_things(api: Api, db: Database, player: Player, admin: Administration, owner: Tenant) -> Things:
@@ -125,7 +130,23 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
         project=project,
         account=(await ServiceAccounts(admin._changes).create(project, SECRET_TEXT, None, with_key=False))[0].id,
         key=owner.key.row.id,
+        file=await file_of(api),
+        upload=(upload := await upload_of(api)),
+        part=(await api.client.post(f"/v1/uploads/{upload}/parts", files={"data": ("a", b"x")})).json()["id"],
+        begun=await upload_of(api),
     )
+
+
+async def file_of(api: Api) -> str:
+    sent: Any = {"data": {"purpose": "user_data"}, "files": {"file": (SECRET_TEXT, SECRET_TEXT.encode())}}
+    made: str = (await api.client.post("/v1/files", **sent)).json()["id"]
+    return made
+
+
+async def upload_of(api: Api) -> str:
+    sent = {"filename": SECRET_TEXT, "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
+    made: str = (await api.client.post("/v1/uploads", json=sent)).json()["id"]
+    return made
 
 
 def nothing() -> Things:
@@ -146,6 +167,10 @@ def nothing() -> Things:
         project=new_id("proj"),
         account=new_id("svc_acct"),
         key=new_id("key"),
+        file=new_file_id(),
+        upload=new_upload_id(),
+        part=new_part_id(),
+        begun=new_upload_id(),
     )
 
 
@@ -157,6 +182,8 @@ class Way:
     route: str
     query: str = ""
     body: Json | None = None
+    form: Json | None = None
+    """Of files, in place of `body`."""
     path: str = ""
     """If it is not `route` with the ids of the things."""
 
@@ -166,6 +193,7 @@ class Way:
         values |= {f"own_{name}": getattr(own, name) for name in Things.__dataclass_fields__}
         values |= {"response_id": things.response, "conversation_id": things.conversation, "item_id": things.item}
         values |= {"project_id": things.project, "service_account_id": things.account, "key_id": things.key}
+        values |= {"file_id": things.file, "upload_id": things.upload}
         filled = json.loads(_filled(json.dumps(self.body), values))
         return self.method, _filled((self.path or self.route) + self.query, values), filled
 
@@ -197,7 +225,11 @@ OUTPUT = {"type": "function_call_output", "call_id": "{their_call}", "output": "
 TOLD = {"role": "tool", "tool_call_id": "{their_call}", "content": "42"}
 APPROVAL = {"type": "mcp_approval_response", "approve": True, "approval_request_id": "{their_approval}"}
 
+FILE, UPLOAD = "/v1/files/{file_id}", "/v1/uploads/{upload_id}"
+UPLOADED: Json = {"filename": "a", "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
 READING = [
+    Way("GET", FILE),
+    Way("GET", f"{FILE}/content"),
     Way("GET", ONE),
     Way("GET", ONE, "?include=reasoning.encrypted_content"),
     Way("GET", ONE, "?stream=true"),
@@ -223,6 +255,15 @@ CONTINUING = [
     Way("POST", ITEMS, body={"items": referring("{their_output_item}")}),
 ]
 ONLY_REFUSED = [
+    Way("GET", "/v1/files", "?after={their_file}"),
+    Way("POST", "/v1/files", form={"file": ("a", b"x")}),
+    Way("POST", "/v1/uploads", body={**UPLOADED, "filename": ""}),
+    Way(
+        "POST",
+        f"{UPLOAD}/complete",
+        path="/v1/uploads/{own_upload}/complete",
+        body={"part_ids": ["{their_part}"]},
+    ),
     creating(COUNT, previous_response_id="{their_response}"),
     creating(COUNT, conversation="{their_conversation}"),
     creating(COUNT, input=referring("{their_item}")),
@@ -242,6 +283,10 @@ ONLY_REFUSED = [
 ]
 """Ways that need a worker, or that no caller may take."""
 CHANGING = [
+    Way("POST", f"{UPLOAD}/parts", form={"data": ("a", b"x")}),
+    Way("POST", f"{UPLOAD}/complete", body={"part_ids": ["{their_part}"]}),
+    Way("POST", f"{UPLOAD}/cancel", path="/v1/uploads/{their_begun}/cancel"),
+    Way("DELETE", FILE),
     Way("POST", CONVERSATION, body={"metadata": {"a": "b"}}),
     Way("POST", f"{ONE}/cancel", path="/v1/responses/{their_running}/cancel"),
     Way("DELETE", ITEM),
@@ -260,6 +305,10 @@ OPERATOR = "/v1/operator"
 OPERATING = [
     *(Way("GET", f"{OPERATOR}/{name}") for name in ("status", "queue", "workers")),
     Way("GET", f"{OPERATOR}/responses/{{response_id}}/why"),
+    *(Way("POST", f"{OPERATOR}/workers/{{name}}/{act}") for act in ("drain", "undrain")),
+    Way("POST", f"{OPERATOR}/pauses", body={"model": MODEL, "project": "{their_project}"}),
+    Way("GET", f"{OPERATOR}/pauses"),
+    Way("DELETE", f"{OPERATOR}/pauses", f"?model={MODEL}"),
 ]
 ADMINISTERING = [
     *OPERATING,
@@ -306,7 +355,8 @@ OF_ONE_ANSWER = frozenset({"content-length", "date", "openai-processing-ms", "x-
 async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[int, str, dict[str, str]]:
     """Returns status, body and headers. Ids of `things` are THEIRS in the body."""
     method, path, body = way.request(things, own)
-    answer: httpx.Response = await api.client.request(method, path, json=body)
+    sent: Any = {"json": body} if way.form is None else {"files": way.form}
+    answer: httpx.Response = await api.client.request(method, path, **sent)
     text = answer.text
     for name in Things.__dataclass_fields__:
         text = text.replace(getattr(things, name), "THEIRS")
@@ -317,6 +367,7 @@ async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[in
 async def snapshot(api: Api, things: Things) -> list[Any]:
     """What its owner sees of it."""
     paths = [f"/v1/responses/{things.response}", f"/v1/responses/{things.running}"]
+    paths += [f"/v1/files/{things.file}", "/v1/files"]
     paths += [f"/v1/conversations/{things.conversation}", f"/v1/conversations/{things.conversation}/items"]
     return [(await api.client.get(path)).json() for path in paths]
 

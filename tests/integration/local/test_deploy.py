@@ -21,6 +21,7 @@ from websockets.sync.client import connect
 
 from app.access.secret import new_secret
 from app.local.ports import free_port
+from app.store.roles.rights import API, ROLES, WORKER
 from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
 from tests.support.celery_processes import Process
@@ -64,7 +65,7 @@ class Deployment:
         (self.folder / "models.toml").write_text(models_of("scripted") + SPEED)
         self._environment = {
             **shipped_environment(),
-            "DATABASE_URL": services.database_url,
+            "DATABASE_URL": services.url_of(API),
             "REDIS_URL": services.redis_url,
             "LONGHAUL_HOME": str(self.folder / "home"),
             "LONGHAUL_MODELS": str(self.folder / "models.toml"),
@@ -74,7 +75,7 @@ class Deployment:
         migrate = self._start("migrate", DATABASE_URL=services.owner_url, LONGHAUL_ADMIN_KEY=self.admin)
         assert migrate.wait() == 0, migrate.text
         self.apis = {address: self.start_api(address) for address in APIS}
-        self._start("worker")
+        self._start("worker", DATABASE_URL=services.url_of(WORKER))
         for address in APIS:
             self.wait_for(address)
         self.key = self._project_key()
@@ -251,13 +252,13 @@ def test_an_api_believes_no_forwarded_address_of_a_stranger(deployment: Deployme
 
 
 def shipped_urls() -> dict[str, str]:
-    """Postgres' URLs, by the names of their secrets, as both installations say them."""
+    """Postgres' URLs as both installations say them, by page and parameters: those of all roles have the same."""
     found = {}
     for file in ("systemd.md", "kubernetes.md"):
         text = (DEPLOY.parent / "docs" / file).read_text(encoding="utf-8")
-        urls = re.findall(r"'(postgresql://longhaul_(owner|runtime):\S+)'", text)
-        assert {role for _, role in urls} == {"owner", "runtime"}
-        found |= {f"{file} {role}": url for url, role in urls}
+        urls = re.findall(r"'(postgresql://(\w+):\S+)'", text)
+        assert {role for _, role in urls} == {"longhaul_owner", *ROLES}
+        found |= {f"{file} {urlsplit(url).query}": url for url, _ in urls}
     return found
 
 

@@ -76,7 +76,8 @@ def test_migrate_reports_an_error_in_one_line(url: str, complaint: str) -> None:
 
 def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path) -> None:
     port = free_port()
-    env = {"REDIS_URL": services.redis_url, "LONGHAUL_HOME": str(tmp_path), "LONGHAUL_FLOWER_PORT": str(port)}
+    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    env = {**urls, "LONGHAUL_HOME": str(tmp_path), "LONGHAUL_FLOWER_PORT": str(port)}
     url = f"http://127.0.0.1:{port}"
     with started("flower", env=env) as process, httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
 
@@ -94,7 +95,8 @@ def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path)
         assert status((user, password)) == 200
         arguments = Path(f"/proc/{process.pid}/cmdline").read_text()
         assert password not in arguments
-        assert (urlsplit(services.redis_url).password or "?") not in arguments
+        for each in urls.values():
+            assert (urlsplit(each).password or "?") not in arguments
     states = list(tmp_path.glob("flower.db*"))  # the dbm module adds the suffix
     assert states
     assert all(file.stat().st_mode & 0o077 == 0 for file in states)

@@ -16,9 +16,10 @@ from redis.backoff import NoBackoff
 
 from app.local.errors import LocalError
 from app.local.home import Home
-from app.local.services.postgres import PASSWORD_FILE, Postgres
+from app.local.services.postgres import OWNER, PASSWORD_FILE, Postgres
 from app.local.services.service_account import KEPT_VARIABLES, ServiceFolders
-from tests.support.services import Services
+from app.store.roles.rights import ROLES
+from tests.support.services import PostgresForTests, Services
 
 
 async def fetch(services: Services, query: str) -> object:
@@ -54,12 +55,14 @@ async def test_postgres_is_durable_and_listens_on_no_port(services: Services) ->
     assert await fetch(services, "SHOW server_encoding") == "UTF8"
 
 
-async def test_postgres_lets_in_two_roles_with_their_passwords_and_no_superuser(services: Services) -> None:
+async def test_postgres_lets_in_its_roles_with_their_passwords_and_no_superuser(services: Services) -> None:
     url, sockets = urlsplit(services.database_url), str(socket_folder(services))
     assert urlsplit(services.owner_url).password != url.password
     # The owner of the tests may make roles, which tests of the rights need.
-    superusers = "SELECT count(*) FROM pg_roles WHERE rolsuper AND rolname IN ('longhaul_owner', 'longhaul_runtime')"
+    superusers = "SELECT count(*) FROM pg_roles WHERE rolsuper AND rolcanlogin AND rolname <> 'longhaul'"
     assert await fetch(services, superusers) == 0
+    passwords = {urlsplit(services.url_of(role)).password for role in (OWNER, *ROLES)}
+    assert len(passwords) == 1 + len(ROLES)
     assert url.password not in arguments(services.postgres.pids[0])
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(host=sockets, user=url.username, password="guessed", database="longhaul")
@@ -148,7 +151,7 @@ async def test_lost_passwords_are_written_again(own_services: Services) -> None:
     own_services.postgres.stop()
     file.write_text("")
     own_services.postgres.start()
-    urls = (own_services.owner_url, own_services.database_url)
+    urls = [own_services.url_of(role) for role in PostgresForTests.roles]
     assert file.read_text().split() == [urlsplit(url).password for url in urls]
     assert await fetch(own_services, "SELECT 1") == 1
 

@@ -13,7 +13,7 @@ from app.store.database import Database
 from app.store.responses import endings, logs
 from tests.support.api import Api
 from tests.support.bulk import many_queued
-from tests.support.rows import Writer, claimed, queued
+from tests.support.rows import WORKER, Writer, claimed, queued
 from tests.support.tenants import Tenant, as_caller, tenant
 
 SECRET = "a secret plan"
@@ -171,7 +171,10 @@ async def test_a_response_tells_its_story(db: Database, operator: Api) -> None:
     for entry in (writer.begin(7), writer.say("Hi", 1, 2, 3), writer.finish()):
         await logs.append(db, [entry])
     story = (await operator.client.get(f"/v1/operator/responses/{row.id}")).json()
-    assert [moment["state"] for moment in story["moments"]] == ["queued", "sent", "in_progress", "completed"]
+    assert [moment["what"] for moment in story["moments"]] == ["accepted", "claimed", "completed"]
+    (run,) = story["runs"]
+    assert (run["attempt"], run["worker"], run["how"]) == (1, WORKER, "completed")
+    assert run["began_at"] <= run["ended_at"]
     accepted, ran = story["attempts"]
     assert (accepted["attempt"], accepted["last_event"]) == (0, 1)
     assert (ran["attempt"], ran["first_event"], ran["tokens"], ran["input_tokens"]) == (1, 2, 3, 7)

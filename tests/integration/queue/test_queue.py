@@ -25,6 +25,7 @@ from app.queue.celery_app import make_celery
 from app.queue.message import TASK, Message, Priority, worker_list
 from app.queue.publisher import LIST_SECONDS, QueueUnavailable, TaskQueue
 from config.settings import ConfigError, load_settings
+from tests.support.celery_bench import get_key
 from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -51,7 +52,7 @@ def answer(response_id: str) -> Message:
 
 
 def queue_at(url: str, seconds: float = PATIENCE_SECONDS) -> TaskQueue:
-    return TaskQueue(load_settings(REDIS_URL=url), seconds)
+    return TaskQueue(load_settings(REDIS_URL=url), get_key, seconds)
 
 
 @pytest.fixture
@@ -200,11 +201,12 @@ async def test_counts_have_one_list_and_each_worker_has_one_for_answers_and_one_
         for node, foreground_place in (("node-1", False), ("node-1", True), ("node-2", False)):
             message = Message(f"resp_{priority}", "demo", QUEUE, priority, sent_to=node)
             await queue.enqueue(replace(message, foreground_place=foreground_place))
+    answers = len(Priority) - 1
     assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {
         f"{QUEUE}#counts": 3,
-        f"{QUEUE}@node-1": 6,
-        f"{QUEUE}@node-1#foreground": 6,
-        f"{QUEUE}@node-2": 6,
+        f"{QUEUE}@node-1": answers,
+        f"{QUEUE}@node-1#foreground": answers,
+        f"{QUEUE}@node-2": answers,
     }
 
 
@@ -352,7 +354,7 @@ async def test_many_revokes_at_once_become_few_broadcasts_that_name_each_id(url:
         def all_broadcast() -> bool:
             if (message := listener.get_message(timeout=0.1)) is not None:
                 body = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
-                assert body["method"] == "revoke" and body["arguments"]["terminate"] and body["arguments"]["committed"]
+                assert body["method"] == "revoke" and body["arguments"]["signature"]
                 broadcasts.append(body["arguments"]["task_id"])
             return {each for ids in broadcasts for each in ids} == wanted
 
@@ -384,17 +386,3 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_importing_the_queue_needs_no_settings_and_no_redis() -> None:
     assert run_python("import app.queue.celery_app, app.queue.publisher").returncode == 0
-
-
-def test_flowers_app_connects_to_nothing_when_it_is_loaded() -> None:
-    done = run_python(
-        "from app.queue.flower import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0"
-    )
-    assert (done.returncode, done.stdout) == (0, "longhaul\n"), done.stderr
-
-
-def test_flower_without_settings_ends_with_one_line() -> None:
-    done = run_python("from app.queue.flower import flower_app")
-    assert done.returncode != 0
-    assert done.stderr.startswith("longhaul: REDIS_URL is not set")
-    assert done.stderr.count("\n") == 1

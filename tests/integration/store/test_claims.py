@@ -16,7 +16,7 @@ from app.store import database
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.responses import claims, endings, lookup
-from app.store.responses.endings import Exhausted
+from app.store.responses.endings import Exhausted, Overdue
 from app.store.responses.inserts import Inserter
 from app.store.rows import LargeRow, ResponseRow
 from tests.support.player import row_of
@@ -228,7 +228,7 @@ async def test_a_response_that_waited_too_long_is_not_claimed_and_is_found_overd
     new = replace(new_response(), queue_seconds=0.001)
     await Inserter(db).create(new)
     assert await claim(db, new.id, WORKER) is None
-    assert list(await endings.find_overdue(db)) == [(new.id, Status.QUEUED)]
+    assert list(await endings.find_overdue(db)) == [Overdue(new.id, Status.QUEUED)]
 
 
 async def test_a_run_deadline_starts_with_the_first_claim_and_a_takeover_does_not_extend_it(db: Database) -> None:
@@ -238,7 +238,7 @@ async def test_a_run_deadline_starts_with_the_first_claim_and_a_takeover_does_no
     assert row is not None
     await claims.release(db, row.id, row.attempt, WORKER)
     await claim(db, new.id, "other")
-    assert list(await endings.find_overdue(db)) == [(new.id, Status.IN_PROGRESS)]
+    assert list(await endings.find_overdue(db)) == [Overdue(new.id, Status.IN_PROGRESS)]
 
 
 async def test_a_claim_does_not_wait_for_the_disk_and_leaves_the_connection_as_it_was(db: Database) -> None:

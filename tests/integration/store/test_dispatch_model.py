@@ -18,9 +18,11 @@ from sqlalchemy import text
 
 from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.scheduling.loads import NOTHING_AHEAD, kept_of, most_foreground_of
+from app.scheduling.order import MOST_PART
 from app.scheduling.placement import SURPLUS
+from app.scheduling.windows import MARGIN
 from app.store.database import Database
-from app.store.queue import dispatch, drains, pauses, redelivery, workers
+from app.store.queue import dispatch, drains, pauses, redelivery, windows, workers
 from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, FlowCorrection, QueueFlow
 from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims, endings, lookup
@@ -33,12 +35,15 @@ TIERS = {
     Priority.PRIORITY_BACKGROUND: Priority.PRIORITY_FOREGROUND,
     Priority.BACKGROUND: Priority.FOREGROUND,
     Priority.FLEX: Priority.FLEX_FOREGROUND,
+    Priority.WINDOW: Priority.FOREGROUND,
 }
 """Of each class of background responses, the class that weighs as much as their tier."""
 WORKERS = {"v": 17, "w": 4}
 """Their slots."""
 OPEN = 20
 """Slots that are open to all."""
+WINDOWS = [1_000, 100_000]
+"""In seconds. What takes 5,000 cannot be in time in the first of them."""
 
 
 @dataclass
@@ -52,6 +57,7 @@ class Row:
     """Whether it has a foreground place."""
     node: str | None = None
     """Where it was sent last."""
+    window: int = 0
 
     @property
     def is_foreground(self) -> bool:
@@ -67,6 +73,10 @@ class Model:
     scales: dict[tuple[str, Priority], float] = field(default_factory=dict)
     steps: dict[tuple[str, Priority], Fraction] = field(default_factory=dict)
     """How far a token moved a flow's tag when it was charged last."""
+    parts: dict[str, Fraction] = field(default_factory=dict)
+    """How far the work in windows of projects has risen."""
+    seconds: dict[tuple[str, Priority], float] = field(default_factory=dict)
+    """What responses of a flow took of late."""
     weights: dict[str, int] = field(default_factory=dict)
     waiting: list[Row] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
@@ -94,20 +104,39 @@ class Model:
         flows = {row.flow for row in self.ready}
         steps = {}
         for flow in flows:
-            of_project = [self.weight(other) for other in flows if other[0] == flow[0]]
-            tiers = [self.weight((flow[0], TIERS.get(other, other))) for project, other in flows if project == flow[0]]
-            steps[flow] = sum(of_project) / self.weight(flow) / max(tiers)
+            others = [each for each in flows if each[0] == flow[0] and each[1] is not Priority.WINDOW]
+            default = self.weight((flow[0], Priority.FOREGROUND))
+            most = Fraction(MOST_PART) if others else Fraction(1)
+            risen = min(self.parts.get(flow[0], Fraction(0)), most) if (flow[0], Priority.WINDOW) in flows else 0
+            if flow[1] is Priority.WINDOW:
+                steps[flow] = 1 / ((risen or 1) * default)
+                continue
+            tier = max(self.weight((project, TIERS.get(other, other))) for project, other in others)
+            rest = min(tier, max(tier, default) - risen * default)
+            steps[flow] = sum(map(self.weight, others)) / self.weight(flow) / rest
         return steps
+
+    def in_line(self) -> list[Row]:
+        """What waits, each flow in its order: the nearest deadline first, but last what cannot be in time."""
+
+        def key(row: Row) -> tuple[bool, int, int]:
+            is_late = row.window > 0 and row.window <= MARGIN * self.seconds.get(row.flow, 0.0)
+            return is_late, row.window, row.arrival
+
+        return sorted(self.ready, key=key)
 
     def dispatch(self) -> Iterator[str]:
         """The ids that are sent until there is neither a foreground place nor a slot."""
-        while ids := [*self._send_to_places(), *self._send_in_order()]:
+        while ids := self._dispatch_once(self.share()):
             yield from ids
 
-    def _send_to_places(self) -> list[str]:
+    def _dispatch_once(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
+        """The flows' shares are those of what waits before it."""
+        return [*self._send_to_places(steps), *self._send_in_order(steps)]
+
+    def _send_to_places(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
         rooms = self.rooms(lambda node, slots: most_foreground_of(slots) - self.has(node, placed=True))
         kept = _sum(self.rooms(lambda node, slots: kept_of(slots) - self.has(node, placed=True)))
-        steps = self.share()
         offers = sorted(self._offers(steps), key=lambda offer: offer[:3])[: _sum(rooms)]
         at_work = [row for row in self.running if row.node not in self.drained]
         held = Counter(row.flow for row in at_work)
@@ -165,11 +194,11 @@ class Model:
                 yield start, not (tag < self.time and number == 1), row.arrival, number, row
                 starts[row.flow] = start + self._price(row) * steps[row.flow]
 
-    def _send_in_order(self) -> list[str]:
+    def _send_in_order(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
         rooms = self.rooms(
             lambda node, slots: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
         )
-        number, steps = len(self.sent), self.share()
+        number = len(self.sent)
         chosen = [self._send(steps) for _ in range(min(_sum(rooms), len(self.ready)))]
         self.sent = self.sent[:number]
         self._place(chosen, rooms)
@@ -178,16 +207,19 @@ class Model:
 
     def _send(self, steps: dict[tuple[str, Priority], Fraction]) -> Row:
         heads: dict[tuple[str, Priority], Row] = {}
-        for row in self.ready:
+        for row in self.in_line():
             heads.setdefault(row.flow, row)
-        start, _, _, row = min(
-            (max(tag, self.time), tag >= self.time, row.arrival, row)
+        _, start, _, _, row = min(
+            (self.is_last(row.flow), max(tag, self.time), tag >= self.time, row.arrival, row)
             for row in heads.values()
             for tag in [self.tags.get(row.flow, Fraction(-1))]
         )
         self._charge(row, start, steps)
         self.time = max(self.time, start)
         return row
+
+    def is_last(self, flow: tuple[str, Priority]) -> bool:
+        return flow[1] is Priority.WINDOW and not self.parts.get(flow[0])
 
     def _charge(self, row: Row, start: Fraction, steps: dict[tuple[str, Priority], Fraction]) -> None:
         self.steps[row.flow] = steps[row.flow]
@@ -205,15 +237,25 @@ class Model:
             scale = self.scales.get(flow, 1.0)
             scale += min(ended.count / SCALE_RESPONSES, 1.0) * (ended.used / ended.cost - scale)
             self.scales[flow] = max(MIN_SCALE, min(MAX_SCALE, scale))
+            seconds = ended.seconds / ended.count
+            known = self.seconds.get(flow, seconds)
+            self.seconds[flow] = known + min(ended.count / SCALE_RESPONSES, 1.0) * (seconds - known)
 
 
 def _sum(rooms: dict[str, int]) -> int:
     return sum(max(room, 0) for room in rooms.values())
 
 
+def _corrected(count: int, cost: int, charged: int, used: int, is_long: bool) -> FlowCorrection:
+    return FlowCorrection(count, cost, charged, used, 5_000.0 * count if is_long else 0.0)
+
+
 flows = st.tuples(st.sampled_from("abc"), st.sampled_from(CLASSES))
 steps = st.one_of(
-    *(st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 12)) for _ in range(4)),
+    *(
+        st.tuples(st.just("arrive"), flows, st.integers(1, 2000), st.integers(1, 12), st.sampled_from(WINDOWS))
+        for _ in range(4)
+    ),
     *(st.tuples(st.just("dispatch")) for _ in range(2)),
     st.tuples(st.just("claim"), st.integers(1, OPEN)),
     st.tuples(st.just("end"), st.integers(0, 12)),
@@ -221,8 +263,11 @@ steps = st.one_of(
     st.tuples(st.just("cancel"), st.integers(0, 30)),
     st.tuples(st.just("lose")),
     st.tuples(
-        st.just("correct"), flows, st.builds(FlowCorrection, *(st.integers(1, most) for most in (40, 900, 900, 900)))
+        st.just("correct"),
+        flows,
+        st.builds(_corrected, *(st.integers(1, most) for most in (40, 900, 900, 900)), st.booleans()),
     ),
+    st.tuples(st.just("rise"), st.sampled_from("abc"), st.sampled_from([0.0, 0.25, 1.0])),
     st.tuples(st.just("weigh"), st.sampled_from("abc"), st.sampled_from([1, 2, 8])),
     st.tuples(st.just("forget")),
     st.tuples(st.just("pause"), st.sampled_from(["a", "b", "c", None])),
@@ -240,10 +285,18 @@ class Queue:
         self.model = Model()
         self.arrivals = 0
 
-    async def arrive(self, flow: tuple[str, Priority], cost: int, count: int) -> None:
-        for response_id in await waiting(self.db, flow[0], count, priority=flow[1], cost=cost):
+    async def arrive(self, flow: tuple[str, Priority], cost: int, count: int, window: int) -> None:
+        window = window if flow[1] is Priority.WINDOW else 0
+        for response_id in await waiting(self.db, flow[0], count, priority=flow[1], cost=cost, window=window or None):
             self.arrivals += 1
-            self.model.waiting.append(Row(response_id, self.arrivals, flow, cost))
+            self.model.waiting.append(Row(response_id, self.arrivals, flow, cost, window=window))
+
+    async def rise(self, project: str, part: float) -> None:
+        flow = (project, Priority.WINDOW)
+        await windows.raise_to(self.db, {QueueFlow(QUEUE, *flow): part})
+        self.model.parts[project] = Fraction(part)
+        self.model.tags.setdefault(flow, Fraction(0))
+        self.model.steps.setdefault(flow, Fraction(0))
 
     async def dispatch(self) -> None:
         ids: list[str] = []
@@ -345,6 +398,9 @@ class Queue:
         busy = {row.flow for row in self.model.waiting}
         self.model.tags = {flow: tag for flow, tag in self.model.tags.items() if tag > self.model.time or flow in busy}
         self.model.scales = {flow: scale for flow, scale in self.model.scales.items() if flow in self.model.tags}
+        self.model.seconds = {flow: mean for flow, mean in self.model.seconds.items() if flow in self.model.tags}
+        rises = {project for project, priority in self.model.tags if priority is Priority.WINDOW}
+        self.model.parts = {project: part for project, part in self.model.parts.items() if project in rises}
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -11,16 +11,19 @@ from app.store import keys
 from app.store.database import Database
 from app.store.keys import SharedSealer, rotate
 from app.store.sealing import BadSeal, SealedKind
+from tests.support.services import AS_OWNER
 
 KIND = SealedKind.REASONING
 
 
 @pytest.fixture
 async def db(db: Database) -> AsyncIterator[Database]:
-    """Without the keys of earlier tests; later ones make their own."""
+    """With the keys of a new deployment, before the test and after it."""
     for _ in range(2):
         async with db.begin() as connection:
+            await connection.execute(text(AS_OWNER))
             await connection.execute(text("DELETE FROM keys WHERE name LIKE 'seal%'"))
+            await connection.run_sync(keys.make_missing)
         if _ == 0:
             yield db
 

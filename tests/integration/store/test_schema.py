@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.access.caller import Scope
 from app.protocol.status import Status
 from app.store.database import Database
-from app.store.migrate import _config
+from app.store.migrate import _config, _upgrade
 from app.store.responses import logs
 from app.store.tables import metadata
 from tests.support.rows import Writer, claimed, queued
@@ -86,7 +86,7 @@ async def test_the_newest_migration_can_be_undone_and_done_again(db: Database) -
         await connection.execute(text(AS_OWNER))
         await connection.run_sync(lambda sync: command.downgrade(_config(sync), "-1"))
         assert await connection.run_sync(differences) != []
-        await connection.run_sync(lambda sync: command.upgrade(_config(sync), "head"))
+        await connection.run_sync(_upgrade)
         assert await connection.run_sync(differences) == []
 
 

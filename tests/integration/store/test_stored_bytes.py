@@ -249,7 +249,7 @@ class TestTheLimit:
         await inserter.create(old)
         await endings.cancel(db, old.id, None)
         new = reserving(input="x" * 6000)
-        with pytest.raises(LimitReached, match="Delete responses or conversations") as refused:
+        with pytest.raises(LimitReached, match="Delete files, responses or conversations") as refused:
             await inserter.create(new)
         assert refused.value.shortage.wait_seconds is None
         await endings.delete(db, PROJECT, old.id)

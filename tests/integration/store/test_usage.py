@@ -176,7 +176,7 @@ async def test_the_ledger_forgets_what_is_old(db: Database) -> None:
 async def test_the_audit_log_and_keys_that_ended_are_deleted_in_batches(db: Database) -> None:
     entries = """
         INSERT INTO audit_logs (id, effective_at, type, resource, details)
-        SELECT 'audit_' || n, now() - make_interval(days => n), 'project.created', 'a', '{}'
+        SELECT 'audit_' || n, now() - make_interval(days => 28 + n), 'project.created', 'a', '{}'
         FROM generate_series(1, 5) n
     """
     keys = """
@@ -192,6 +192,7 @@ async def test_the_audit_log_and_keys_that_ended_are_deleted_in_batches(db: Data
     assert await retention.delete_records(db, before, 2) == 2 + 2
     assert await retention.delete_records(db, before, 2) == 2
     assert await retention.delete_records(db, before, 2) == 0
+    assert await retention.delete_records(db, datetime.now(UTC) - 0.5 * DAY, 2) == 1, "the key; entries stay for longer"
     async with db.autocommit() as connection:
         left = await connection.execute(text("SELECT id FROM audit_logs UNION ALL SELECT id FROM api_keys ORDER BY id"))
-        assert list(left.scalars()) == ["audit_1", "key_1", "key_4"]
+        assert list(left.scalars()) == ["audit_1", "key_4"]

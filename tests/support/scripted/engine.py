@@ -226,6 +226,7 @@ class ScriptedEngine:
         priority: int = 0,
         committed: Sequence[int] = (),
         tokens_per_delta: int = 1,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
         await self.check()
         if sampling.adapter is not None and sampling.adapter not in self._adapters:

@@ -130,12 +130,14 @@ def bounds_of(total: int = 1 << 30, **bounds: Any) -> ProcessBounds:
     ample: dict[str, Any] = {
         "head_seconds": 60,
         "body_seconds": 60,
+        "body_bytes": 1000,
         "write_seconds": 60,
         "connections": Bound("connections", 100),
         "accepting": Bound("accepted requests", total),
         "websockets": Bound("WebSockets", 0),
         "bodies": Bound("large requests", total, BODY_BYTES),
         "answers": Bound("answers", total, ANSWER_BYTES),
+        "uploads": Bound("uploads", 100),
     }
     return ProcessBounds(**{**ample, **bounds})
 
@@ -295,6 +297,20 @@ async def test_a_body_that_does_not_end_is_a_408_and_the_app_sees_its_client_lea
         await client.send(HEAD + b"content-length: 10\r\n\r\na")
         assert await code_of(client, 408) == "request_timeout"
         await until(lambda: server.seen == ["/", "gone"])
+
+
+async def test_the_body_of_a_file_has_the_deadline_for_each_so_many_bytes_of_it() -> None:
+    async with serving(body_seconds=SLOW, body_bytes=10) as server, client_of(server) as client:
+        await client.send(HEAD + b"content-length: 100\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 3 * SLOW
+        sent = 0
+        while loop.time() < end and sent < 90:
+            await client.send(b"a" * 10)
+            sent += 10
+            await asyncio.sleep(SLOW / 3)
+        await client.send(b"a" * (100 - sent))
+        assert (await client.answer())[:2] == (200, 100)
 
 
 @pytest.mark.parametrize("keep", [b"", b"connection: keep-alive\r\n"])

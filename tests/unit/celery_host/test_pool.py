@@ -239,7 +239,7 @@ def test_an_unexpected_error_of_a_task_is_a_failure_and_is_logged_by_its_type(
 
     failed, info, _ = Request(task_pool, fails).wait()
     assert failed and isinstance(info.exception, KeyError)
-    assert "the task of resp failed: KeyError" in caplog.text
+    assert "the task failed: KeyError" in caplog.text
     assert "a prompt" not in caplog.text
 
 

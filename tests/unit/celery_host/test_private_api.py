@@ -22,6 +22,7 @@ from workers.celery_host.connection import FastReconnectConnection
 from workers.celery_host.fetch import BatchChannel, PlacesQoS
 from workers.celery_host.pool import TaskPool
 from workers.celery_host.program import WorkerProgram
+from workers.celery_host.remote_control import TELLING
 
 
 def parameters(function: Any) -> list[str]:
@@ -121,7 +122,7 @@ def test_celerys_worker_still_has_the_methods_that_the_program_overrides(method:
 
 
 def test_celery_still_has_the_state_that_the_remote_control_replaces() -> None:
-    assert {"revoke", "terminate", "shutdown"} <= set(Panel.data)
+    assert {"revoke", "shutdown", "pool_grow", "pool_shrink", *TELLING} <= set(Panel.data)
     assert hasattr(worker_state.revoked, "maxlen") and hasattr(worker_state, "should_stop")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import subprocess
 import sys
+from typing import Any
 
-from config.logging import LineFormatter
+from config.logging import CONFIG_FILE
+from config.logging.lines import JsonFormatter, LineFormatter
 
 
 def line(message: str, *args: object, tracebacks: bool = False, error: BaseException | None = None) -> str:
@@ -46,3 +51,65 @@ def test_a_traceback_is_one_line_too() -> None:
     text = line("failed", error=raised(), tracebacks=True)
     assert "Traceback (most recent call last)" in text
     assert "\n" not in text
+
+
+def record_of(message: str, **attributes: Any) -> logging.LogRecord:
+    record = logging.LogRecord("a.b", logging.INFO, __file__, 1, message, (), None)
+    vars(record).update(attributes)
+    return record
+
+
+def test_a_line_of_text_ends_with_its_fields_and_what_it_is_about() -> None:
+    text = LineFormatter().format(
+        record_of("request", fields={"status": 200, "ms": 1.5, "said": 'a "b"\n'}, subject={"response_id": "resp_1"})
+    )
+    assert text.endswith('Z INFO a.b: request status=200 ms=1.5 said="a \\"b\\"\\n" response_id=resp_1')
+
+
+def test_a_line_of_json_is_one_object_with_the_same() -> None:
+    record = record_of("at redis://:hunter2@r/0\nnow", fields={"status": 200}, subject={"response_id": "resp_1"})
+    text = JsonFormatter().format(record)
+    line = json.loads(text)
+    assert "\n" not in text and "hunter2" not in text
+    assert line["message"] == "at redis://***@r/0\nnow"
+    assert (line["level"], line["logger"], line["status"], line["response_id"]) == ("INFO", "a.b", 200, "resp_1")
+    assert line["time"].endswith("Z") and line["pid"] == record.process and line["process"]
+
+
+def test_json_has_an_exception_and_what_is_not_unicode() -> None:
+    record = record_of("half a character: \ud83d", exc_info=(ValueError, raised(), None))
+    line = json.loads(JsonFormatter().format(record))
+    assert line["message"] == "half a character: \ud83d"
+    assert line["exception"].startswith("ValueError: no")
+
+
+def test_every_second_has_its_own_time() -> None:
+    formatter = LineFormatter()
+    texts = [formatter.format(record_of("x", created=created)) for created in (0.25, 0.5, 61.0)]
+    assert [text.split(" ")[0] for text in texts] == [
+        "1970-01-01T00:00:00.250Z",
+        "1970-01-01T00:00:00.500Z",
+        "1970-01-01T00:01:01.000Z",
+    ]
+
+
+def test_libraries_read_their_logging_from_the_file() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LIBRARIES, str(CONFIG_FILE)],
+        env={**os.environ, "LONGHAUL_LOG_FORMAT": "json", "VLLM_LOGGING_LEVEL": "INFO"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["logger"], line["message"]) for line in lines] == [("vllm.engine", "loaded"), ("uvicorn.error", "up")]
+
+
+_LIBRARIES = """
+import json, logging, sys
+from logging.config import dictConfig
+dictConfig(json.load(open(sys.argv[1])))
+logging.getLogger("vllm.engine").debug("unseen")
+logging.getLogger("vllm.engine").info("loaded")
+logging.getLogger("uvicorn.error").info("up")
+"""

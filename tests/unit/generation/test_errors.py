@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.store.guards import HandOver
 from workers.engine.base import InvalidSampling, RequestAborted
 from workers.generation.errors import ErrorHandler
 
@@ -20,7 +21,7 @@ async def test_an_engine_that_fails_twice_at_one_place_has_found_the_callers_fau
     async def fail(handler: Any, run: Any, code: str, message: str) -> None:
         found.append(code)
 
-    async def release(handler: Any, run: Any, crashes: int | None = None) -> None:
+    async def release(handler: Any, run: Any, how: HandOver, crashes: int | None = None) -> None:
         found.append("released")
 
     monkeypatch.setattr(ErrorHandler, "_fail", fail)

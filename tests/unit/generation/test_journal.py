@@ -232,7 +232,7 @@ async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_
 
 
 async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(postgres: Postgres) -> None:
-    failures: list[Exception] = [asyncpg.InsufficientPrivilegeError("no") for _ in range(10 * module.TRIES)]
+    failures: list[Exception] = [error_of("42883") for _ in range(10 * module.TRIES)]
 
     def refuse(ids: Sequence[str]) -> None:
         if failures:

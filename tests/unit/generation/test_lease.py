@@ -74,7 +74,7 @@ class Postgres:
             raise self.errors.pop()
         return HeartbeatResult({}, self.owned, self.is_drained)
 
-    async def release(self, _: object, response_id: str, *__: object) -> None:
+    async def release(self, _: object, response_id: str, *__: object, **___: object) -> None:
         self.released.append(response_id)
 
     @asynccontextmanager

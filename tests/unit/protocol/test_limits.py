@@ -60,7 +60,9 @@ def test_a_request_takes_its_amount_and_fits_to_the_last_unit(kind: LimitKind, a
 
 def test_waiting_makes_no_room_for_what_is_stored() -> None:
     short = refusal(limit(LimitKind.STORED_BYTES, 1000, 950, drained_per_second=100))
-    assert short.wait_seconds is None and "Delete responses or conversations" in LimitReached(short).error.message
+    assert (
+        short.wait_seconds is None and "Delete files, responses or conversations" in LimitReached(short).error.message
+    )
     too_large = refusal(limit(LimitKind.STORED_BYTES, 99))
     assert "never fits" in LimitReached(too_large).error.message
 

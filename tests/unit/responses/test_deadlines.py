@@ -24,19 +24,21 @@ def window(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("soonest", None), ("2h", 7200.0), ("8h", 28800.0)])
-def test_a_completion_window_is_a_deadline_for_the_queue(name: str, seconds: float | None) -> None:
-    assert deadlines(background_options=window(name)) == Deadlines(seconds, None)
+def test_a_completion_window_says_when_the_response_is_due(name: str, seconds: float | None) -> None:
+    assert deadlines(background_options=window(name)) == Deadlines(None, None, seconds)
 
 
-def test_the_shortest_of_window_and_queue_timeout_counts() -> None:
-    assert deadlines(background_options=window("2h"), queue_timeout=60).queue_seconds == 60
-    assert deadlines(background_options=window("2h"), queue_timeout=9000).queue_seconds == 7200
-    assert deadlines(9000, background_options=window("2h")).queue_seconds == 7200
+def test_a_window_takes_the_place_of_the_queue_timeout_of_the_settings() -> None:
+    assert deadlines(60, background_options=window("2h")) == Deadlines(None, None, 7200.0)
     assert deadlines(60, background_options=window("soonest")).queue_seconds == 60
 
 
-def test_a_window_longer_than_the_server_allows_is_refused_with_the_bound() -> None:
+def test_a_request_may_set_a_queue_timeout_within_its_window() -> None:
+    assert deadlines(60, background_options=window("2h"), queue_timeout=600) == Deadlines(600, None, 7200.0)
+
+
+def test_elsewhere_a_request_sets_no_longer_queue_timeout_than_the_settings() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        deadlines(3600, background_options=window("8h"))
-    assert caught.value.error.param == "background_options.completion_window"
+        deadlines(3600, queue_timeout=3601)
+    assert caught.value.error.param == "queue_timeout"
     assert "at most 3600 seconds" in caught.value.error.message

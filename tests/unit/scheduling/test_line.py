@@ -47,7 +47,7 @@ def test_the_place_of_a_response_is_that_in_the_order_of_dispatches(
     known = [LinedFlow(flow, len(flow.responses)) for flow in flows]
     place = place_of(position, wanted.flow, before, known, virtual_time)
     same = [each for each in flows if each.flow.is_foreground or not wanted.flow.is_foreground]
-    order = [each.order[2] for each in in_order(same, virtual_time)]
+    order = [each.order[-1] for each in in_order(same, virtual_time)]
     assert place.is_exact
     assert place.number == order.index(position)
     assert place.ahead.get(wanted.flow, 0) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 import pytest
@@ -14,7 +15,7 @@ from app.scheduling.order import MAX_CHARGE, TIER_PART, Flow, WaitingFlow, Waiti
 from app.scheduling.placement import Candidate
 
 BACKGROUND = Priority.BACKGROUND
-CLASSES = [priority for priority in Priority if priority is not Priority.COUNT]
+CLASSES = [priority for priority in Priority if priority not in (Priority.COUNT, Priority.WINDOW)]
 
 
 def flow(
@@ -46,11 +47,12 @@ flows = st.lists(
         flow,
         st.sampled_from("abcdef"),
         st.lists(st.integers(0, 5000), min_size=1, max_size=20),
-        st.sampled_from(CLASSES),
+        st.sampled_from([*CLASSES, Priority.WINDOW]),
         st.integers(0, 1000).map(lambda number: 100 * number),
         tag=st.one_of(st.none(), st.floats(0, 1e6)),
         scale=st.floats(0.01, 100),
         project_weight=st.sampled_from([0.5, 1.0, 8.0]),
+        part=st.sampled_from([0.0, 0.1, 1.0]),
     ),
     max_size=6,
     unique_by=(lambda made: (made.flow.project, made.flow.priority), lambda made: made.responses[0].position),
@@ -63,7 +65,9 @@ def test_each_response_comes_once_starts_rise_and_a_flow_keeps_its_order(
 ) -> None:
     tagged = list(in_order(flows, virtual_time))
     assert len(tagged) == sum(len(each.responses) for each in flows)
-    assert [response.start for response in tagged] == sorted(response.start for response in tagged)
+    last = [each.flow for each in flows if each.in_windows and not each.part]
+    starts = [(response.flow in last, response.start) for response in tagged]
+    assert starts == sorted(starts), "work in windows that has not risen comes after all others"
     for each in flows:
         own = [response for response in tagged if response.flow == each.flow]
         assert [response.candidate for response in own] == [response.candidate for response in each.responses]
@@ -90,7 +94,7 @@ def test_the_flows_of_a_project_share_the_weight_of_its_best_tier() -> None:
     assert found[("a", Priority.FOREGROUND)] == pytest.approx(2 * found[("a", BACKGROUND)], abs=2)
 
 
-def classes(priorities: list[Priority], count: int) -> Counter[int]:
+def classes(priorities: Sequence[Priority], count: int) -> Counter[int]:
     """How many of each class come first of one project that has all these."""
     own = [flow("a", [1] * 1000, each, 1000 * each, list(priorities)) for each in priorities]
     return Counter(response.flow.priority for response in islice(in_order(own, 0.0), count))

@@ -36,6 +36,7 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
     _check_names(model)
     args = {
         **_DEFAULTS,
+        **_statistics(model),
         **_lora(model),
         **default_executor(model.engine_args),
         **model.engine_args,
@@ -74,6 +75,18 @@ def _check_names(model: ServedModel) -> None:
         if name in instead:
             hint = f" ({instead[name]} of the model sets it)" if instead[name] else ""
             raise ConfigError(f"model {model.name!r}: engine_args: {name!r} cannot be set here{hint}")
+
+
+def _statistics(model: ServedModel) -> Mapping[str, Any]:
+    """Its spans have times of vLLM's statistics: without them, vLLM fails each request that it would trace."""
+    if model.engine_args.get("otlp_traces_endpoint") is None:
+        return {}
+    if model.engine_args.get("disable_log_stats"):
+        raise ConfigError(
+            f"model {model.name!r}: engine_args: 'otlp_traces_endpoint' needs vLLM's statistics; leave out "
+            "'disable_log_stats'"
+        )
+    return {"disable_log_stats": False}
 
 
 def _grammars(model: ServedModel) -> dict[str, Any]:

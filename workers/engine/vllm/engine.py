@@ -206,6 +206,7 @@ class VllmEngine:
         priority: int = 0,
         committed: Sequence[int] = (),
         tokens_per_delta: int = 1,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
         loaded, room = self._alive(), self._room(prompt)
         loaded.check(sampling)
@@ -225,6 +226,7 @@ class VllmEngine:
                 request_id,
                 priority=priority,
                 lora_request=adapter,
+                trace_headers=trace_headers if loaded.traces else None,
                 **generation.reasoning,
             )
             async with aclosing(outputs):

@@ -33,6 +33,8 @@ class Loaded:
     probe: GrammarProbe
     tokenizer: Any
     end_tokens: frozenset[int]
+    traces: bool
+    """Whether it sends spans to a collector: else it would warn of a request's trace."""
     can_force: bool
     """Whether committed tokens can be forced through its sampler."""
 
@@ -103,6 +105,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         probe=probe,
         tokenizer=tokenizer,
         end_tokens=end_tokens,
+        traces=args.otlp_traces_endpoint is not None,
         can_force=can_force,
     )
 

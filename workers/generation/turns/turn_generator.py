@@ -116,6 +116,7 @@ class TurnGenerator:
                 priority=priority_of(row.request, row.priority),
                 committed=tokens,
                 tokens_per_delta=1 if row.stream else UNSTREAMED_TOKENS,
+                trace_headers=row.trace_headers or None,
             )
 
         return self._gate.deltas(self._run, request, history.tokens)

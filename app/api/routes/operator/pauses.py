@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app.api.dependencies import ChangesOf, RuntimeOf
+from app.api.docs.routes import error_answers
 from app.api.queries import Query
 from app.api.routes.operator.common import operator_router
 from app.api.routes.operator.objects import Entries, Pause
@@ -29,6 +30,7 @@ class ResumeQuery(Query):
     summary="Pause a model, or one project in it",
     description="Requests in the background are accepted and wait in line, requests in the foreground are refused (503,"
     " `model_paused`). What has begun goes on. Queue timeouts go on running.",
+    responses=error_answers(404),
 )
 async def pause(sent: Sent[PauseModel], changes: ChangesOf, runtime: RuntimeOf) -> Pause:
     return Pause.of(await Pauses(changes, runtime.catalogs.whole).pause(sent.model, sent.project, sent.reason))
@@ -39,7 +41,12 @@ async def list_pauses(changes: ChangesOf, runtime: RuntimeOf) -> Entries[Pause]:
     return _entries(await Pauses(changes, runtime.catalogs.whole).all())
 
 
-@router.delete("", summary="Resume a model, or a project in it", description="Answers with what is left of its pauses.")
+@router.delete(
+    "",
+    summary="Resume a model, or a project in it",
+    description="Answers with what is left of its pauses.",
+    responses=error_answers(404),
+)
 async def resume(query: Asked[ResumeQuery], changes: ChangesOf, runtime: RuntimeOf) -> Entries[Pause]:
     resumed = await Pauses(changes, runtime.catalogs.whole).resume(query.model, query.project, query.reason)
     runtime.responses.nudge(resumed.queue)

@@ -12,10 +12,10 @@ from app.access.caller import Scope
 from app.access.service_accounts import ServiceAccounts
 from app.api.dependencies import ChangesOf, RuntimeOf
 from app.api.routes.route import Route
+from app.ids import may_exist
 from app.protocol.errors import NotFound
 from app.protocol.requests.bodies.organization import READ_ONLY
 from app.protocol.text import shortened
-from app.responses.ids import may_exist
 
 _IDS = frozenset({"project_id", "service_account_id", "key_id"})
 

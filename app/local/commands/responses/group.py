@@ -118,11 +118,13 @@ def _tell(story: Mapping[str, Any]) -> None:
     say(f"  project {story['project']}, key {story['key_id'] or '-'}; {about}")
     sizes = f"request {story['request_bytes']} bytes, output {story['output_bytes']}, log {story['log_bytes']}"
     say(f"  {sizes}; metadata {story['metadata']}")
-    for name, link in (("retry of", story["retry_of"]), ("retried by", story["retried_by"])):
+    links = ("retry_of", "retried_by", "request_id", "traceparent")
+    for name, link in ((each.replace("_", " "), story[each]) for each in links):
         if link is not None:
             say(f"  {name} {link}")
     for moment in story["moments"]:
-        say(f"  {datetime.fromtimestamp(moment['at'], UTC):%Y-%m-%d %H:%M:%S.%f} UTC  {moment['state']}")
+        where = f"  (attempt {moment['attempt']} on {moment['worker']})" if moment["attempt"] is not None else ""
+        say(f"  {datetime.fromtimestamp(moment['at'], UTC):%Y-%m-%d %H:%M:%S.%f} UTC  {moment['what']}{where}")
     hand_overs = f"yields {story['yields']}, crashes {story['crashes']}"
     say(f"  attempts {story['attempt']}, {hand_overs}; worker {story['sent_to'] or '-'}")
     for each in story["attempts"]:
@@ -130,8 +132,8 @@ def _tell(story: Mapping[str, Any]) -> None:
         events = f"events {each['first_event']} to {each['last_event']}"
         say(f"    {who}: {events}, {each['tokens']} tokens in {each['flushes']} flushes")
     for call in story["tool_calls"]:
-        named = " ".join(part for part in (call["server_label"], call["name"]) if part)
-        say(f"    {call['type']} {named} {call['id']}: {call['status'] or '-'}")
+        named = " ".join(part for part in (call["server"], call["tool"]) if part)
+        say(f"    item {call['number']}, {call['type']} {named}: {call['status']}")
     if story["error"] is not None:
         say(f"  error {story['error_code']}: {story['error']['message']}", "red")
 

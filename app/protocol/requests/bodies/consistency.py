@@ -117,7 +117,11 @@ def _check_min_tokens(fields: CreateResponse) -> None:
 
 
 def _check_window(fields: CreateResponse) -> None:
-    """A window needs a background response of the default tier, without a stream: so OpenAI documents it."""
+    """A window needs a background response of the default tier, without a stream: so OpenAI documents it. A
+    continuation needs a background response."""
+    if fields.continuation_id is not None and not fields.background:
+        where = "background_options.continuation_id"
+        raise InvalidRequest(f"'{where}' needs 'background' to be true.", where, "invalid_value")
     window = fields.completion_window
     if window == "soonest":
         return

@@ -81,10 +81,10 @@ class StreamOptions(RequestModel):
 
 
 class BackgroundOptions(RequestModel):
-    """How a background response may wait. The queue knows no `continuation_id`."""
+    """When a background response is due, and which others it goes together with."""
 
     completion_window: Literal["soonest", "2h", "8h"] | None = None
-    continuation_id: Annotated[str | None, SupportedValues()] = None
+    continuation_id: Annotated[Text, Field(min_length=1)] | None = None
 
 
 class PromptCacheOptions(RequestModel):
@@ -227,3 +227,7 @@ class CreateResponse(Prompt, Shared):
     def completion_window(self) -> str:
         options = self.background_options
         return (options and options.completion_window) or "soonest"
+
+    @property
+    def continuation_id(self) -> str | None:
+        return None if self.background_options is None else self.background_options.continuation_id

@@ -15,6 +15,7 @@ from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYP
 from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
 from app.protocol.requests.items.content import (
     InputContent,
+    InputFile,
     InputImage,
     InputText,
     OutputContent,
@@ -191,7 +192,7 @@ class CompactionTrigger(InputItemModel):
     id: ItemId | None = None
 
 
-def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
+def _output(output: str | list[InputText | InputImage | InputFile]) -> str | list[Json]:
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 

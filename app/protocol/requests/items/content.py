@@ -18,7 +18,8 @@ from app.protocol.requests.items.images import check_data_url
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
-UNSUPPORTED_PARTS = frozenset({"input_file", "input_audio"})
+UNSUPPORTED_PARTS = frozenset({"input_audio"})
+MAX_NAME_CHARS = 512
 
 _WEB = ("https://", "http://")
 
@@ -50,18 +51,28 @@ def _check_image_url(value: Any) -> Any:
     return value
 
 
+ImageUrl = Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
+FileId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
+
+
 class InputImage(RequestModel):
-    """An image, for models that take images. With `detail: low` the model sees it at most 512 pixels wide and high."""
+    """An image, for models that take images: by URL, or a file. With both, the URL has what was read of the file.
+
+    With `detail: low` the model sees it at most 512 pixels wide and high.
+    """
 
     type: Literal["input_image"]
-    image_url: Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
+    image_url: ImageUrl | None = None
+    file_id: FileId | None = None
     detail: Literal["auto", "high", "original", "low"] | None = None
-    file_id: Annotated[str | None, SupportedValues()] = None
     prompt_cache_breakpoint: CacheBreakpoint | None = None
 
     @model_validator(mode="after")
-    def _check_detail(self) -> Self:
-        if self.detail == "low" and self.image_url.startswith(_WEB):
+    def _check(self) -> Self:
+        if self.image_url is None and self.file_id is None:
+            message = "Missing required parameter: '{path}'. An image has an 'image_url', or a 'file_id'."
+            raise refused(message, "missing_required_parameter", "image_url")
+        if self.detail == "low" and (self.image_url or "").startswith(_WEB):
             message = (
                 "'{path}': an image at a URL is shown as it is, so 'low' is not supported for it. "
                 "Send the image as a data URL, or leave 'detail' out."
@@ -70,7 +81,41 @@ class InputImage(RequestModel):
         return self
 
     def stored(self) -> Json:
-        return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}
+        named = {"image_url": self.image_url, "file_id": self.file_id}
+        sent = {name: value for name, value in named.items() if value is not None}
+        return {"type": "input_image", **sent, "detail": self.detail or "auto"}
+
+
+class InputFile(RequestModel):
+    """A file whose text the model reads: one that was uploaded, or its bytes in base64.
+
+    With both, its bytes are what was sent. `text` is what was read of it: items that are sent back have it, and their
+    files are not read again.
+    """
+
+    type: Literal["input_file"]
+    file_id: FileId | None = None
+    file_data: Annotated[str | None, Field(min_length=1)] = None
+    file_url: Annotated[str | None, SupportedValues(instead="upload the file, and send its 'file_id'")] = None
+    filename: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
+    text: str | None = None
+    detail: Annotated[str | None, SupportedValues(("auto",))] = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.text is None and self.file_id is None and self.file_data is None:
+            message = "Missing required parameter: '{path}'. A file has a 'file_id', or 'file_data'."
+            raise refused(message, "missing_required_parameter", "file_id")
+        if self.file_id is None and self.filename is None:
+            message = "Missing required parameter: '{path}'. Models are told the name of a file."
+            raise refused(message, "missing_required_parameter", "filename")
+        return self
+
+    def stored(self) -> Json:
+        names = ("file_id", "file_data", "filename", "text")
+        sent = {name: getattr(self, name) for name in names}
+        return {"type": "input_file", **{name: value for name, value in sent.items() if value is not None}}
 
 
 class OutputText(RequestModel):
@@ -113,9 +158,11 @@ class ReasoningText(RequestModel):
 
 
 InputPart = Annotated[
-    Annotated[InputText, Tag("<input_text>")] | Annotated[InputImage, Tag("<input_image>")],
+    Annotated[InputText, Tag("<input_text>")]
+    | Annotated[InputImage, Tag("<input_image>")]
+    | Annotated[InputFile, Tag("<input_file>")],
     Discriminator(tag_of),
-    BeforeValidator(check_object_type(("input_text", "input_image"), UNSUPPORTED_PARTS)),
+    BeforeValidator(check_object_type(("input_text", "input_image", "input_file"), UNSUPPORTED_PARTS)),
 ]
 OutputPart = Annotated[
     Annotated[OutputText, Tag("<output_text>")]

@@ -76,6 +76,11 @@ def size_of(data: bytes) -> Size | None:
         return None
 
 
+def media_type_of(data: bytes) -> str | None:
+    """The type of an image by its first bytes; None if it has none of the four formats."""
+    return next((_TYPES[magic] for magic, _ in _READERS if data.startswith(magic)), None)
+
+
 def _png(data: bytes) -> Size | None:
     return (_big(data, 16, 4), _big(data, 20, 4)) if data[12:16] == b"IHDR" else None
 
@@ -131,3 +136,10 @@ _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
     (b"GIF89a", _gif),
     (b"RIFF", _webp),
 )
+_TYPES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"RIFF": "image/webp",
+}

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from app.access.caller import ANYBODY
 from app.access.charges import Charges
 from app.api.holdings import BOUNDS, ProcessBounds, holdings_of
 from app.api.shutdown import Shutdown
@@ -84,7 +85,7 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
     monkeypatch.setattr(streams, "MAX_ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
     runtime = SimpleNamespace(responses=service, **parts())
-    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
+    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), ANYBODY).run())
     await until(lambda: socket.refused)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -98,7 +99,7 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
 async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
     socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
     runtime = SimpleNamespace(responses=service, **parts())
-    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
+    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), ANYBODY).run())
     await until(lambda: socket.refused)
     socket.seen.set()
     await running
@@ -123,7 +124,7 @@ async def test_a_session_that_ends_leaves_nothing_for_the_garbage_collector(kind
             Any,
             SimpleNamespace(responses=Service(), **parts()),
         ),
-        "default",
+        ANYBODY,
     )
     gc.collect()
     gc.disable()

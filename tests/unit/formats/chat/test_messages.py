@@ -169,10 +169,24 @@ def test_call_ids_have_the_form_of_the_model_s_format() -> None:
     assert all(len(made) == 9 and made.isalnum() for made in nine)
 
 
-@pytest.mark.parametrize("item", [{"type": "compaction"}, {**message(""), "content": [{"type": "input_file"}]}])
+@pytest.mark.parametrize("item", [{"type": "compaction"}, {**message(""), "content": [{"type": "input_audio"}]}])
 def test_items_and_parts_that_chat_templates_cannot_show_are_refused_by_name(item: Item) -> None:
-    with pytest.raises(EngineError, match=r"this model takes no (item|part) of type '(compaction|input_file)'"):
+    with pytest.raises(EngineError, match=r"this model takes no (item|part) of type '(compaction|input_audio)'"):
         messages_of([item])
+
+
+def test_a_file_is_shown_with_its_name() -> None:
+    file = {"type": "input_file", "file_id": "file_1", "filename": "a.md", "text": "# Hi"}
+    parts = [{"type": "input_text", "text": "Read: "}, file]
+    [shown] = messages_of([{**message(""), "content": parts}])
+    assert shown["content"] == 'Read: <file name="a.md">\n# Hi\n</file>\n'
+    [_, result] = messages_of(
+        [
+            {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": [file]},
+        ]
+    )
+    assert result["content"] == '<file name="a.md">\n# Hi\n</file>\n'
 
 
 EFFORTS = [

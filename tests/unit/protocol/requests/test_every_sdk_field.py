@@ -64,10 +64,13 @@ SAMPLES: Mapping[str, Sequence[Any]] = {
     "tool_choice[allowed_tools].tools": [[{"type": "function", "name": name}] for name in "xy"],
 }
 _IMAGE_NEEDS = {"image_url": IMAGE["image_url"], "detail": "auto"}
+_FILE_NEEDS = {"text": "x", "filename": "a"}
 _CALL_NEEDS = {"call_id": "x"}
 NEEDS: Mapping[str, Json] = {
     "ResponseInputImageParam": _IMAGE_NEEDS,
     "ResponseInputImageContentParam": _IMAGE_NEEDS,
+    "ResponseInputFileParam": _FILE_NEEDS,
+    "ResponseInputFileContentParam": _FILE_NEEDS,
     "FunctionCallOutput": _CALL_NEEDS,
     "ToolSearchCall": _CALL_NEEDS,
     "ResponseToolSearchOutputItemParamParam": _CALL_NEEDS,
@@ -101,6 +104,7 @@ CHAT_SAMPLES: Mapping[str, Sequence[Any]] = {
 }
 CHAT_NEEDS: Mapping[str, Json] = {
     "ImageURL": {"url": IMAGE["image_url"]},
+    "FileFile": {"file_data": "eA==", "filename": "a"},
     "ChatCompletionAssistantMessageParam": {"content": "x"},
     "JSONSchema": {"schema": {"type": "object"}},
     "ChatCompletionAllowedToolsParam": {"tools": [CHAT_TOOLS[0]]},

@@ -316,6 +316,15 @@ def test_a_completion_window_elsewhere_is_refused_with_what_it_needs(fields: Any
     assert error.message == f"Invalid 'background_options.completion_window': '2h' needs {need}."
 
 
+def test_a_continuation_is_for_background_responses_with_any_window_and_stream() -> None:
+    for window in (None, "soonest", "8h"):
+        options = {"completion_window": window, "continuation_id": "agent-7"}
+        assert parse(background=True, background_options=options).fields.continuation_id == "agent-7"
+    assert parse(background=True, stream=True, background_options={"continuation_id": "c"}).fields.stream
+    error = refusal(background_options={"continuation_id": "c"}).error
+    assert error.message == "'background_options.continuation_id' needs 'background' to be true."
+
+
 def test_soonest_is_what_every_response_gets() -> None:
     assert stored(stream=True, background_options={"completion_window": "soonest"}) == stored(stream=True)
 

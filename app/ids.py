@@ -1,4 +1,4 @@
-"""Ids of responses and conversations: opaque to clients, and sorted by time for the database's index."""
+"""Ids of what clients make: opaque to them, and sorted by time for the database's index."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ def new_response_id() -> str:
 
 def new_conversation_id() -> str:
     return f"conv_{random_suffix()}"
+
+
+def new_batch_id() -> str:
+    return f"batch_{random_suffix()}"
+
+
+def new_file_id() -> str:
+    return f"file_{random_suffix()}"
+
+
+def new_upload_id() -> str:
+    return f"upload_{random_suffix()}"
+
+
+def new_part_id() -> str:
+    return f"part_{random_suffix()}"
 
 
 def may_exist(object_id: str) -> bool:

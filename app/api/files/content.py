@@ -1,0 +1,82 @@
+"""The bytes of a file as an answer: all of them, or one range."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.aio import run_until
+from app.api.errors import range_refused
+from app.api.files.ranges import ByteRange, NotSatisfiable, range_of
+from app.api.holdings import holdings_of
+from app.api.sse import disconnected
+from app.store.files.content import FileGone
+from app.store.files.rows import FileRow
+from app.store.responses.lookup import Hold
+
+log = logging.getLogger("longhaul.api")
+
+WRITE_BYTES = 256 * 1024
+"""Of one write: less than what each connection may have waiting for nothing."""
+
+Read = Callable[[int, int, Hold], AsyncGenerator[bytes, None]]
+"""`FileService.read` of one file."""
+
+
+def content_of(request: Request, file: FileRow, read: Read) -> Response:
+    """Returns the answer to a request for the file's content."""
+    headers = {
+        "accept-ranges": "bytes",
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
+        "content-type": "application/octet-stream",
+        "etag": f'"{file.id}"',  # a file never changes
+        "x-content-type-options": "nosniff",
+    }
+    asked = request.headers.get("range")
+    if request.headers.get("if-range", headers["etag"]) != headers["etag"]:
+        asked = None
+    try:
+        part = range_of(asked, file.bytes)
+    except NotSatisfiable:
+        return range_refused(file.bytes)
+    if part is None:
+        return FileContent(200, {**headers, "content-length": str(file.bytes)}, ByteRange(0, file.bytes), read)
+    headers["content-range"] = f"bytes {part.first}-{part.stop - 1}/{file.bytes}"
+    headers["content-length"] = str(part.stop - part.first)
+    return FileContent(206, headers, part, read)
+
+
+class FileContent(Response):
+    """Sends bytes as they are read, and reads no further than its client takes them.
+
+    If the file is deleted meanwhile, the connection ends early: its client sees that bytes are missing.
+    """
+
+    def __init__(self, status: int, headers: dict[str, str], part: ByteRange, read: Read) -> None:
+        super().__init__(status_code=status)
+        self._all_headers = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        self._part = part
+        self._read = read
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self._all_headers})
+        await run_until(self._send(scope, send), disconnected(receive))
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        hold = holdings_of(scope).wait_for_answer
+        try:
+            async with aclosing(self._read(self._part.first, self._part.stop, hold)) as blocks:
+                async for block in blocks:
+                    for begin in range(0, len(block), WRITE_BYTES):
+                        piece = block[begin : begin + WRITE_BYTES]
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except FileGone:
+            log.info("a file was deleted while it was read")
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,209 @@
+"""A form (`multipart/form-data`) with one file, read piece by piece as it comes.
+
+Starlette's own forms write a file to the disk of the machine before the route sees it; here nothing is written but to
+Postgres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import Request
+
+from app.protocol.errors import InvalidRequest, TooLarge, UnsupportedMedia
+from app.protocol.text import shortened
+from app.store.files.parts import PartWriter
+
+MAX_FIELD_BYTES = 1024
+"""Of the value of a field that is no file."""
+OVERHEAD_BYTES = 64 * 1024
+"""What a form may have besides the bytes of its file."""
+
+
+def check_announced(request: Request, max_bytes: int) -> int | None:
+    """Returns the most bytes that the file in the form can have by the header 'Content-Length'; None: nobody knows.
+
+    Raises TooLarge and UnsupportedMedia.
+    """
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        raise UnsupportedMedia(f"The content encoding '{shortened(encoding)}' is not supported for files; use none.")
+    announced = request.headers.get("content-length", "")
+    if not announced.isdecimal():
+        return None
+    if (size := int(announced[:20])) > max_bytes + OVERHEAD_BYTES:
+        raise too_large(max_bytes)
+    return min(size, max_bytes)
+
+
+def too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"The file is larger than {max_bytes} bytes.")
+
+
+@dataclass(slots=True)
+class FileForm:
+    """The form in the body of a request. `begin`, then `pieces`; then `values` has all fields, and `filename` its name.
+
+    Both raise InvalidRequest, UnsupportedMedia, and ClientDisconnect if the client leaves.
+    """
+
+    request: Request
+    file_field: str
+    known: Collection[str] = ()
+    """The other fields that the form may have."""
+    values: dict[str, str] = field(default_factory=dict)
+    filename: str | None = None
+    _part: _Part | None = None
+    _pieces: list[bytes] = field(default_factory=list)
+    _has_file: bool = False
+    _has_ended: bool = False
+    _field: str | None = None
+    """Whose value comes now; None: the file's."""
+    _value: bytearray = field(default_factory=bytearray)
+    _stream: AsyncIterator[bytes] | None = None
+    _parser: MultipartParser | None = None
+
+    async def begin(self) -> None:
+        """Returns once the file begins, or at the end of the form: the fields before it are known."""
+        self._parser = self._made_parser()
+        self._stream = self.request.stream()
+        while not self._has_file and await self._read():
+            pass
+        if not self._has_file:
+            self._check_end()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yields the bytes of the file."""
+        while True:
+            pieces, self._pieces = self._pieces, []
+            for piece in pieces:
+                yield piece
+            if not await self._read():
+                break
+        for piece in self._pieces:
+            yield piece
+        self._check_end()
+
+    async def _read(self) -> bool:
+        """Parses what comes next. Returns False at the end of the body."""
+        assert self._stream is not None and self._parser is not None
+        try:
+            data = await anext(self._stream)
+        except StopAsyncIteration:
+            return False
+        try:
+            self._parser.write(data)
+        except FormParserError:
+            raise _malformed() from None
+        return True
+
+    def _check_end(self) -> None:
+        if not self._has_ended:
+            raise _malformed()
+        if not self._has_file:
+            missing = self.file_field
+            raise InvalidRequest(f"Missing required parameter: '{missing}'.", missing, "missing_required_parameter")
+
+    def _made_parser(self) -> MultipartParser:
+        sent = self.request.headers.get("content-type", "")
+        kind, options = parse_options_header(sent)
+        if kind != b"multipart/form-data":
+            shown = f"'{shortened(sent)}'" if sent else "none"
+            raise UnsupportedMedia(f"The content type must be 'multipart/form-data', but is {shown}.")
+        try:
+            return MultipartParser(
+                options.get(b"boundary", b""),
+                {
+                    "on_part_begin": self._on_part_begin,
+                    "on_header_field": self._on_header_name,
+                    "on_header_value": self._on_header_value,
+                    "on_header_end": self._on_header_end,
+                    "on_headers_finished": self._on_headers_finished,
+                    "on_part_data": self._on_data,
+                    "on_part_end": self._on_part_end,
+                    "on_end": self._on_end,
+                },
+            )
+        except FormParserError:
+            raise _malformed() from None
+
+    # The parser's callbacks
+
+    def _on_part_begin(self) -> None:
+        self._part = _Part()
+
+    def _on_header_name(self, data: bytes, start: int, end: int) -> None:
+        assert self._part is not None
+        self._part.name += data[start:end]
+
+    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
+        assert self._part is not None
+        self._part.value += data[start:end]
+
+    def _on_header_end(self) -> None:
+        assert self._part is not None
+        self._part.end_header()
+
+    def _on_headers_finished(self) -> None:
+        assert self._part is not None
+        _, options = parse_options_header(bytes(self._part.disposition).decode("latin-1"))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        self._check_name(name)
+        self._field = None if name == self.file_field else name
+        if self._field is None:
+            self._has_file = True
+            if b"filename" in options:
+                self.filename = options[b"filename"].decode("utf-8", "replace")
+
+    def _check_name(self, name: str) -> None:
+        shown = shortened(name)
+        if name != self.file_field and name not in self.known:
+            raise InvalidRequest(f"Unknown parameter: '{shown}'.", shown, "unknown_parameter")
+        if name in self.values or (name == self.file_field and self._has_file):
+            raise InvalidRequest(f"The form has '{shown}' twice; send it once.", shown, "invalid_value")
+
+    def _on_data(self, data: bytes, start: int, end: int) -> None:
+        if self._field is None:
+            self._pieces.append(data[start:end])
+            return
+        self._value += data[start:end]
+        if len(self._value) > MAX_FIELD_BYTES:
+            message = f"Invalid '{self._field}': expected at most {MAX_FIELD_BYTES} bytes."
+            raise InvalidRequest(message, self._field, "string_above_max_length")
+
+    def _on_part_end(self) -> None:
+        if self._field is not None:
+            self.values[self._field] = self._value.decode("utf-8", "replace")
+            self._value.clear()
+
+    def _on_end(self) -> None:
+        self._has_ended = True
+
+
+async def received(form: FileForm, writer: PartWriter, max_bytes: int) -> None:
+    """Writes the bytes of the form's file. Raises as the form does, and TooLarge."""
+    async for piece in form.pieces():
+        if writer.size + len(piece) > max_bytes:
+            raise too_large(max_bytes)
+        await writer.write(piece)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The head of a part of a form."""
+
+    name: bytearray = field(default_factory=bytearray)
+    value: bytearray = field(default_factory=bytearray)
+    disposition: bytearray = field(default_factory=bytearray)
+
+    def end_header(self) -> None:
+        if self.name.lower() == b"content-disposition":
+            self.disposition = self.value
+        self.name, self.value = bytearray(), bytearray()
+
+
+def _malformed() -> InvalidRequest:
+    message = "The body is no complete form ('multipart/form-data') with the boundary that its content type names."
+    return InvalidRequest(message, code="invalid_form")

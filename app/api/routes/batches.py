@@ -1,0 +1,81 @@
+"""`/v1/batches`: a file of requests in, a file of results out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from app.api.dependencies import CallerOf, Project, RuntimeOf
+from app.api.docs import schemas
+from app.api.errors import encoded_reply, reply
+from app.api.queries import DIGITS, MAX_WAIT, ListQuery, Query
+from app.api.routes.route import Asked, Route, Sent
+from app.api.streams.lines import LineStream
+from app.api.streams.long_poll import LongPoll
+from app.protocol.requests.bodies.batch import CreateBatch
+
+router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=Route)
+
+
+class ResultsQuery(Query):
+    """Of `GET /v1/batches/{batch_id}/results`."""
+
+    after: Annotated[int, Field(ge=0, le=2**31 - 1), DIGITS] = Field(
+        0, description="Results with a larger `number` alone."
+    )
+
+
+class WaitQuery(Query):
+    """Of `GET /v1/batches/{batch_id}`."""
+
+    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
+        0, description="Wait for the end of the batch, up to so many seconds. An extension."
+    )
+
+
+@router.post("", summary="Create a batch", response_model=schemas.Batch)
+async def create_batch(sent: Sent[CreateBatch], runtime: RuntimeOf, caller: CallerOf) -> Response:
+    """The file's lines are checked first. If all are good, each becomes a response of the batch."""
+    return reply(await runtime.batches.create(caller.own_project, sent, caller.key_id))
+
+
+@router.get("", summary="List batches", response_model=schemas.BatchList)
+async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Project) -> Response:
+    return encoded_reply(await runtime.batches.page(project, replace(query.page, descending=True)))
+
+
+@router.get("/{batch_id}", summary="Read a batch", response_model=schemas.Batch)
+async def get_batch(batch_id: str, query: Asked[WaitQuery], runtime: RuntimeOf, project: Project) -> Response:
+    """With `wait` the answer comes once the batch has ended, or after so many seconds."""
+
+    async def read() -> Response:
+        return reply(await runtime.batches.get(project, batch_id))
+
+    if query.wait:
+        waiting = partial(runtime.batches.until_ended, project, batch_id, query.wait)
+        return LongPoll(waiting, read, runtime.shutdown.begun)
+    return await read()
+
+
+@router.post("/{batch_id}/cancel", summary="Cancel a batch", response_model=schemas.Batch)
+async def cancel_batch(batch_id: str, runtime: RuntimeOf, project: Project) -> Response:
+    """What has ended is kept, and in its files."""
+    return reply(await runtime.batches.cancel(project, batch_id))
+
+
+@router.post("/{batch_id}/retry_failed", summary="Retry what has no answer", response_model=schemas.Batch, responses={})
+async def retry_failed(batch_id: str, runtime: RuntimeOf, caller: CallerOf) -> Response:
+    """A new batch of the lines that failed, expired or were cancelled. An extension."""
+    return reply(await runtime.batches.retry_failed(caller.own_project, batch_id, caller.key_id))
+
+
+@router.get("/{batch_id}/results", summary="Follow a batch's results")
+async def follow_results(batch_id: str, query: Asked[ResultsQuery], runtime: RuntimeOf, project: Project) -> Response:
+    """Lines of JSON, as they end, up to the end of the batch. To go on, send the last `number` as `after`."""
+    opening = partial(runtime.batches.follow, project, batch_id, query.after)
+    return LineStream(opening, runtime.reader.readers, project, runtime.shutdown.begun)

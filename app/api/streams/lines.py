@@ -1,0 +1,56 @@
+"""Lines of JSON that come one by one, for as long as their source has more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.aio import run_until
+from app.api.sse import disconnected, send_end
+from app.bounds import Bound
+
+_HEADERS = [
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+SILENT_PIECES = 40
+"""So many empty pieces in a row become a blank line: proxies close what is silent, and readers skip it."""
+
+OpenLines = Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
+
+
+class LineStream(Response):
+    """A stream of lines. It ends with its source, with the reader, or with this server: then it lacks its last line.
+
+    It takes a reader's place before it opens the source; errors until then go to the app's error handlers.
+    """
+
+    def __init__(self, open_lines: OpenLines, readers: Bound, project: str, shutdown: asyncio.Event) -> None:
+        super().__init__()
+        self._open_lines = open_lines
+        self._readers = readers
+        self._project = project
+        self._shutdown = shutdown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._readers.take(self._project):
+            lines = await self._open_lines()
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            finished = await run_until(_send(send, lines), disconnected(receive), self._shutdown.wait())
+            if not finished and self._shutdown.is_set():
+                await send_end(send)
+
+
+async def _send(send: Send, lines: AsyncGenerator[bytes, None]) -> None:
+    silent = 0
+    async with aclosing(lines):
+        async for piece in lines:
+            silent = 0 if piece else silent + 1
+            if piece or silent % SILENT_PIECES == 0:
+                await send({"type": "http.response.body", "body": piece or b"\n", "more_body": True})
+    await send_end(send)

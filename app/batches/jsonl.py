@@ -1,0 +1,76 @@
+"""A file of lines, split while it is read: no more than one line is ever in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class RawLine:
+    """A line of a file that is not blank."""
+
+    number: int
+    """From 1 on, as editors count: blank lines have numbers, too."""
+    data: bytes | None
+    """Without its end; None: it is longer than lines may be."""
+    end: int
+    """The offset in the file of the byte behind the line and its end: whoever goes on there has read it."""
+
+
+class LineSplitter:
+    """Splits the pieces of a file into its lines.
+
+    A line ends with LF or CRLF, the last one perhaps with nothing. A byte order mark at the beginning is left out.
+    """
+
+    def __init__(self, max_bytes: int, *, number: int = 0, offset: int = 0) -> None:
+        """`max_bytes` bounds a line. To go on behind a line, give its `number`, and its `end` as the `offset` of the
+        first piece."""
+        self._max_bytes = max_bytes
+        self._number = number
+        self._offset = offset
+        self._is_start = offset == 0
+        self._begun = bytearray()
+        self._is_too_long = False
+
+    def feed(self, piece: bytes) -> Iterator[RawLine]:
+        """Returns the lines that end in the next piece of the file."""
+        start = 0
+        while (found := piece.find(b"\n", start)) >= 0:
+            self._add(piece[start : found + 1])
+            start = found + 1
+            yield from self._ended()
+        self._add(piece[start:])
+
+    def end(self) -> Iterator[RawLine]:
+        """Returns the line that the file ends with, if no LF ends it."""
+        if self._begun or self._is_too_long:
+            yield from self._ended()
+
+    def _add(self, part: bytes) -> None:
+        self._offset += len(part)
+        if self._is_too_long:
+            return
+        self._begun += part
+        if self._is_start and len(self._begun) >= len(_BOM):
+            self._is_start = False
+            if self._begun.startswith(_BOM):
+                del self._begun[: len(_BOM)]
+        if len(self._begun) > self._max_bytes + len(b"\r\n"):
+            self._is_too_long = True
+            self._begun.clear()
+
+    def _ended(self) -> Iterator[RawLine]:
+        self._number += 1
+        self._is_start = False
+        data, is_too_long = bytes(self._begun).strip(_BLANK), self._is_too_long
+        self._begun.clear()
+        self._is_too_long = False
+        if is_too_long or len(data) > self._max_bytes:
+            yield RawLine(self._number, None, self._offset)
+        elif data:
+            yield RawLine(self._number, data, self._offset)

@@ -1,0 +1,110 @@
+"""One line of a batch's file: the request in it, or what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from app.batches.jsonl import RawLine
+from app.chat.translation import chat_request
+from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.requests.base import RequestModel, check_no_nul
+from app.protocol.requests.bodies.batch import CHAT, RESPONSES
+from app.protocol.requests.bodies.request import ResponseRequest, checked_request
+from app.protocol.requests.strict_json import decode_object
+from app.protocol.requests.validation import validate
+from app.protocol.text import shortened
+from app.protocol.types import Json
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], ResponseRequest]] = MappingProxyType(
+    {RESPONSES: checked_request, CHAT: chat_request}
+)
+"""What a line's body is read as, by the endpoint of its batch."""
+
+MAX_CUSTOM_ID_CHARS = 512
+
+_REFUSED = {
+    "stream": "a batch has no stream; GET /v1/batches/{batch_id}/results follows it",
+    "background_options": "the batch has a completion window of its own",
+}
+"""Fields of a body that may be false or absent alone, and why."""
+
+
+@dataclass(eq=False)
+class LineError(Exception):
+    """What is wrong with a line, as `errors` of its batch says it."""
+
+    line: int | None
+    """None: it is about the whole file."""
+    code: str
+    message: str
+    param: str | None = None
+
+    def body(self) -> Json:
+        """Returns openai's BatchError."""
+        return {"line": self.line, "code": self.code, "message": self.message, "param": self.param}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """A line whose request was checked."""
+
+    number: int
+    custom_id: str
+    request: ResponseRequest
+    end: int
+    """The offset in the file of the byte behind it."""
+
+
+class _Line(RequestModel):
+    custom_id: Annotated[str, Field(min_length=1, max_length=MAX_CUSTOM_ID_CHARS), AfterValidator(check_no_nul)]
+    method: Literal["POST"]
+    url: str
+    body: dict[str, Any]
+
+
+def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
+    """Returns the request in a line of a batch of this endpoint. Raises LineError."""
+    if line.data is None:
+        raise LineError(line.number, "line_too_long", f"The line is longer than {max_bytes} bytes.")
+    try:
+        sent = validate(_Line, decode_object(line.data))
+        _check(sent, endpoint)
+        return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)), line.end)
+    except InvalidRequest as refused:
+        raise line_error(line.number, refused) from None
+
+
+def line_error(number: int, refused: ApiError) -> LineError:
+    """Returns what is wrong with a line whose request was refused."""
+    error = refused.error
+    return LineError(number, error.code or "invalid_value", error.message, error.param)
+
+
+def in_body(refused: ApiError) -> ApiError:
+    """Returns the error of a line's request, about its field in the line: `model` becomes `body.model`."""
+    param = refused.error.param
+    refused.error = replace(refused.error, param="body" if param is None else f"body.{param}")
+    return refused
+
+
+def _check(sent: _Line, endpoint: str) -> None:
+    if sent.url != endpoint:
+        message = f"Invalid value for 'url': '{shortened(sent.url)}'. The batch's endpoint is '{endpoint}'."
+        raise InvalidRequest(message, "url", "mismatched_endpoint")
+
+
+def _request(body: Mapping[str, Any], endpoint: str, size: int) -> ResponseRequest:
+    """A request in the background. Raises InvalidRequest, whose `param` begins with `body.`."""
+    try:
+        for field, why in _REFUSED.items():
+            if body.get(field):
+                raise InvalidRequest(f"Invalid '{field}': {why}.", field, "unsupported_parameter")
+        request = _READERS[endpoint](body)
+        return replace(request, fields=request.fields.model_copy(update={"background": True}), size=size)
+    except InvalidRequest as refused:
+        raise in_body(refused) from None

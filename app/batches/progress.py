@@ -1,0 +1,145 @@
+"""What carries batches on: validates them, expands them, numbers results, writes files, ends what is cancelled or due.
+
+Each step is one transaction, and looks at the batch's row under its lock: copies of maintenance may work on the same
+batch, and one that dies in the middle leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from app.aio import end_tasks
+from app.batches.expander import Expander
+from app.batches.results import CANCELLED
+from app.batches.writer import ResultWriter, ended_by
+from app.protocol.status import BatchStatus
+from app.protocol.text import type_and_places
+from app.store.batches import results, rows
+from app.store.batches.rows import BatchRow, UnfinishedBatch
+from app.store.database import Database, StoreUnavailable
+from app.store.files.content import FileGone
+
+log = logging.getLogger("longhaul.batches")
+
+CancelLines = Callable[[str], Awaitable[None]]
+"""Cancels all lines of a batch that have not ended."""
+TellEnd = Callable[[str], Awaitable[None]]
+"""Tells those who wait for the end of a batch."""
+
+AT_ONCE = 4
+"""Batches that one process carries on at a time."""
+OF_PROJECT = 2
+"""And of one project: another's need not wait for its large files."""
+
+
+class BatchProgress:
+    """Carries every unfinished batch on, each in a task of its own: none waits for another's file."""
+
+    def __init__(
+        self, db: Database, expander: Expander, writer: ResultWriter, cancel_lines: CancelLines, tell_end: TellEnd
+    ) -> None:
+        self._db = db
+        self._expander = expander
+        self._writer = writer
+        self._cancel_lines = cancel_lines
+        self._tell_end = tell_end
+        self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
+        self._steps = {
+            BatchStatus.VALIDATING: self._validate,
+            BatchStatus.IN_PROGRESS: self._run,
+            BatchStatus.FINALIZING: self._finalize,
+            BatchStatus.CANCELLING: self._cancel,
+        }
+
+    async def advance(self) -> None:
+        """Begins what can be done now, and waits for none of it. Raises StoreUnavailable."""
+        waiting = await rows.unfinished(self._db)
+        self._tasks = {batch: task for batch, task in self._tasks.items() if not task.done()}
+        for batch in next_batches(waiting, list(self._tasks)):
+            self._tasks[batch] = asyncio.create_task(self._advance(batch), name=batch.id)
+
+    async def close(self) -> None:
+        """Breaks off what is under way: another process, or the next one, goes on there."""
+        await end_tasks(*self._tasks.values())
+
+    async def _advance(self, batch: UnfinishedBatch) -> None:
+        try:
+            await self._steps[batch.status](batch)
+            row = await rows.find(self._db, None, batch.id)
+            if row is not None and row.status.final:
+                log.info("%s: %s, %d of %d lines have answers", row.id, row.status.value, row.completed, row.total)
+                await self._tell_end(batch.id)
+        except StoreUnavailable as error:
+            log.debug("%s waits: %s", batch.id, error)
+        except FileGone:
+            log.error("%s: its file is gone", batch.id)
+        except Exception as error:
+            log.error("%s goes wrong: %s", batch.id, type_and_places(error))
+
+    async def _validate(self, batch: UnfinishedBatch) -> None:
+        await self._expander.validate(batch.id)
+
+    async def _run(self, batch: UnfinishedBatch) -> None:
+        if batch.is_due:
+            async with self._db.begin() as connection:
+                await rows.move(connection, batch.id, BatchStatus.FINALIZING)
+            return
+        while await self._expander.expand(batch.id):
+            await self._number(batch.id)
+        row = await self._number(batch.id)
+        while await self._writer.write(batch.id):
+            pass
+        if row is not None and row.numbered == row.total:
+            async with self._db.begin() as connection:
+                await rows.move(connection, batch.id, BatchStatus.FINALIZING)
+
+    async def _finalize(self, batch: UnfinishedBatch) -> None:
+        row = await self._end_lines(batch.id)
+        if row is not None:
+            is_cut = ended_by(row) is not None and row.completed + row.failed < row.total
+            await self._writer.finish(batch.id, BatchStatus.EXPIRED if is_cut else BatchStatus.COMPLETED)
+
+    async def _cancel(self, batch: UnfinishedBatch) -> None:
+        if await self._end_lines(batch.id) is not None:
+            await self._writer.finish(batch.id, BatchStatus.CANCELLED)
+
+    async def _end_lines(self, batch_id: str) -> BatchRow | None:
+        """Ends the lines that have not ended, and writes all results; returns the batch once that is done."""
+        row = await rows.find(self._db, None, batch_id)
+        if row is None:
+            return None
+        if row.numbered < row.total:
+            await self._cancel_lines(batch_id)
+            while await self._expander.skip(batch_id, ended_by(row) or CANCELLED):
+                pass
+            row = await self._number(batch_id)
+        while await self._writer.write(batch_id):
+            pass
+        return row if row is not None and row.numbered == row.total else None
+
+    async def _number(self, batch_id: str) -> BatchRow | None:
+        """Numbers the results that have none; returns the batch behind them."""
+        async with self._db.begin() as connection:
+            if await rows.lock(connection, batch_id) is None:
+                return None
+            await results.number_results(connection, batch_id)
+        return await rows.find(self._db, None, batch_id)
+
+
+def next_batches(waiting: Sequence[UnfinishedBatch], running: Sequence[UnfinishedBatch]) -> list[UnfinishedBatch]:
+    """Returns which of the waiting ones begin now, the oldest first.
+
+    A batch is carried on by one task at a time, unless it has another status by now: a cancel waits for no expansion.
+    """
+    known = {(batch.id, batch.status) for batch in running}
+    has, room, chosen = Counter(batch.project for batch in running), AT_ONCE - len(running), []
+    for batch in waiting:
+        is_new = (batch.id, batch.status) not in known
+        if is_new and (batch.status is BatchStatus.CANCELLING or (room > 0 and has[batch.project] < OF_PROJECT)):
+            chosen.append(batch)
+            has[batch.project] += 1
+            room -= 1
+    return chosen

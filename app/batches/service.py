@@ -1,0 +1,226 @@
+"""The rules of `/v1/batches`, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+
+import orjson
+
+from app.batches.batch_object import batch_object
+from app.batches.jsonl import LineSplitter
+from app.batches.results import StatusOf, result
+from app.batches.writer import ended_by
+from app.files.service import dropped_on_errors
+from app.heavy import off_loop
+from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
+from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
+from app.protocol.status import BatchStatus
+from app.protocol.text import shortened
+from app.protocol.types import Json
+from app.responses.models.catalog import PermittedCatalogs
+from app.responses.paging import Encoded, encoded_list, unknown_cursor
+from app.responses.read.reader import END_POLL_SECONDS
+from app.store.batches import results, rows
+from app.store.batches.results import Order, ResultRow, read_results
+from app.store.batches.rows import BatchRow, NewBatch
+from app.store.database import Database
+from app.store.files import content, files
+from app.store.files.content import FileGone
+from app.store.files.parts import PartWriter
+from app.store.files.rows import NewFile
+from app.store.paging import Page
+from app.streaming.pubsub import PubSub
+from config.settings import Settings
+
+MAX_UNFINISHED = 100
+"""Unfinished batches of one project."""
+FOLLOW_SECONDS = 0.25
+"""How often a reader that follows results looks for new ones."""
+
+
+class BatchService:
+    """What a client can do with batches. Every method raises StoreUnavailable while Postgres cannot be reached.
+
+    Every method that takes a `batch_id` raises NotFound if the project has no such batch.
+    """
+
+    def __init__(
+        self, db: Database, pubsub: PubSub, catalogs: PermittedCatalogs, status_of: StatusOf, settings: Settings
+    ) -> None:
+        self._db = db
+        self._pubsub = pubsub
+        self._catalogs = catalogs
+        self._status_of = status_of
+        self._settings = settings
+
+    async def create(self, project: str, request: CreateBatch, key_id: str | None) -> Json:
+        """Returns the new batch, which is `validating`. Raises InvalidRequest."""
+        expiry = request.output_expires_after
+        new = NewBatch(
+            id=new_batch_id(),
+            project=project,
+            key_id=key_id,
+            endpoint=request.endpoint,
+            input_file=request.input_file_id,
+            completion_window=request.completion_window,
+            window_seconds=WINDOWS[request.completion_window],
+            metadata=request.metadata,
+            output_seconds=None if expiry is None else expiry.seconds,
+        )
+        return await self._create(new)
+
+    async def get(self, project: str, batch_id: str) -> Json:
+        return batch_object(await self._row(project, batch_id))
+
+    async def until_ended(self, project: str, batch_id: str, seconds: float) -> None:
+        """Returns once the batch has ended, or after `seconds`."""
+        until = asyncio.get_running_loop().time() + seconds
+        async with self._pubsub.subscribe(batch_id) as subscription:
+            await subscription.wait_until_confirmed()
+            while not (await self._row(project, batch_id)).status.final:
+                left = until - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return
+                await subscription.wait_for_end(min(left, END_POLL_SECONDS))
+
+    async def page(self, project: str, page: Page) -> Encoded:
+        """Returns a page of batches, the newest first. Raises InvalidRequest for an unknown cursor."""
+        found = await rows.find_page(self._db, project, page)
+        if found is None:
+            raise unknown_cursor(page)
+        entries, has_more = found
+        return encoded_list([(row.id, orjson.dumps(batch_object(row))) for row in entries], has_more=has_more)
+
+    async def cancel(self, project: str, batch_id: str) -> Json:
+        """Cancels what has not ended of the batch; returns it, `cancelling`. Raises InvalidRequest if it has ended."""
+        row = await self._row(project, batch_id)
+        if row.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
+            async with self._db.begin(waits=True) as connection:
+                await rows.lock(connection, batch_id)
+                is_cancelled = await rows.move(connection, batch_id, BatchStatus.CANCELLING)
+            row = await self._row(project, batch_id)
+            if not is_cancelled and row.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
+                message = f"The batch cannot be cancelled: it is '{row.status.value}'."
+                raise InvalidRequest(message, "batch_id", "batch_not_cancellable")
+        return batch_object(row)
+
+    async def retry_failed(self, project: str, batch_id: str, key_id: str | None) -> Json:
+        """Returns a new batch of the lines that have no answer, or the one that retries them already.
+
+        Raises InvalidRequest if the batch has not ended, all its lines have answers, or its file is gone.
+        """
+        row = await self._row(project, batch_id)
+        if not row.status.final or row.status is BatchStatus.FAILED:
+            message = f"The batch cannot be retried: it is '{row.status.value}'."
+            raise InvalidRequest(message, "batch_id", "batch_not_retryable")
+        if (known := await rows.unfinished_retry(self._db, project, batch_id)) is not None:
+            return await self.get(project, known)
+        unanswered = await results.unanswered(self._db, batch_id)
+        if not unanswered:
+            raise InvalidRequest("Every request of the batch has an answer.", "batch_id", "nothing_to_retry")
+        file_id = await self._file_of(row, unanswered)
+        new = NewBatch(
+            id=new_batch_id(),
+            project=project,
+            key_id=key_id,
+            endpoint=row.endpoint,
+            input_file=file_id,
+            completion_window=row.completion_window,
+            window_seconds=WINDOWS[row.completion_window],
+            metadata=row.metadata,
+            output_seconds=row.output_seconds,
+            retry_of=batch_id,
+        )
+        return await self._create(new)
+
+    async def follow(self, project: str, batch_id: str, after: int) -> AsyncGenerator[bytes, None]:
+        """Returns lines of JSON, one for each result with a number larger than `after`, until the batch has ended.
+
+        They come in the order in which they were seen to end, each with its `number`: whoever goes on behind the last
+        one that it has read misses none and reads none twice. The last line has the `batch`. An empty piece says that
+        nothing has come for a while.
+        """
+        row = await self._row(project, batch_id)
+        return self._follow(row, after)
+
+    async def _follow(self, row: BatchRow, after: int) -> AsyncGenerator[bytes, None]:
+        while True:
+            found = await read_results(self._db, row.id, after, Order.NUMBER)
+            if found:
+                yield await off_loop(partial(self._shown, row, found), results.PAGE_BYTES)
+                after = found[-1].number or after
+                continue
+            if row.status.final:
+                yield orjson.dumps({"batch": batch_object(row)}, option=orjson.OPT_APPEND_NEWLINE)
+                return
+            await asyncio.sleep(FOLLOW_SECONDS)
+            yield b""
+            if (current := await rows.find(self._db, row.project, row.id)) is None:
+                return
+            row = current
+
+    def _shown(self, row: BatchRow, found: Sequence[ResultRow]) -> bytes:
+        shown = []
+        for each in found:
+            line = result(each, row.endpoint, ended_by(row), self._status_of)
+            shown.append(b'{"number":%d,%b' % (each.number or 0, line.data[1:]))
+        return b"".join(shown)
+
+    async def _row(self, project: str, batch_id: str) -> BatchRow:
+        row = await rows.find(self._db, project, batch_id) if may_exist(batch_id) else None
+        if row is None:
+            raise NotFound(f"No such batch: '{shortened(batch_id)}'.", "batch_id", "batch_not_found")
+        return row
+
+    async def _create(self, new: NewBatch) -> Json:
+        async with self._db.begin(waits=True) as connection:
+            file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
+            if file is None:
+                message = f"No such file: '{shortened(new.input_file)}'."
+                raise InvalidRequest(message, "input_file_id", "file_not_found")
+            if file.purpose != "batch":
+                message = f"The file '{file.id}' has the purpose '{file.purpose}'; that of a batch must be 'batch'."
+                raise InvalidRequest(message, "input_file_id", "invalid_purpose")
+            if file.bytes > self._settings.max_batch_bytes:
+                most = self._settings.max_batch_bytes
+                message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
+                raise InvalidRequest(message, "input_file_id", "file_too_large")
+            if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
+                message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
+                raise InvalidRequest(message, "input_file_id", "too_many_batches")
+            await rows.create(connection, new)
+        return await self.get(new.project, new.id)
+
+    async def _file_of(self, row: BatchRow, lines: frozenset[int]) -> str:
+        """Makes a file of these lines of the batch's own; returns its id."""
+        is_limited = await self._catalogs.is_limited(row.project)
+        part = PartWriter(self._db, row.project, new_part_id(), is_limited=is_limited)
+        await part.open(None)
+        try:
+            async with dropped_on_errors(part), aclosing(self._lines(row)) as read:
+                async for place, line in read:
+                    if place in lines:
+                        await part.write(line + b"\n")
+                new = NewFile(new_file_id(), f"{row.id}_retry.jsonl", "batch", None)
+                return (await part.finish_file(new)).id
+        except FileGone:
+            message = f"The batch's file '{row.input_file}' is gone; send the requests again."
+            raise InvalidRequest(message, "batch_id", "file_not_found") from None
+
+    async def _lines(self, row: BatchRow) -> AsyncGenerator[tuple[int, bytes], None]:
+        """The batch's lines and their places, from 1 on."""
+        file = await files.get(self._db, row.project, row.input_file)
+        if file is None:
+            raise FileGone
+        splitter, place = LineSplitter(self._settings.max_body_bytes), 0
+        async with aclosing(content.read(self._db, row.project, file.id, 0, file.bytes)) as pieces:
+            async for piece in pieces:
+                for line in splitter.feed(piece):
+                    place += 1
+                    yield place, line.data or b""
+        for line in splitter.end():
+            yield place + 1, line.data or b""

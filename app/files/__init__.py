@@ -1,0 +1,1 @@
+"""The rules of files and uploads, without HTTP."""

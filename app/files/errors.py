@@ -1,0 +1,27 @@
+"""What clients are told about files and uploads."""
+
+from __future__ import annotations
+
+from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.text import shortened
+
+
+def no_such_file(file_id: str, param: str | None = None) -> NotFound:
+    """`param`: the field of the request that names it."""
+    return NotFound(f"File with id '{shortened(file_id)}' not found.", param, "file_not_found")
+
+
+def file_in_use() -> InvalidRequest:
+    message = "A batch that has not ended reads the file. Cancel the batch first, or wait for its end."
+    return InvalidRequest(message, "file_id", "file_in_use")
+
+
+def no_such_upload(upload_id: str) -> NotFound:
+    return NotFound(f"Upload with id '{shortened(upload_id)}' not found.", code="upload_not_found")
+
+
+def part_gone() -> InvalidRequest:
+    message = (
+        "What was sent so far was given up: its upload has ended, or it brought nothing for too long. Send it again."
+    )
+    return InvalidRequest(message, code="upload_ended")

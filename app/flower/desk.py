@@ -1,0 +1,83 @@
+"""What Flower's buttons do: each is an entry in the audit log, and then what the API or a signed command does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.access.changes import FLOWER, AuditType, Change, Operator
+from app.announcer import Announcer
+from app.operations.workers import SeenWorker, seen
+from app.queue.commands import Command
+from app.queue.publisher import TaskQueue
+from app.store.database import Database
+from app.store.keys import pubsub_key
+from app.store.queue import roster, shown
+from app.store.queue.pace import tokens_per_second
+from app.store.responses import endings
+from app.store.tenants import projects
+from app.streaming.pubsub import PubSub
+from config.settings import Settings
+
+CONNECTIONS = 2
+
+_TYPES = {
+    Command.SHUTDOWN: AuditType.WORKER_STOPPED,
+    Command.POOL_GROW: AuditType.WORKER_RESIZED,
+    Command.POOL_SHRINK: AuditType.WORKER_RESIZED,
+}
+
+
+class Refused(Exception):
+    """What was asked for cannot be done. The message is for the operator."""
+
+
+class Desk:
+    """Everything that a Flower that is not read-only may change. Every method raises StoreUnavailable."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Connects to nothing. Raises ConfigError if DATABASE_URL or REDIS_URL is unset."""
+        self.db = Database(settings.database_dsn, CONNECTIONS)
+        key = pubsub_key(self.db)
+        self._pubsub = PubSub(settings.broker_url, key)
+        self._queue = TaskQueue(settings, key)
+        self._announcer = Announcer(self._pubsub, self._queue)
+
+    async def workers(self) -> Sequence[SeenWorker]:
+        rows, paces = await roster.read(self.db)
+        return seen(rows, tokens_per_second(paces))
+
+    async def cancel(self, response_id: str, by: Operator) -> None:
+        """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""
+        rows = await shown.read(self.db, [response_id])
+        if not rows:
+            raise Refused(f"There is no response {response_id}.")
+        (row,) = rows
+        if row.finished_at is not None:
+            raise Refused(f"{response_id} is {row.status} already.")
+        # First the entry: an operator's cancel without one cannot be, whatever dies between the two.
+        await self._note(AuditType.RESPONSE_CANCELLED, response_id, row.project, {"status": row.status}, by)
+        result = await endings.cancel(self.db, response_id, row.project)
+        if result is not None:
+            await self._announcer.tell(result)
+
+    async def command(self, command: Command, worker: str, by: Operator, **arguments: Any) -> None:
+        """Tells a worker to stop, or to run more or fewer responses at once. Raises Refused, QueueUnavailable."""
+        await self._note(_TYPES[command], worker, None, {"command": command.value, **arguments}, by)
+        reason = await self._queue.command(command, worker, **arguments)
+        if reason is not None:
+            raise Refused(f"{worker} did not do it: {reason}")
+
+    async def close(self) -> None:
+        await self._announcer.close()
+        await self._queue.close()
+        await self._pubsub.close()
+        await self.db.close()
+
+    async def _note(
+        self, kind: AuditType, resource: str, project: str | None, details: dict[str, Any], by: Operator
+    ) -> None:
+        async with self.db.begin() as connection:
+            await projects.lock_operators(connection)
+            await Change(connection, replace(by, key_id=FLOWER)).note(kind, resource, project, details)

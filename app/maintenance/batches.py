@@ -1,0 +1,57 @@
+"""What maintenance needs to carry batches on: the checks of the API, and how lines are cancelled."""
+
+from __future__ import annotations
+
+from app.access.charges import Charges
+from app.access.directory import Directory
+from app.announcer import Announcer
+from app.api.errors import status_of
+from app.batches.expander import Expander
+from app.batches.progress import BatchProgress
+from app.batches.writer import ResultWriter
+from app.files.attachments import Attachments
+from app.files.documents import DocumentReader
+from app.responses.create.acceptor import RequestAcceptor
+from app.responses.create.references import ReferenceLimits, ReferenceResolver
+from app.responses.models.catalog import PermittedCatalogs
+from app.responses.models.registered import RegisteredModels
+from app.store.batches.rows import unfinished_lines
+from app.store.database import Database, StoreUnavailable
+from app.store.keys import SharedSealer
+from app.store.responses import endings
+from app.store.rows import EndResult
+from app.streaming.pubsub import PubSub
+from config.models import ModelCatalog
+from config.settings import Settings
+
+
+def batch_progress(
+    db: Database,
+    pubsub: PubSub,
+    directory: Directory,
+    announcer: Announcer,
+    documents: DocumentReader,
+    catalog: ModelCatalog,
+    settings: Settings,
+) -> tuple[BatchProgress, PermittedCatalogs]:
+    """Returns what carries batches on, and the catalogs whose `whole` follows the models file."""
+    asked = directory if settings.asks_for_keys else None
+    catalogs, sealer = PermittedCatalogs(catalog, asked), SharedSealer(db)
+    limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
+    shares = settings.asks_for_keys
+    attachments = Attachments(db, documents, settings.max_body_bytes, shares=shares)
+    references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
+    charges, registered = Charges(db, asked), RegisteredModels(db)
+    acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
+
+    async def cancel_lines(batch_id: str) -> None:
+        """Raises StoreUnavailable: some may be locked, and have their turn at the next look."""
+        while found := await unfinished_lines(db, batch_id, endings.MAX_CANCELLED):
+            results = await endings.cancel_all(db, found, None)
+            await announcer.tell(*(each for each in results if isinstance(each, EndResult)))
+            for each in results:
+                if isinstance(each, StoreUnavailable):
+                    raise each
+
+    expander = Expander(db, acceptor, settings)
+    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_end), catalogs

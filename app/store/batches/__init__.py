@@ -1,0 +1,1 @@
+"""Batches, their lines, and what their lines came to."""

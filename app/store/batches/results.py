@@ -1,0 +1,175 @@
+"""What the lines of a batch came to: rows that a trigger writes when a line's response ends.
+
+They get numbers in the order in which they are seen to end, without gaps, from whoever holds the batch's lock: so
+a reader that has seen number N has seen all before it. In the order of lines they go into the batch's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import Integer, Row, bindparam, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.protocol.types import Json
+from app.sizes import LARGE_BYTES, grouped
+from app.store.batches.rows import ADDED, COUNTS
+from app.store.columns import Column, Columns, named_arrays, to_json
+from app.store.database import Database
+from app.store.responses.lookup import UNPARSED_COLUMNS
+from app.store.rows import ResponseRow, parsed_row
+from app.store.tables import batch_results, responses
+
+PAGE_BYTES = 4 * LARGE_BYTES
+"""Responses of one page, unless the first one alone has more."""
+PAGE_ROWS = 200
+
+_NUMBER = text(
+    f"""
+    WITH fresh AS (
+        SELECT line, row_number() OVER (ORDER BY line) AS place FROM batch_results
+        WHERE batch_id = :id AND number IS NULL
+    ), numbered AS (
+        UPDATE batch_results r SET number = b.numbered + f.place FROM fresh f, batches b
+        WHERE r.batch_id = :id AND r.line = f.line AND b.id = :id
+        RETURNING r.*
+    ), added AS (SELECT count(*) AS numbered, {COUNTS} FROM numbered)
+    UPDATE batches b SET {", ".join(f"{name} = b.{name} + a.{name}" for name in ("numbered", *ADDED))}
+    FROM added a WHERE b.id = :id AND a.numbered > 0
+    RETURNING b.numbered
+    """
+)
+
+
+class Order(Enum):
+    """The order in which results are read."""
+
+    NUMBER = "number"
+    """That in which they were seen to end."""
+    LINE = "line"
+    """That of the input file."""
+
+
+_SIZES = {
+    order: text(
+        f"""
+        SELECT n.place, coalesce(r.request_bytes + r.output_bytes + r.messages_bytes, 0) AS bytes FROM (
+            SELECT {order.value} AS place, response_id FROM batch_results
+            WHERE batch_id = :id AND {order.value} > :after ORDER BY {order.value} LIMIT :limit
+        ) n LEFT JOIN responses r ON r.id = n.response_id ORDER BY n.place
+        """
+    )
+    for order in Order
+}
+_RESULT = batch_results.c
+_ROWS = {
+    order: select(
+        _RESULT.batch_id.label("result_batch"),
+        _RESULT.line.label("result_line"),
+        _RESULT.number.label("result_number"),
+        _RESULT.response_id.label("result_of"),
+        _RESULT.custom_id.label("result_custom_id"),
+        _RESULT.error.label("result_error"),
+        *UNPARSED_COLUMNS,
+    )
+    .select_from(batch_results.outerjoin(responses, responses.c.id == _RESULT.response_id))
+    .where(
+        _RESULT.batch_id == bindparam("batch"),
+        _RESULT[order.value].between(bindparam("first", type_=Integer), bindparam("last", type_=Integer)),
+    )
+    .order_by(_RESULT[order.value])
+    for order in Order
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """What a line came to."""
+
+    batch_id: str
+    line: int
+    number: int | None
+    custom_id: str
+    response_id: str | None
+    """None: the line never became a response."""
+    response: ResponseRow | None
+    """None: there is none any more."""
+    error: Json | None
+    """Why the line never became a response."""
+
+
+async def number_results(connection: AsyncConnection, batch_id: str) -> bool:
+    """Numbers the results that have none, and adds them to the batch's counts; returns whether there were any.
+
+    The caller has locked the batch.
+    """
+    return (await connection.execute(_NUMBER, {"id": batch_id})).first() is not None
+
+
+async def read_results(db: Database, batch_id: str, after: int, order: Order) -> list[ResultRow]:
+    """A page of the results whose line or number, as `order` says, is larger than `after`; none: there are no more."""
+    found = await db.execute(_SIZES[order], {"id": batch_id, "after": after, "limit": PAGE_ROWS})
+    if not found:
+        return []
+    sizes = {row.place: row.bytes for row in found}
+    first = next(iter(grouped(sizes, PAGE_BYTES)))
+    values = {"batch": batch_id, "first": first[0], "last": first[-1]}
+    async with db.large_read(None) as threads:
+        rows = await db.execute(_ROWS[order], values, large=True)
+        return await threads.run(lambda: list(map(_result, rows)))
+
+
+def _result(row: Row[Any]) -> ResultRow:
+    response = None if row.id is None else parsed_row(row)
+    error = row.result_error
+    return ResultRow(
+        row.result_batch, row.result_line, row.result_number, row.result_custom_id, row.result_of, response, error
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A line that never became a response."""
+
+    line: int
+    custom_id: str
+    status: str
+    """`failed` or `cancelled`."""
+    error: Json
+
+
+_SKIPPED: Columns[Skipped] = Columns(
+    Column("line", "int"), Column("custom_id", "text"), Column("status", "text"), Column("error", "json", to_json)
+)
+_SKIP = text(
+    f"""
+    INSERT INTO batch_results (batch_id, {_SKIPPED.names})
+    SELECT :id, {_SKIPPED.select("s")} FROM unnest({named_arrays(_SKIPPED)}) AS s({_SKIPPED.names})
+    """
+)
+
+
+async def skip(connection: AsyncConnection, batch_id: str, lines: Sequence[Skipped]) -> None:
+    """Notes that lines never become responses. The caller has locked the batch."""
+    await connection.execute(_SKIP, {"id": batch_id, **_SKIPPED.named_parameters(lines)})
+
+
+async def delete_results(connection: AsyncConnection, batch_id: str) -> None:
+    """Forgets what the lines of a batch came to."""
+    await connection.execute(_DELETE, {"id": batch_id})
+
+
+_DELETE = text("DELETE FROM batch_results WHERE batch_id = :id")
+
+
+_UNANSWERED = text(
+    "SELECT line FROM batch_results WHERE batch_id = :id AND status NOT IN ('completed', 'incomplete') ORDER BY line"
+)
+
+
+async def unanswered(db: Database, batch_id: str) -> frozenset[int]:
+    """The lines of a batch that have ended without an answer."""
+    return frozenset(row.line for row in await db.execute(_UNANSWERED, {"id": batch_id}))

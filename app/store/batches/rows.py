@@ -1,0 +1,303 @@
+"""The row of a batch, and how it changes its status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, TextClause, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.protocol.status import BatchStatus, batch_sources_of
+from app.protocol.types import Json
+from app.store.columns import to_json
+from app.store.database import Database
+from app.store.paging import Page, read_page
+from app.store.tables import batches
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """A batch whose file nobody has read yet."""
+
+    id: str
+    project: str
+    key_id: str | None
+    endpoint: str
+    input_file: str
+    completion_window: str
+    window_seconds: float
+    metadata: Json | None = None
+    output_seconds: int | None = None
+    """How long its files are kept; None: until somebody deletes them."""
+    retry_of: str | None = None
+    """The batch whose failed lines these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A batch, as Postgres has it; its counts are those of all results that are committed."""
+
+    id: str
+    project: str
+    key_id: str | None
+    endpoint: str
+    input_file: str
+    completion_window: str
+    metadata: Json | None
+    output_seconds: int | None
+    retry_of: str | None
+    status: BatchStatus
+    model: str | None
+    errors: Json | None
+    total: int
+    expanded: int
+    """How many of its lines, the first ones, are responses, or will never be."""
+    expanded_bytes: int
+    """Where in the file the next line begins."""
+    numbered: int
+    completed: int
+    failed: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    written: int
+    """How many of its lines, the first ones, have their result in its files."""
+    output_parts: Sequence[str]
+    """Of which parts its files are to be made, in order."""
+    error_parts: Sequence[str]
+    output_file: str | None
+    error_file: str | None
+    created_at: datetime
+    due_at: datetime
+    seconds_left: float
+    """Until it is due."""
+    in_progress_at: datetime | None
+    finalizing_at: datetime | None
+    completed_at: datetime | None
+    failed_at: datetime | None
+    expired_at: datetime | None
+    cancelling_at: datetime | None
+    cancelled_at: datetime | None
+
+
+_INSERT = text(
+    """
+    INSERT INTO batches (id, project, key_id, endpoint, input_file, completion_window, metadata, output_seconds,
+        retry_of, status, created_at, due_at)
+    VALUES (:id, :project, :key_id, :endpoint, :input_file, :completion_window, CAST(:metadata AS json),
+        :output_seconds, :retry_of, 'validating', now(), now() + make_interval(secs => :window_seconds))
+    """
+)
+
+COUNTS = """
+    count(*) FILTER (WHERE status IN ('completed', 'incomplete')) AS completed,
+    count(*) FILTER (WHERE status = 'failed') AS failed,
+    coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(cached_tokens), 0)::bigint AS cached_tokens,
+    coalesce(sum(output_tokens), 0)::bigint AS output_tokens,
+    coalesce(sum(reasoning_tokens), 0)::bigint AS reasoning_tokens
+""".replace(":", "\\:")
+"""What results add up to."""
+ADDED = ("completed", "failed", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+"""The columns of a batch that its results add up to."""
+
+SECONDS_LEFT = "extract(epoch FROM due_at - now())::float8 AS seconds_left".replace(":", "\\:")
+
+_FIND = text(
+    f"""
+    SELECT b.*, {SECONDS_LEFT}, {", ".join(f"n.{name} AS new_{name}" for name in ADDED)}
+    FROM batches b CROSS JOIN LATERAL (
+        SELECT {COUNTS} FROM batch_results WHERE batch_id = b.id AND number IS NULL
+    ) n
+    WHERE b.id = :id AND (CAST(:project AS text) IS NULL OR b.project = :project)
+    """
+)
+_LOCK = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE id = :id FOR NO KEY UPDATE")
+_UNFINISHED_STATES = "'validating', 'in_progress', 'finalizing', 'cancelling'"
+_UNFINISHED = text(
+    f"""
+    SELECT b.id, b.project, b.status, b.due_at < now() AS is_due FROM batches b
+    WHERE b.status IN ({_UNFINISHED_STATES}) AND (
+        b.status = 'validating' AND coalesce(b.validating_until < now(), true)
+        OR b.status IN ('finalizing', 'cancelling')
+        OR b.status = 'in_progress' AND (b.due_at < now() OR b.expanded < b.total OR b.numbered = b.total
+            OR EXISTS (SELECT FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL)))
+    ORDER BY b.created_at
+    """
+)
+_COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({_UNFINISHED_STATES})")
+_RETRY = text(
+    f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({_UNFINISHED_STATES}) LIMIT 1"
+)
+_MOVE: dict[BatchStatus, TextClause] = {
+    target: text(
+        f"""
+        UPDATE batches SET status = '{target.value}', {target.value}_at = now(),
+            errors = coalesce(CAST(:errors AS json), errors)
+        WHERE id = :id AND status IN ({", ".join(f"'{source.value}'" for source in batch_sources_of(target))})
+        """
+    )
+    for target in BatchStatus
+    if target is not BatchStatus.VALIDATING
+}
+_VALIDATED = text(
+    """
+    UPDATE batches SET status = 'in_progress', in_progress_at = now(), total = :total, model = :model
+    WHERE id = :id AND status = 'validating'
+    """
+)
+_CLAIM = text(
+    """
+    UPDATE batches SET validating_until = now() + make_interval(secs => :seconds)
+    WHERE id = :id AND status = 'validating' AND (:renews OR validating_until IS NULL OR validating_until < now())
+    """
+)
+
+
+def _row(row: Row[Any]) -> BatchRow:
+    fields = {name: row._mapping[name] for name in BatchRow.__slots__}
+    fields["status"] = BatchStatus(fields["status"])
+    return BatchRow(**fields)
+
+
+def _counted_row(row: Row[Any]) -> BatchRow:
+    """With what its results add up to that have no number yet."""
+    mapping = row._mapping
+    added = {name: mapping[name] + mapping[f"new_{name}"] for name in ADDED}
+    fields = {name: mapping[name] for name in BatchRow.__slots__} | added
+    fields["status"] = BatchStatus(fields["status"])
+    return BatchRow(**fields)
+
+
+async def create(connection: AsyncConnection, new: NewBatch) -> None:
+    """Inserts a batch, which is `validating`. Its window begins now, by Postgres' clock."""
+    values = {name: getattr(new, name) for name in NewBatch.__slots__}
+    await connection.execute(_INSERT, {**values, "metadata": to_json(new.metadata)})
+
+
+async def find(db: Database, project: str | None, batch_id: str) -> BatchRow | None:
+    """The batch; None: the project has none with that id. With `project` None, of whatever project."""
+    rows = await db.execute(_FIND, {"id": batch_id, "project": project})
+    return _counted_row(rows[0]) if rows else None
+
+
+async def find_page(db: Database, project: str, page: Page) -> tuple[list[BatchRow], bool] | None:
+    """A page of the project's batches, and whether there are more; None: the cursor names none of them."""
+    owned = (batches.c.project == project,)
+    found = await read_page(db, select(batches.c.id), (batches.c.created_at, batches.c.id), page, _id, owned)
+    if found is None:
+        return None
+    rows = [await find(db, project, batch_id) for batch_id in found[0]]
+    return [row for row in rows if row is not None], found[1]
+
+
+def _id(row: Row[Any]) -> str:
+    return str(row.id)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedBatch:
+    """A batch that maintenance works on."""
+
+    id: str
+    project: str
+    status: BatchStatus
+    is_due: bool
+    """Whether its window is over."""
+
+
+async def count_unfinished(connection: AsyncConnection, project: str) -> int:
+    return int((await connection.execute(_COUNT, {"project": project})).scalar_one())
+
+
+async def unfinished_retry(db: Database, project: str, batch_id: str) -> str | None:
+    """The id of a batch that retries this one and has not ended."""
+    rows = await db.execute(_RETRY, {"project": project, "id": batch_id})
+    return str(rows[0].id) if rows else None
+
+
+async def unfinished(db: Database) -> Sequence[UnfinishedBatch]:
+    """The batches for which something can be done now, the oldest first."""
+    found = await db.execute(_UNFINISHED)
+    return [UnfinishedBatch(row.id, row.project, BatchStatus(row.status), row.is_due) for row in found]
+
+
+async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:
+    """The batch, which nobody else changes until the transaction ends; None: there is none."""
+    row = (await connection.execute(_LOCK, {"id": batch_id})).one_or_none()
+    return None if row is None else _row(row)
+
+
+async def move(connection: AsyncConnection, batch_id: str, target: BatchStatus, errors: Json | None = None) -> bool:
+    """Changes the status of a batch; returns False if its status does not allow that."""
+    result = await connection.execute(_MOVE[target], {"id": batch_id, "errors": to_json(errors)})
+    return bool(result.rowcount)
+
+
+async def claim(db: Database, batch_id: str, seconds: float, *, renews: bool = False) -> bool:
+    """Makes this process the only one that validates the batch for so many seconds; returns whether it is.
+
+    `renews`: it is the one that did so before. False is then the end of the validation: the batch is cancelled.
+    """
+    async with db.autocommit() as connection:
+        result = await connection.execute(_CLAIM, {"id": batch_id, "seconds": seconds, "renews": renews})
+    return bool(result.rowcount)
+
+
+async def validated(connection: AsyncConnection, batch_id: str, total: int, model: str | None) -> bool:
+    """Starts a batch whose lines are all good; returns False if it is not `validating` any more."""
+    result = await connection.execute(_VALIDATED, {"id": batch_id, "total": total, "model": model})
+    return bool(result.rowcount)
+
+
+_ADVANCE = text("UPDATE batches SET expanded = :expanded, expanded_bytes = :bytes WHERE id = :id")
+_WRITTEN = text(
+    """
+    UPDATE batches SET written = :written, output_parts = output_parts || CAST(:output AS text[]),
+        error_parts = error_parts || CAST(:error AS text[]), errors = CAST(:errors AS json)
+    WHERE id = :id
+    """
+)
+_SET_FILES = text("UPDATE batches SET output_file = :output, error_file = :error WHERE id = :id")
+
+
+async def advance(connection: AsyncConnection, batch_id: str, expanded: int, expanded_bytes: int) -> None:
+    """Notes how many lines are expanded, and where the next one begins. The caller has locked the batch."""
+    values = {"id": batch_id, "expanded": expanded, "bytes": expanded_bytes}
+    await connection.execute(_ADVANCE, values)
+
+
+async def note_written(
+    connection: AsyncConnection,
+    batch_id: str,
+    written: int,
+    output_parts: Sequence[str],
+    error_parts: Sequence[str],
+    errors: Json | None,
+) -> None:
+    """Notes that the results of the first `written` lines are in its files, of which these are the next parts.
+
+    The caller has locked the batch.
+    """
+    values = {"id": batch_id, "written": written, "output": list(output_parts), "error": list(error_parts)}
+    await connection.execute(_WRITTEN, {**values, "errors": to_json(errors)})
+
+
+async def set_files(connection: AsyncConnection, batch_id: str, output: str | None, error: str | None) -> None:
+    """Notes the ids of its files. The caller has locked the batch."""
+    await connection.execute(_SET_FILES, {"id": batch_id, "output": output, "error": error})
+
+
+_UNFINISHED_LINES = text(
+    """
+    SELECT r.id FROM responses r WHERE r.batch_id = :id AND r.finished_at IS NULL ORDER BY r.batch_line LIMIT :limit
+    """
+)
+
+
+async def unfinished_lines(db: Database, batch_id: str, limit: int) -> list[str]:
+    """The responses of up to `limit` of its lines that have not ended."""
+    return [row.id for row in await db.execute(_UNFINISHED_LINES, {"id": batch_id, "limit": limit})]

@@ -1,0 +1,1 @@
+"""Files: what is there of them, their bytes in blocks of 1 MiB, and uploads in parts."""

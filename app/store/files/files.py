@@ -1,0 +1,70 @@
+"""Files that are there: read, listed, deleted."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, text
+
+from app.store.database import Connection, Database
+from app.store.files.rows import FILE_COLUMNS, IS_THERE, FileRow
+from app.store.paging import Page, read_page
+from app.store.tables import files
+
+# The parts count no more, and maintenance deletes their blocks: 8 GB take longer than a request may.
+DELETE = """
+    WITH gone AS (
+        DELETE FROM files WHERE id IN ({}) RETURNING id
+    ), dropped AS (
+        UPDATE file_parts p SET state = 'dropped', bytes = 0, file_id = NULL, start = NULL
+        FROM gone g WHERE p.file_id = g.id
+    )
+    SELECT id FROM gone
+"""
+IS_READ = """
+    EXISTS (SELECT FROM batches b WHERE b.input_file = files.id
+        AND b.status IN ('validating', 'in_progress', 'finalizing', 'cancelling'))
+"""
+"""Whether an unfinished batch reads the file: until it has ended, the file stays."""
+_FIND = text(f"SELECT {IS_READ} AS is_read FROM files WHERE id = :id AND project = :project FOR UPDATE")
+_DELETE = text(DELETE.format("SELECT CAST(:id AS text)"))
+_KEEP = (
+    select(*FILE_COLUMNS)
+    .where(files.c.id == bindparam("id"), files.c.project == bindparam("project"), IS_THERE)
+    .with_for_update(key_share=True, read=True)
+)
+
+
+async def get(db: Database, project: str, file_id: str) -> FileRow | None:
+    wanted = select(*FILE_COLUMNS).where(files.c.id == file_id, files.c.project == project, IS_THERE)
+    rows = await db.execute(wanted)
+    return FileRow.of(rows[0]) if rows else None
+
+
+async def page_of(db: Database, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool] | None:
+    """A page of the project's files, and whether there are more; None: the cursor names none of them."""
+    statement = select(*FILE_COLUMNS).where(IS_THERE)
+    if purpose is not None:
+        statement = statement.where(files.c.purpose == purpose)
+    keys = (files.c.created_at, files.c.id)
+    return await read_page(db, statement, keys, page, FileRow.of, (files.c.project == project,))
+
+
+class FileInUse(Exception):
+    """An unfinished batch reads the file."""
+
+
+async def keep(connection: Connection, project: str, file_id: str) -> FileRow | None:
+    """The file, which nobody deletes until the transaction ends; None: there is none."""
+    row = (await connection.execute(_KEEP, {"id": file_id, "project": project})).one_or_none()
+    return None if row is None else FileRow.of(row)
+
+
+async def delete(db: Database, project: str, file_id: str) -> bool:
+    """Returns False if there is no such file. Raises FileInUse."""
+    async with db.begin(waits=True) as connection:
+        found = (await connection.execute(_FIND, {"id": file_id, "project": project})).one_or_none()
+        if found is None:
+            return False
+        if found.is_read:
+            raise FileInUse
+        await connection.execute(_DELETE, {"id": file_id})
+    return True

@@ -1,0 +1,96 @@
+"""Files and uploads as their rows have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, func, or_
+
+from app.protocol.types import Json
+from app.store.tables import files, uploads
+
+FILE_COLUMNS = tuple(files.c[name] for name in ("id", "filename", "purpose", "bytes", "created_at", "expires_at"))
+IS_THERE = or_(files.c.expires_at.is_(None), files.c.expires_at > func.now())
+"""A file that has expired is not there, whenever maintenance deletes it."""
+UPLOAD_COLUMNS = tuple(
+    uploads.c[name]
+    for name in (
+        "id", "filename", "purpose", "bytes", "expires_after_seconds", "status", "file_id", "created_at", "expires_at",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file, without its bytes."""
+
+    id: str
+    filename: str
+    purpose: str
+    bytes: int
+    created_at: datetime
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> FileRow:
+        return cls(**row._mapping)
+
+    def as_object(self) -> Json:
+        """The file as clients see it, with times in epoch seconds."""
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": self.bytes,
+            "created_at": int(self.created_at.timestamp()),
+            "expires_at": None if self.expires_at is None else int(self.expires_at.timestamp()),
+            "filename": self.filename,
+            "purpose": self.purpose,
+            "status": "processed",
+            "status_details": None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRow:
+    """A file on its way, in parts."""
+
+    id: str
+    filename: str
+    purpose: str
+    bytes: int
+    """Of the whole file, as its client announced."""
+    expires_after_seconds: int | None
+    status: str
+    """`pending`, `completed` or `cancelled`."""
+    file_id: str | None
+    created_at: datetime
+    expires_at: datetime
+    has_expired: bool = False
+
+    def as_object(self, file: FileRow | None) -> Json:
+        """The upload as clients see it."""
+        expired = self.status == "pending" and self.has_expired
+        return {
+            "id": self.id,
+            "object": "upload",
+            "bytes": self.bytes,
+            "created_at": int(self.created_at.timestamp()),
+            "expires_at": int(self.expires_at.timestamp()),
+            "filename": self.filename,
+            "purpose": self.purpose,
+            "status": "expired" if expired else self.status,
+            "file": None if file is None else file.as_object(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What a client says of a file."""
+
+    id: str
+    filename: str
+    purpose: str
+    expires_after_seconds: int | None
+    """From its creation on; None: it stays until it is deleted."""

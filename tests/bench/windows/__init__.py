@@ -1,0 +1,1 @@
+"""How well work in windows meets its deadlines: the policy of the queue in simulated hours, without services."""

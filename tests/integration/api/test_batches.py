@@ -1,0 +1,308 @@
+"""`/v1/batches`, through the official client: a file of requests in, a file of results out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import openai
+import orjson
+import pytest
+from sqlalchemy import text
+
+from app.access.directory import Directory
+from app.announcer import Announcer
+from app.api.docs import schemas
+from app.batches.progress import BatchProgress
+from app.files.documents import DocumentReader
+from app.maintenance.batches import batch_progress
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
+from tests.support.api import CATALOG, MODEL, Api
+from tests.support.player import Player, ids
+from tests.support.waiting import until
+
+RESPONSES = "/v1/responses"
+CHAT = "/v1/chat/completions"
+
+
+class Carried:
+    """What carries batches on, as maintenance does, until the block is left."""
+
+    def __init__(self, progress: BatchProgress) -> None:
+        self._progress = progress
+
+    @asynccontextmanager
+    async def on(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._repeat())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._progress.close()
+
+    async def _repeat(self) -> None:
+        while True:
+            await self._progress.advance()
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def carried(api: Api, db: Database, pubsub: PubSub) -> AsyncIterator[Carried]:
+    settings = api.runtime.settings
+    directory = Directory(db, pubsub)
+    announcer = Announcer(pubsub, api.runtime.responses._creator._queue)
+    documents = DocumentReader(settings.max_body_bytes, shares=False)
+    progress, _ = batch_progress(db, pubsub, directory, announcer, documents, CATALOG, settings)
+    yield Carried(progress)
+    await announcer.close()
+    await asyncio.to_thread(documents.close)
+
+
+def line(custom_id: str, endpoint: str = RESPONSES, **body: Any) -> bytes:
+    asked = {"input": "Hello!"} if endpoint == RESPONSES else {"messages": [{"role": "user", "content": "Hello!"}]}
+    sent = {"custom_id": custom_id, "method": "POST", "url": endpoint, "body": {"model": MODEL, **asked, **body}}
+    return orjson.dumps(sent)
+
+
+async def uploaded(client: openai.AsyncOpenAI, *lines: bytes, purpose: Any = "batch") -> str:
+    made = await client.files.create(file=("batch.jsonl", b"\n".join(lines)), purpose=purpose)
+    return made.id
+
+
+async def created(client: openai.AsyncOpenAI, lines: Sequence[bytes], endpoint: Any = RESPONSES, **more: Any) -> Any:
+    file = await uploaded(client, *lines)
+    return await client.batches.create(input_file_id=file, endpoint=endpoint, completion_window="24h", **more)
+
+
+async def ended(client: openai.AsyncOpenAI, batch_id: str, *statuses: str) -> Any:
+    async def look() -> Any:
+        batch = await client.batches.retrieve(batch_id)
+        return batch if batch.status in (statuses or ("completed", "failed", "expired", "cancelled")) else None
+
+    return await until(look, what=f"the batch has ended, or is {statuses}")
+
+
+async def lines_of(client: openai.AsyncOpenAI, file_id: str | None) -> list[Any]:
+    if file_id is None:
+        return []
+    return [orjson.loads(each) for each in (await client.files.content(file_id)).content.splitlines()]
+
+
+class TestRun:
+    @pytest.mark.parametrize("endpoint", [RESPONSES, CHAT])
+    async def test_every_line_has_its_answer_in_the_order_of_the_file(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player, endpoint: str
+    ) -> None:
+        names = [f"line {number}" for number in range(40)]
+        async with carried.on(), player.at_work("Hello", " there"):
+            made = await created(client, [line(name, endpoint) for name in names], endpoint, metadata={"a": "b"})
+            assert (made.status, made.output_file_id, made.metadata) == ("validating", None, {"a": "b"})
+            batch = await ended(client, made.id)
+        schemas.Batch.model_validate(batch.model_dump(exclude_unset=True))
+        assert (batch.status, batch.error_file_id, batch.errors, batch.model) == ("completed", None, None, MODEL)
+        counts = batch.request_counts
+        assert (counts.total, counts.completed, counts.failed) == (40, 40, 0)
+        results = await lines_of(client, batch.output_file_id)
+        assert [each["custom_id"] for each in results] == names
+        body = results[0]["response"]["body"]
+        assert body["object"] == ("response" if endpoint == RESPONSES else "chat.completion")
+        assert batch.usage.output_tokens == sum(
+            each["response"]["body"]["usage"]["output_tokens" if endpoint == RESPONSES else "completion_tokens"]
+            for each in results
+        )
+
+    async def test_bad_lines_are_named_and_nothing_runs(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database
+    ) -> None:
+        lines = [line("a"), b"{", line("b", model="nobody's"), line("a"), line("c", temperature="hot"), line("d")]
+        async with carried.on():
+            batch = await ended(client, (await created(client, lines)).id)
+        assert batch.status == "failed"
+        assert [(each.line, each.code, each.param) for each in batch.errors.data] == [
+            (2, "invalid_json", None),
+            (3, "model_not_found", "body.model"),
+            (4, "duplicate_custom_id", "custom_id"),
+            (5, "invalid_type", "body.temperature"),
+        ]
+        assert await ids(db) == []
+
+    async def test_what_fails_is_in_the_error_file_and_grouped_by_its_code(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line(str(number)) for number in range(4)])
+            await until(lambda: _has(db, 4), what="all lines are responses")
+            for response_id in (await ids(db))[:2]:
+                play = await player.begin(response_id)
+                await play.failed("server_error", "It broke.")
+            async with player.at_work("Hello"):
+                batch = await ended(client, made.id)
+        assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 2, 2)
+        errors = await lines_of(client, batch.error_file_id)
+        assert [each["response"]["status_code"] for each in errors] == [500, 500]
+        assert {each["custom_id"] for each in errors + await lines_of(client, batch.output_file_id)} == set("0123")
+        (group,) = batch.errors.data
+        assert (group.code, group.count) == ("server_error", 2)
+
+
+async def _has(db: Database, count: int) -> bool:
+    return len(await ids(db)) == count
+
+
+class TestCancel:
+    async def test_what_has_ended_is_kept_and_the_rest_is_cancelled(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line(str(number)) for number in range(20)])
+            await until(lambda: _has(db, 20), what="all lines are responses")
+            for response_id in (await ids(db))[:5]:
+                await player.answer("Hello", response_id=response_id)
+            assert (await client.batches.cancel(made.id)).status == "cancelling"
+            batch = await ended(client, made.id)
+            assert (await client.batches.cancel(made.id)).status == "cancelled"
+        assert (batch.status, batch.request_counts.completed, batch.request_counts.total) == ("cancelled", 5, 20)
+        assert len(await lines_of(client, batch.output_file_id)) == 5
+        errors = await lines_of(client, batch.error_file_id)
+        assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
+        assert len(errors) == 15
+
+    async def test_a_batch_that_is_cancelled_before_it_is_read_runs_nothing(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database
+    ) -> None:
+        made = await created(client, [line("a")])
+        assert (await client.batches.cancel(made.id)).status == "cancelling"
+        async with carried.on():
+            batch = await ended(client, made.id)
+        assert (batch.status, batch.output_file_id, batch.error_file_id) == ("cancelled", None, None)
+        assert await ids(db) == []
+
+    async def test_a_batch_that_has_ended_cannot_be_cancelled(
+        self, client: openai.AsyncOpenAI, carried: Carried
+    ) -> None:
+        async with carried.on():
+            made = await ended(client, (await created(client, [b"{}"])).id)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.batches.cancel(made.id)
+        assert refused.value.code == "batch_not_cancellable"
+
+
+class TestWindow:
+    async def test_what_has_not_ended_in_its_window_is_expired(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line("a"), line("b")])
+            await until(lambda: _has(db, 2), what="both lines are responses")
+            await player.answer("Hello", response_id=(await ids(db))[0])
+            async with db.begin() as connection:
+                await connection.execute(text("UPDATE batches SET due_at = now()"))
+            batch = await ended(client, made.id)
+        assert (batch.status, batch.request_counts.completed) == ("expired", 1)
+        assert [each["error"]["code"] for each in await lines_of(client, batch.error_file_id)] == ["batch_expired"]
+        assert len(await lines_of(client, batch.output_file_id)) == 1
+
+
+class TestRetry:
+    async def test_a_retry_has_the_lines_without_an_answer(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line(str(number)) for number in range(4)])
+            await until(lambda: _has(db, 4), what="all lines are responses")
+            play = await player.begin((await ids(db))[2])
+            await play.failed("server_error", "It broke.")
+            async with player.at_work("Hello"):
+                await ended(client, made.id)
+                retried = (await api.client.post(f"/v1/batches/{made.id}/retry_failed")).json()
+                assert retried["retry_of"] == made.id
+                batch = await ended(client, retried["id"])
+                nothing = await api.client.post(f"/v1/batches/{batch.id}/retry_failed")
+        assert (batch.status, batch.request_counts.total, batch.request_counts.completed) == ("completed", 1, 1)
+        assert [each["custom_id"] for each in await lines_of(client, batch.output_file_id)] == ["2"]
+        assert (nothing.status_code, nothing.json()["error"]["code"]) == (400, "nothing_to_retry")
+
+
+class TestResults:
+    async def test_a_follower_reads_every_result_once_however_often_it_is_cut(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, player: Player
+    ) -> None:
+        seen: list[Any] = []
+        async with carried.on(), player.at_work("Hello"):
+            made = await created(client, [line(str(number)) for number in range(50)])
+            while not seen or "batch" not in seen[-1]:
+                async with api.client.stream(
+                    "GET", f"/v1/batches/{made.id}/results", params={"after": len(seen)}
+                ) as response:
+                    assert response.status_code == 200
+                    seen += await _some(response, 7)
+        assert [each["number"] for each in seen[:-1]] == list(range(1, 51))
+        assert {each["custom_id"] for each in seen[:-1]} == {str(number) for number in range(50)}
+        assert seen[-1]["batch"]["id"] == made.id
+
+
+async def _some(response: httpx.Response, count: int) -> list[Any]:
+    """The next lines, at most so many: then the reader is cut."""
+    found: list[Any] = []
+    async for each in response.aiter_lines():
+        if each.strip():
+            found.append(orjson.loads(each))
+        if len(found) == count:
+            break
+    return found
+
+
+class TestWait:
+    async def test_a_waiting_client_is_answered_once_the_batch_has_ended(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line("a")])
+            await until(lambda: _has(db, 1), what="the line is a response")
+            waiting = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}", params={"wait": 60}))
+            await player.answer("Hello")
+            assert (await waiting).json()["status"] == "completed"
+
+
+class TestRefusals:
+    async def test_a_file_must_be_there_and_have_the_purpose(self, client: openai.AsyncOpenAI) -> None:
+        for file_id, code in (
+            ("file_missing", "file_not_found"),
+            (await uploaded(client, b"{}", purpose="user_data"), "invalid_purpose"),
+        ):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.batches.create(input_file_id=file_id, endpoint="/v1/responses", completion_window="24h")
+            assert (refused.value.code, refused.value.param) == (code, "input_file_id")
+
+    @pytest.mark.parametrize(
+        ("field", "value"), [("endpoint", "/v1/embeddings"), ("completion_window", "1h"), ("other", 1)]
+    )
+    async def test_a_field_that_is_wrong_is_named(self, api: Api, field: str, value: Any) -> None:
+        body = {"input_file_id": "file_1", "endpoint": RESPONSES, "completion_window": "24h", field: value}
+        refused = await api.client.post("/v1/batches", json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
+
+    async def test_an_unknown_batch_is_not_found(self, client: openai.AsyncOpenAI) -> None:
+        with pytest.raises(openai.NotFoundError):
+            await client.batches.retrieve("batch_missing")
+
+    async def test_the_file_of_an_unfinished_batch_stays(self, client: openai.AsyncOpenAI, carried: Carried) -> None:
+        made = await created(client, [b"{}"])
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.files.delete(made.input_file_id)
+        assert refused.value.code == "file_in_use"
+        async with carried.on():
+            await ended(client, made.id)
+        await client.files.delete(made.input_file_id)
+
+
+async def test_batches_are_listed_the_newest_first(client: openai.AsyncOpenAI) -> None:
+    made = [(await created(client, [line("a")])).id for _ in range(3)]
+    first = await client.batches.list(limit=2)
+    assert [each.id for each in first.data] == made[:0:-1]
+    assert [each.id async for each in first] == made[::-1]

@@ -1,0 +1,181 @@
+"""`longhaul doctor` on real services: what is as it should be, and each thing that is not, with what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import redis
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from app.cli import cli
+from app.local.ports import free_port
+from app.store.database import Database
+from app.store.migrate import migrate
+from app.store.roles.rights import API, MAINTENANCE, MONITOR, WORKER
+from tests.support.commands import Ran, Shell
+from tests.support.scripted import models_of
+from tests.support.services import Services
+from tests.support.worker import worker
+
+
+@pytest.fixture
+def shell(services: Services, migrated: str, db: Database, tmp_path: Path) -> Shell:
+    """An API's settings, on this machine."""
+    (tmp_path / "models.toml").write_text(models_of("scripted"))
+    return Shell(
+        {
+            "DATABASE_URL": services.url_of(API),
+            "REDIS_URL": services.redis_url,
+            "LONGHAUL_HOME": str(tmp_path / "home"),
+            "LONGHAUL_MODELS": str(tmp_path / "models.toml"),
+            "LONGHAUL_PORT": str(free_port()),
+        }
+    )
+
+
+async def examined(shell: Shell, *arguments: str, **more: str) -> tuple[Ran, dict[str, dict[str, Any]]]:
+    """What the doctor says, by what it looked at."""
+    variables = {**shell.variables, **more}
+    result = await asyncio.to_thread(lambda: CliRunner().invoke(cli, ["doctor", "--json", *arguments], env=variables))
+    assert result.stderr == ""
+    ran = Ran(result.exit_code, result.stdout, result.stderr)
+    return ran, {line["check"]: line for line in ran.lines}
+
+
+def wrong(found: dict[str, dict[str, Any]]) -> set[str]:
+    return {check for check, line in found.items() if line["level"] != "ok"}
+
+
+async def test_a_sound_installation_has_nothing_wrong(shell: Shell, db: Database, pubsub: Any) -> None:
+    async with worker(db, pubsub):
+        ran, found = await examined(shell)
+    assert wrong(found) == {"commits"}, "there is no standby, and nobody told that this is one machine"
+    assert ran.status == 0
+    assert all(line["to_do"] == "" for line in found.values() if line["level"] == "ok")
+    assert found["rights of longhaul_api"]["found"] == "what its processes need, and no more"
+    assert found["workers"]["found"] == "1 live"
+    assert {"Postgres", "Redis", "clock of Postgres", "clock of Redis", "schema", "GPUs", "disk"} <= set(found)
+    strict, _ = await examined(shell, "--strict")
+    assert strict.status == 1
+
+
+async def test_people_get_a_table_and_a_summary(shell: Shell) -> None:
+    ran = await shell.run("doctor")
+    assert ran.status == 0
+    *_, summary = ran.out.splitlines()
+    assert summary.endswith(" to look at, 0 wrong")
+    assert "rights of longhaul_api\twhat its processes need" in ran.out
+
+
+@pytest.mark.parametrize("role", [WORKER, MAINTENANCE])
+async def test_every_process_s_role_can_be_examined(shell: Shell, services: Services, role: str) -> None:
+    ran, found = await examined(
+        shell, DATABASE_URL=services.url_of(role), LONGHAUL_MONITOR_DATABASE_URL=services.url_of(MONITOR)
+    )
+    assert ran.status == 0, ran.out
+    assert found[f"rights of {role}"]["level"] == found["monitor's role"]["level"] == "ok"
+
+
+async def test_a_role_with_more_or_less_than_it_needs_is_told(shell: Shell, services: Services) -> None:
+    async def change(statement: str) -> None:
+        connection = await asyncpg.connect(services.owner_url)
+        await connection.execute(statement)
+        await connection.close()
+
+    try:
+        await change(f"GRANT DELETE ON audit_logs TO {API}")
+        ran, found = await examined(shell)
+        line = found["rights of longhaul_api"]
+        assert (ran.status, line["level"], line["found"]) == (
+            0,
+            "warn",
+            "it may more than it needs: DELETE on audit_logs",
+        )
+        await change(f"REVOKE INSERT ON audit_logs FROM {API}")
+        ran, found = await examined(shell)
+        line = found["rights of longhaul_api"]
+        assert (ran.status, line["level"], line["found"]) == (1, "fail", "it lacks INSERT on audit_logs")
+        assert "longhaul migrate" in line["to_do"]
+    finally:
+        owner = Database(services.owner_url, 1)
+        await migrate(owner)
+        await owner.close()
+    _, found = await examined(shell)
+    assert found["rights of longhaul_api"]["level"] == "ok", "a migration has mended it"
+
+
+async def test_the_owner_and_the_monitor_are_no_roles_of_processes(shell: Shell, services: Services) -> None:
+    _, found = await examined(
+        shell, DATABASE_URL=services.owner_url, LONGHAUL_MONITOR_DATABASE_URL=services.url_of(API)
+    )
+    assert found["rights of longhaul_owner"]["level"] == "warn"
+    assert found["monitor's role"]["level"] == "fail" or "may more" in found["monitor's role"]["found"]
+    ran, found = await examined(shell, DATABASE_URL=services.url_of(MONITOR))
+    assert ran.status == 1
+    assert "it lacks" in found["rights of longhaul_monitor"]["found"]
+
+
+async def test_what_does_not_answer_is_told_and_the_rest_is_looked_at(shell: Shell, services: Services) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    urls = {"DATABASE_URL": f"postgresql://longhaul@{nobody}/longhaul", "REDIS_URL": f"redis://{nobody}/0"}
+    ran, found = await examined(shell, **urls)
+    assert ran.status == 1
+    assert found["Postgres"]["level"] == found["Redis"]["level"] == "fail"
+    assert found["models"]["level"] == "ok"
+    wrong_password = services.url_of(API).replace("longhaul_api:", "longhaul_api:x")
+    ran, found = await examined(shell, DATABASE_URL=wrong_password)
+    assert "password authentication failed" in found["Postgres"]["found"]
+    assert services.redis_url.split(":")[2].split("@")[0] not in ran.out, "no password is printed"
+
+
+async def test_a_setting_or_a_models_file_that_is_wrong_is_a_finding(shell: Shell, tmp_path: Path) -> None:
+    ran, found = await examined(shell, LONGHAUL_PORT="many")
+    assert (ran.status, set(found)) == (1, {"settings"})
+    (tmp_path / "models.toml").write_text("[[models]]\n")
+    ran, found = await examined(shell, LONGHAUL_MAX_CONECTIONS="9")
+    assert ran.status == 1
+    assert found["models file"]["level"] == "fail"
+    assert found["settings"]["found"] == "LONGHAUL_MAX_CONECTIONS have no effect"
+
+
+@contextmanager
+def configured(url: str, **values: str) -> Iterator[None]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        names = [name.replace("_", "-") for name in values]
+        before = {name: client.config_get(name)[name] for name in names}
+        for name, value in zip(names, values.values(), strict=True):
+            client.config_set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                client.config_set(name, value)
+
+
+async def test_a_redis_that_drops_messages_is_told(shell: Shell, services: Services) -> None:
+    with configured(services.redis_url, maxmemory="100mb", maxmemory_policy="allkeys-lru"):
+        _, found = await examined(shell)
+    assert found["memory of Redis"]["level"] == "warn"
+    assert "noeviction" in found["memory of Redis"]["to_do"]
+
+
+async def test_workers_that_are_away_and_dead_ones_that_nobody_removes_are_told(shell: Shell, db: Database) -> None:
+    _, found = await examined(shell)
+    assert found["workers"]["found"] == "none lives of scripted"
+    dead = """
+        INSERT INTO workers (id, node, model, queue, host, pid, started_at, lease_until, layout, context_length, slots,
+            format)
+        VALUES ('w', 'n', 'scripted', 'q', 'h', 1, now(), now() - interval '5 minutes', 1, 4096, 4, 'chat')
+    """
+    async with db.begin() as connection:
+        await connection.execute(text(dead))
+    ran, found = await examined(shell)
+    assert ran.status == 1
+    assert found["dead workers"]["to_do"] == "start `longhaul maintenance`"

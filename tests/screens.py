@@ -1,0 +1,76 @@
+"""Takes the pictures of Flower in docs/operations.md.
+
+    python -m tests.screens        # a minute; writes docs/img/flower-*.png
+
+The processes are real, the engine is the scripted one, and the browser is the one of tests/integration/flower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from config.settings import CHECKOUT
+from tests.faults.member import Role
+from tests.support.browser import browser
+from tests.support.flower_desk import Desk, at_flower
+from tests.support.waiting import until
+
+FOLDER = CHECKOUT / "docs" / "img"
+WIDTH = 1920
+COLORS = 256
+"""Of a picture, which is half as large then."""
+TIERS = ("default", "flex", "priority")
+
+
+async def two(desk: Desk, statement: str, killed: str) -> bool:
+    (row,) = await desk.rows(statement, killed=killed)
+    return bool(row.n == len(desk.fleet.of(Role.WORKER)))
+
+
+async def work(desk: Desk) -> str:
+    """Responses in all states; returns one whose first worker was killed."""
+    for n, tier in enumerate(TIERS * 2):
+        await desk.wait_for(await desk.send(f"/say {n}", service_tier=tier), state="SUCCESS")
+    await desk.wait_for(await desk.send("/fail 5"), state="FAILURE")
+    response_id = await desk.send("/count 3000", service_tier="priority")
+    killed = (await desk.wait_for(response_id, state="STARTED"))["worker"]
+    busiest = await until(desk.fleet.busiest, what="chunks")
+    assert busiest is not None
+    busiest[0].signal_all(signal.SIGKILL)
+    alive = "SELECT count(*) AS n FROM workers WHERE node <> :killed"
+    await until(lambda: two(desk, alive, killed), what="another worker")
+    (row,) = await desk.rows("SELECT sent_to FROM responses WHERE id = :id", id=response_id)
+    await desk.wait_for(response_id, state="STARTED", args="attempt 2", worker=row.sent_to)
+    cancelled = await desk.send("/count 3000")
+    await desk.wait_for(cancelled, state="STARTED")
+    await desk.http.post(f"/api/task/revoke/{cancelled}")
+    for _ in range(3):
+        await desk.wait_for(await desk.send("/count 3000", service_tier="flex"), state="STARTED")
+    return response_id
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as profile:
+        async with at_flower() as desk, browser(Path(profile)) as page:
+            response_id = await work(desk)
+            await page.sign_in(*desk.auth)
+            for name, path, height, mark in (
+                ("workers", "/workers", 720, ("ready", "#engines")),
+                ("tasks", "/tasks", 880, (response_id, "#tasks-table")),
+                ("task", f"/task/{response_id}", 900, ("Terminate", ".detail-actions")),
+            ):
+                await page.size(WIDTH, height)
+                await page.open(desk.url + path)
+                await page.wait_for(*mark)
+                file = FOLDER / f"flower-{name}.png"
+                await page.picture(file)
+                Image.open(file).convert("RGB").quantize(COLORS).save(file, optimize=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

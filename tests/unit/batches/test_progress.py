@@ -1,0 +1,31 @@
+"""Which batches a process carries on."""
+
+from __future__ import annotations
+
+from app.batches.progress import AT_ONCE, OF_PROJECT, next_batches
+from app.protocol.status import BatchStatus
+from app.store.batches.rows import UnfinishedBatch
+
+
+def _batch(name: str, project: str = "a", status: BatchStatus = BatchStatus.IN_PROGRESS) -> UnfinishedBatch:
+    return UnfinishedBatch(name, project, status, is_due=False)
+
+
+def _names(batches: list[UnfinishedBatch]) -> list[str]:
+    return [batch.id for batch in batches]
+
+
+def test_the_oldest_begin_and_a_project_has_a_part_of_the_room() -> None:
+    waiting = [_batch(f"a{number}") for number in range(10)] + [_batch(f"b{number}", "b") for number in range(10)]
+    assert _names(next_batches(waiting, [])) == ["a0", "a1", "b0", "b1"]
+    assert OF_PROJECT * 2 == AT_ONCE
+
+
+def test_a_batch_is_carried_on_by_one_task() -> None:
+    assert next_batches([_batch("a0")], [_batch("a0")]) == []
+
+
+def test_a_cancel_waits_for_no_room_and_for_no_expansion_of_its_batch() -> None:
+    running = [_batch(f"{project}{number}", project) for project in "ab" for number in range(OF_PROJECT)]
+    cancelled = _batch("a0", status=BatchStatus.CANCELLING)
+    assert next_batches([cancelled, _batch("c0", "c")], running) == [cancelled]

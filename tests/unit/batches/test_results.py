@@ -1,0 +1,103 @@
+"""The results of lines, as files and followers have them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+
+from app.api.errors import status_of
+from app.batches.results import CANCELLED, EXPIRED, Result, result
+from app.batches.writer import group_errors
+from app.protocol.requests.bodies.batch import CHAT, RESPONSES
+from app.protocol.status import Status
+from app.protocol.types import Json
+from app.store.batches.results import ResultRow
+from app.store.rows import ResponseRow
+from tests.support.requests import stored_request
+
+_TEXT = {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}
+_OUTPUT = [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [_TEXT]}]
+_USAGE = {
+    "input_tokens": 1,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 1,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 2,
+}
+
+
+def _row(status: Status, **values: Any) -> ResponseRow:
+    empty = dict.fromkeys(ResponseRow.__slots__)
+    now = datetime.now(UTC)
+    known = {"id": "resp_1", "request": stored_request(background=True), "created_at": now, "finished_at": now}
+    return ResponseRow(**(empty | known | {"status": status, "output": []} | values))
+
+
+def _result(
+    response: ResponseRow | None, endpoint: str = RESPONSES, ended: Json | None = None, **values: Any
+) -> Result:
+    row = ResultRow("batch_b", 7, 3, "mine", "resp_1", response, values.get("error"))
+    return result(row, endpoint, ended, status_of)
+
+
+def _answered() -> ResponseRow:
+    return _row(Status.COMPLETED, output=_OUTPUT, usage=_USAGE)
+
+
+def test_an_answer_is_the_response_with_its_custom_id() -> None:
+    made = _result(_answered())
+    line = orjson.loads(made.data)
+    assert (made.is_answer, made.error_code) == (True, None)
+    assert line["custom_id"] == "mine" and line["error"] is None
+    assert line["response"]["status_code"] == 200
+    assert Response.model_validate(line["response"]["body"]).output_text == "Hello"
+
+
+def test_an_answer_of_a_chat_batch_is_a_completion() -> None:
+    line = orjson.loads(_result(_answered(), CHAT).data)
+    assert ChatCompletion.model_validate(line["response"]["body"]).choices[0].message.content == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("server_error", 500), ("context_length_exceeded", 400), ("queue_timeout", 503)]
+)
+def test_a_failure_has_the_http_status_that_a_client_would_have_got(code: str, status: int) -> None:
+    made = _result(_row(Status.FAILED, error={"code": code, "message": "It failed."}))
+    line = orjson.loads(made.data)
+    assert (made.is_answer, made.error_code) == (False, code)
+    assert line["response"]["status_code"] == status
+    assert line["response"]["body"]["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"), [(CANCELLED, "batch_cancelled"), (EXPIRED, "batch_expired"), (None, "response_cancelled")]
+)
+def test_a_cancelled_line_says_what_cancelled_it(ended: Json | None, code: str) -> None:
+    made = _result(_row(Status.CANCELLED), ended=ended)
+    line = orjson.loads(made.data)
+    assert (made.is_answer, made.error_code, line["response"], line["error"]["code"]) == (False, code, None, code)
+
+
+def test_a_response_that_somebody_deleted_has_an_error() -> None:
+    assert orjson.loads(_result(None).data)["error"]["code"] == "response_deleted"
+
+
+def test_a_line_that_never_became_a_response_has_its_error() -> None:
+    error = {"code": "model_not_found", "message": "It is gone."}
+    assert orjson.loads(_result(None, error=error).data)["error"] == error
+
+
+def test_errors_are_grouped_by_code_over_several_steps() -> None:
+    def failed(line: int, code: str | None) -> Result:
+        return Result(line, code is None, b"", code)
+
+    assert group_errors(None, [failed(1, None)]) is None
+    first = group_errors(None, [failed(1, None), failed(2, "a"), failed(3, "b")])
+    grouped = group_errors(first, [failed(4, "b"), failed(5, None)])
+    assert grouped is not None
+    assert [(each["code"], each["count"], each["line"]) for each in grouped["data"]] == [("a", 1, 2), ("b", 2, 3)]

@@ -1,0 +1,53 @@
+"""From a response's row to Flower's task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.flower.tasks import task_of
+from app.queue.message import Priority
+from app.store.queue.shown import ShownRow
+
+AT = datetime(2026, 11, 27, tzinfo=UTC)
+SENT = ShownRow("resp_1", "demo", "team-a", Priority.FLEX, True, "queued", 0, False, "w1", AT, None, None, None)
+RUNS = replace(SENT, status="in_progress", attempt=2, runs=True, started_at=AT)
+ENDED = replace(RUNS, runs=False, finished_at=AT + timedelta(seconds=5))
+
+
+@pytest.mark.parametrize(
+    ("row", "shown", "state"),
+    [
+        (SENT, "PENDING", "PENDING"),
+        (SENT, "RECEIVED", "RECEIVED"),
+        (SENT, "STARTED", "RECEIVED"),
+        (RUNS, "PENDING", "STARTED"),
+        (RUNS, "SUCCESS", "STARTED"),
+        (replace(RUNS, runs=False), "STARTED", "RETRY"),
+        (replace(ENDED, status="completed"), "STARTED", "SUCCESS"),
+        (replace(ENDED, status="incomplete"), "STARTED", "SUCCESS"),
+        (replace(ENDED, status="failed"), "REVOKED", "FAILURE"),
+        (replace(ENDED, status="cancelled"), "STARTED", "REVOKED"),
+    ],
+)
+def test_each_row_has_its_state(row: ShownRow, shown: str, state: str) -> None:
+    assert task_of(row, shown)["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("row", "attempt"),
+    [(SENT, 1), (RUNS, 2), (replace(RUNS, runs=False), 3), (replace(ENDED, status="completed"), 2)],
+)
+def test_the_attempt_is_the_one_that_runs_or_that_is_to_come(row: ShownRow, attempt: int) -> None:
+    assert task_of(row, "PENDING")["args"] == f"flex, background, stream, attempt {attempt}"
+
+
+def test_a_task_that_ended_has_its_times_and_its_error() -> None:
+    error: dict[str, Any] = {"code": "server_error", "message": "it went wrong"}
+    task = task_of(replace(ENDED, status="failed", error=error), "STARTED")
+    assert (task["started"], task["failed"], task["runtime"]) == (AT.timestamp(), AT.timestamp() + 5, 5.0)
+    assert task["exception"] == "ResponseFailed('server_error', 'it went wrong')"
+    assert (task["worker"], task["kwargs"]) == ("w1", "{'project': 'team-a', 'model': 'demo'}")
