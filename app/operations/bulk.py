@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
+from app.ids import may_exist
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import shortened
-from app.responses.ids import may_exist
 from app.store.operations import actions, listing
 from app.store.operations.actions import ActionKind, ActionRow, ActionState, NewAction
 from app.store.operations.filters import ResponseFilter
