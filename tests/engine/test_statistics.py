@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import REGISTRY
 
-from config.settings import Settings
+from config.settings import ConfigError, Settings
 from tests.engine.cases import demo_model
 from tests.support.scrapes import scrape_of
 from tests.support.scripted import SCRIPTED
@@ -61,3 +61,19 @@ async def test_the_metrics_of_vllms_own_board_are_there_and_have_data() -> None:
     assert {f"vllm:{name}" for name in STOCK} <= set(found.families)
     assert found.value("vllm:generation_tokens_total") == len(tokens)
     assert found.value("vllm:time_to_first_token_seconds_count") == 1
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")  # vLLM's own, at import
+def test_an_engine_that_sends_spans_keeps_statistics() -> None:
+    """Without them vLLM fails each request that it would trace."""
+    from workers.engine.vllm.arguments import engine_args
+
+    def arguments(**more: object) -> bool:
+        model = demo_model()
+        return engine_args(replace(model, engine_args={**model.engine_args, **more})).disable_log_stats
+
+    assert arguments() is True
+    assert arguments(otlp_traces_endpoint="http://127.0.0.1:4317") is False
+    with pytest.raises(ConfigError, match="'otlp_traces_endpoint' needs vLLM's statistics"):
+        arguments(otlp_traces_endpoint="http://127.0.0.1:4317", disable_log_stats=True)

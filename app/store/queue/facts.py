@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.decisions import QueueState
@@ -25,41 +25,46 @@ from app.store.layout import LAYOUT
 
 PAUSED = "(SELECT u.project FROM pauses u WHERE u.queue = {queue})"
 """The projects that are paused in a queue; NULL: all. So `project NOT IN PAUSED` is true of those that are not."""
+WAITS = """(SELECT true FROM waiting_responses r WHERE r.queue = {queue}
+    ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL"""
+"""Whether somebody waits in a queue, or is paused in it."""
 # It steps from project to project over the index, past those that are paused, however many responses these have.
 _WAITS_BESIDE_PAUSES = f"""
-    WITH RECURSIVE beside AS (
-        (SELECT r.project FROM waiting_responses r WHERE r.queue = {{queue}}
-            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1)
-        UNION ALL
-        SELECT n.project FROM beside b CROSS JOIN LATERAL (
-            SELECT r.project FROM waiting_responses r WHERE r.queue = {{queue}} AND r.project > b.project
-            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1
-        ) n WHERE b.project IN {PAUSED}
-    )
-    SELECT true FROM beside b WHERE b.project NOT IN {PAUSED} LIMIT 1
-"""
-WAITS = f"""
-    CASE WHEN EXISTS {PAUSED} THEN ({_WAITS_BESIDE_PAUSES})
-    ELSE (SELECT true FROM waiting_responses r WHERE r.queue = {{queue}}
-        ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) END IS NOT NULL"""
-"""Whether somebody waits in a queue."""
+    EXISTS (
+        WITH RECURSIVE beside AS (
+            (SELECT r.project FROM waiting_responses r WHERE r.queue = q.queue
+                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1)
+            UNION ALL
+            SELECT n.project FROM beside b CROSS JOIN LATERAL (
+                SELECT r.project FROM waiting_responses r WHERE r.queue = q.queue AND r.project > b.project
+                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1
+            ) n WHERE b.project IN {PAUSED.format(queue="q.queue")}
+        )
+        SELECT FROM beside b WHERE b.project NOT IN {PAUSED.format(queue="q.queue")}
+    )"""
+
 
 # An array that the planner cannot see is planned for once; otherwise each execution would take 0.3 ms to plan.
-_STATES = text(
-    f"""
-    WITH asked AS MATERIALIZED (
-        SELECT q.queue, {WAITS.format(queue="q.queue")} AS waits,
-            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8)
-                AND r.project NOT IN {PAUSED.format(queue="q.queue")} ORDER BY r.queue LIMIT 1) IS NOT NULL
-                AS foreground_waits,
-            ARRAY{PAUSED.format(queue="q.queue")} AS paused
-        FROM unnest((SELECT CAST(:queues AS text[]))) AS q(queue)
+def _states(waits: str, foreground: str) -> TextClause:
+    return text(
+        f"""
+        WITH asked AS MATERIALIZED (
+            SELECT q.queue, {waits} AS waits,
+                (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8) {foreground}
+                    ORDER BY r.queue LIMIT 1) IS NOT NULL AS foreground_waits,
+                ARRAY{PAUSED.format(queue="q.queue")} AS paused
+            FROM unnest((SELECT CAST(:queues AS text[]))) AS q(queue)
+        )
+        SELECT a.*, l.node, l.slots, l.answers, l.foreground, l.background
+        FROM asked a LEFT JOIN worker_loads l ON l.queue = a.queue AND l.layout >= {LAYOUT}
+            AND CASE WHEN a.waits THEN CAST(:if_some_wait AS bool) ELSE CAST(:if_nobody_waits AS bool) END
+        """
     )
-    SELECT a.*, l.node, l.slots, l.answers, l.foreground, l.background
-    FROM asked a LEFT JOIN worker_loads l ON l.queue = a.queue AND l.layout >= {LAYOUT}
-        AND CASE WHEN a.waits THEN CAST(:if_some_wait AS bool) ELSE CAST(:if_nobody_waits AS bool) END
-    """
-)
+
+
+_STATES = _states(WAITS.format(queue="q.queue"), "")
+# A plan that can step over what is paused takes a tenth longer to begin: it is for queues in which something is.
+_STATES_BESIDE_PAUSES = _states(_WAITS_BESIDE_PAUSES, f"AND r.project NOT IN {PAUSED.format(queue='q.queue')}")
 
 
 async def states(
@@ -76,7 +81,10 @@ async def states(
     values = {"queues": sorted(queues), **loads_of}
     loads: dict[str, list[Load]] = {queue: [] for queue in queues}
     waits: dict[str, tuple[bool, bool, frozenset[str | None]]] = {}
-    for row in await connection.execute(_STATES, values):
+    rows = (await connection.execute(_STATES, values)).all()
+    if any(row.paused for row in rows):
+        rows = (await connection.execute(_STATES_BESIDE_PAUSES, values)).all()
+    for row in rows:
         waits[row.queue] = row.waits, row.foreground_waits, frozenset(row.paused)
         if row.node is not None:
             loads[row.queue].append(load_of(row._asdict(), ahead))

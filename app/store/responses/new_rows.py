@@ -27,7 +27,7 @@ from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
 from app.store.layout import LAYOUT
-from app.store.queue.facts import WAITS, states
+from app.store.queue.facts import PAUSED, WAITS, states
 from app.store.responses.lines import Lines
 from app.store.rows import CHUNKS, NOWHERE, BatchPlace, Idempotency, Origin
 
@@ -270,8 +270,10 @@ _INSERT = f"""
     )
     """
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
-# All of a statement sees the table as it was before: those of the batch are not among those that wait.
-_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")} AS is_behind FROM created""")
+# All of a statement sees the table as it was before: those of the batch are not among those that wait. Where
+# something is paused, who waits takes a decision.
+_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")}
+        AND NOT EXISTS {PAUSED.format(queue="created.queue")} AS is_behind FROM created""")
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:

@@ -127,13 +127,16 @@ class Model:
 
     def dispatch(self) -> Iterator[str]:
         """The ids that are sent until there is neither a foreground place nor a slot."""
-        while ids := [*self._send_to_places(), *self._send_in_order()]:
+        while ids := self._dispatch_once(self.share()):
             yield from ids
 
-    def _send_to_places(self) -> list[str]:
+    def _dispatch_once(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
+        """The flows' shares are those of what waits before it."""
+        return [*self._send_to_places(steps), *self._send_in_order(steps)]
+
+    def _send_to_places(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
         rooms = self.rooms(lambda node, slots: most_foreground_of(slots) - self.has(node, placed=True))
         kept = _sum(self.rooms(lambda node, slots: kept_of(slots) - self.has(node, placed=True)))
-        steps = self.share()
         offers = sorted(self._offers(steps), key=lambda offer: offer[:3])[: _sum(rooms)]
         at_work = [row for row in self.running if row.node not in self.drained]
         held = Counter(row.flow for row in at_work)
@@ -191,11 +194,11 @@ class Model:
                 yield start, not (tag < self.time and number == 1), row.arrival, number, row
                 starts[row.flow] = start + self._price(row) * steps[row.flow]
 
-    def _send_in_order(self) -> list[str]:
+    def _send_in_order(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
         rooms = self.rooms(
             lambda node, slots: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
         )
-        number, steps = len(self.sent), self.share()
+        number = len(self.sent)
         chosen = [self._send(steps) for _ in range(min(_sum(rooms), len(self.ready)))]
         self.sent = self.sent[:number]
         self._place(chosen, rooms)

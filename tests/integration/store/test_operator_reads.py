@@ -20,7 +20,7 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "workers": (roster._WORKERS, {}),
     "signs": (signs._SIGNS, {}),
     "line": (standing._FLOWS, LINE),
-    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p1", "priority": 6, "position": 2**40}),
+    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p4", "priority": 6}),
     "row": (standing._ROW, {"id": "ended-77"}),
 }
 
@@ -32,7 +32,9 @@ async def test_a_look_reads_what_is_unfinished_and_no_more(db: Database, name: s
         await connection.execute(ENDED, {"count": 5_000})
     await with_slots(db, 4)
     for number in range(5):
-        await waiting(db, f"p{number}", 20)
+        ids = await waiting(db, f"p{number}", 20)
+    if statement is standing._BEFORE:
+        values = {**values, "id": ids[-1]}
     async with db.begin() as connection:
         await connection.execute(backlog._SETTINGS if statement is backlog._BY_KEY else text(fleet.FOLLOW_INDEXES))
         explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {statement.text}")

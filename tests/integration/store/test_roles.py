@@ -102,7 +102,6 @@ FORBIDDEN = {
         "INSERT INTO keys VALUES ('sealing', '1')",
         "UPDATE projects SET weight = 1000",
         "UPDATE projects SET archived_at = NULL",
-        "INSERT INTO responses (id) VALUES ('resp_1')",
         "SELECT item FROM conversation_items",
         "INSERT INTO usage_entries (project) VALUES ('default')",
         "UPDATE usage_entries SET output_tokens = 0",

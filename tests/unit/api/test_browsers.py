@@ -54,7 +54,7 @@ async def test_head_has_the_headers_of_get_and_no_body(client: httpx.AsyncClient
 
 
 async def test_head_where_there_is_no_get_is_a_405(client: httpx.AsyncClient) -> None:
-    assert (await client.head("/v1/responses")).headers["allow"] == "POST"
+    assert (await client.head("/v1/chat/completions")).headers["allow"] == "POST"
 
 
 async def test_every_answer_says_how_long_it_took(client: httpx.AsyncClient) -> None:
