@@ -100,7 +100,11 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
 """By table or view, then by role, as GRANT has it. A role that is not named has no right there."""
 
 ROWS: Mapping[str, Mapping[str, str]] = {
-    "keys": {API: "true", WORKER: "name = 'pubsub' OR name ~ '^seal'", MAINTENANCE: "true"},
+    "keys": {
+        API: "true",
+        WORKER: "name = 'pubsub' OR name ~ '^seal'",
+        MAINTENANCE: "name ~ '^(pubsub|cache_salt|seal)'",
+    },
 }
 """Of tables with row level security: the rows that exist for each role."""
 

@@ -405,6 +405,9 @@ class TestParameters:
             "model": "x",
             "name": "worker-1",
             "action_id": "action_1",
+            "batch_id": "batch_1",
+            "file_id": "file_1",
+            "upload_id": "upload_1",
         }
         paths: dict[str, Any] = (await api.client.get("/openapi.json")).json()["paths"]
         tried = 0
