@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.e2e.acceptance.questions import of_demo, scripted
@@ -25,7 +26,7 @@ def accept(engine: str, lines: int, windowed: int, tell: Callable[[str], None]) 
     if engine == "demo":
         plan = Plan("longhaul-demo", of_demo(), "Count from 1 to 60.", lines, lines // 4, windowed, cut=lines // 10)
     else:
-        plan = Plan("scripted", scripted(), "/count 100", lines, max(lines // 4, 200), windowed, cut=lines // 10)
+        plan = Plan("scripted", scripted(), "/count 200", lines, max(lines // 4, 120), windowed, cut=lines // 10)
     with open_folder() as folder:
         models = folder / "models.toml"
         models.write_text(SCRIPTED)
@@ -34,5 +35,8 @@ def accept(engine: str, lines: int, windowed: int, tell: Callable[[str], None]) 
             installation.start()
             with installation.client().with_options(timeout=120) as client:
                 Acceptance(client, plan, lambda: installation.named(["celeryd"])[0].kill(), tell).run()
+            again = len(re.findall(r"claimed .*attempt=2", installation.log.read_text(errors="replace")))
+            assert again > 0, "nothing ran on the worker that was killed"
+            tell(f"{again} responses of the killed worker went on with another one")
         finally:
             installation.stop()
