@@ -64,6 +64,7 @@ COLUMNS = (
     moment("created (UTC)", "created_at"),
     moment("finished (UTC)", "finished_at"),
     number("attempt"),
+    number("crashes"),
     column("worker", "sent_to"),
     Column("error", lambda entry: entry["error_code"]),
 )
@@ -125,6 +126,8 @@ def _tell(story: Mapping[str, Any]) -> None:
     say(f"  project {story['project']}, key {story['key_id'] or '-'}; {about}")
     sizes = f"request {story['request_bytes']} bytes, output {story['output_bytes']}, log {story['log_bytes']}"
     say(f"  {sizes}; metadata {story['metadata']}")
+    if story["usage"] is not None:
+        say(f"  {story['usage']['input_tokens']} tokens in, {story['usage']['output_tokens']} out")
     links = ("retry_of", "retried_by", "request_id", "traceparent")
     for name, link in ((each.replace("_", " "), story[each]) for each in links):
         if link is not None:
@@ -137,7 +140,9 @@ def _tell(story: Mapping[str, Any]) -> None:
     for each in story["attempts"]:
         who = "accepted by the API" if each["attempt"] == 0 else f"attempt {each['attempt']}"
         events = f"events {each['first_event']} to {each['last_event']}"
-        say(f"    {who}: {events}, {each['tokens']} tokens in {each['flushes']} flushes")
+        is_merged = not each["tokens"] and story["finished_at"] is not None
+        wrote = "" if is_merged else f", {each['tokens']} tokens in {each['flushes']} flushes"
+        say(f"    {who}: {events}{wrote}")
     for call in story["tool_calls"]:
         named = " ".join(part for part in (call["server"], call["tool"]) if part)
         say(f"    item {call['number']}, {call['type']} {named}: {call['status']}")
@@ -230,10 +235,10 @@ def _confirmed(kind: str, counted: Mapping[str, Any], wanted: _Wanted) -> bool:
         return True
     if wanted.everything:
         sure = typer.prompt(
-            f"This will {kind} EVERYTHING there is, in all projects: {count} responses. Type their number"
+            f"This will {kind} EVERYTHING there is, in all projects: {count} responses. Type their number", err=True
         )
         return str(sure).replace(",", "") == str(counted["matching"])
-    return typer.confirm(f"{kind.capitalize()} {count} responses?")
+    return typer.confirm(f"{kind.capitalize()} {count} responses?", err=True)
 
 
 async def _carried_out(api: OperatorClient, *, body: Mapping[str, Any], wait: bool) -> dict[str, Any]:
