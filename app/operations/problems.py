@@ -156,6 +156,7 @@ def _of_model(model: ModelSummary) -> Iterator[Problem]:
         yield Problem(
             ProblemCode.SUSPECTS,
             f"{count_of(model.suspects, 'response')} of {name} crashed a worker since they made progress.",
-            "They run alone until they make progress. If workers die again and again, find and cancel them.",
+            "They run alone until they make progress. `longhaul responses list --status in_progress` shows their"
+            " crashes: cancel those that crash workers again and again.",
             name,
         )

@@ -101,6 +101,20 @@ async def test_bad_actions_are_refused_by_name(db: Database, operator: Api, body
     assert await entries(db) == []
 
 
+async def test_an_action_on_a_project_that_is_not_there_is_refused_and_one_is_found_by_its_name(
+    db: Database, operator: Api, mine: Tenant
+) -> None:
+    await queued(db, mine.project)
+    for dry_run in (True, False):
+        body = {"kind": "cancel", "reason": "x", "filter": {"project": "no such"}, "dry_run": dry_run}
+        answer = await operator.client.post(ACTIONS, json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "filter.project"), answer.text
+    found = await posted(operator, kind="cancel", filter={"project": "mine"}, reason="x")
+    assert found["matched"] == 1
+    (entry,) = await entries(db)
+    assert entry.project == mine.project
+
+
 async def test_an_action_on_everything_or_nothing_comes_to_its_end(
     db: Database, operator: Api, maintained: None
 ) -> None:
