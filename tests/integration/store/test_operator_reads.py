@@ -20,7 +20,7 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "workers": (roster._WORKERS, {}),
     "signs": (signs._SIGNS, {}),
     "line": (standing._FLOWS, LINE),
-    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p4", "priority": 6}),
+    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p4", "priority": 6, "late": 0}),
     "row": (standing._ROW, {"id": "ended-77"}),
 }
 
