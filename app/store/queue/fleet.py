@@ -102,9 +102,7 @@ _PAUSES = text("SELECT queue, project FROM pauses")
 _W, _N = IS_WAITING.format("w."), IS_WAITING.format("n.")
 _AGE = "extract(epoch FROM now() - {})::float8"
 # `flow` steps from flow to flow over the index of what waits.
-_RESPONSES = text(
-    f"""
-    WITH RECURSIVE flow AS (
+WAITING = f"""flow AS (
         (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
         ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
         UNION ALL
@@ -121,7 +119,11 @@ _RESPONSES = text(
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
                 ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
-    ), begun AS (
+    )"""
+"""What waits of each flow: how many, and how old the oldest is, as `waiting`."""
+_RESPONSES = text(
+    f"""
+    WITH RECURSIVE {WAITING}, begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,
             false AS line, r.crashes, r.inserted_at
         FROM responses r WHERE {IS_SENT.format("r.")} AND (r.status = 'queued' OR r.worker IS NOT NULL)
