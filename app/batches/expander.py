@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
-from app.batches.line import BatchLine, LineError, in_body, line_error, read_line
+from app.batches.line import BatchLine, LineError, line_error, read_line, refused_in
 from app.batches.validation import Validation
 from app.protocol.errors import ApiError
 from app.protocol.status import BatchStatus
@@ -82,7 +82,7 @@ class Expander:
                 try:
                     await self._accepted(batch, line, validation.total)
                 except ApiError as refused:
-                    validation.refuse(line_error(raw.number, in_body(refused)))
+                    validation.refuse(line_error(raw.number, refused_in(line, refused)))
             await asyncio.sleep(0)  # Others of this process go on.
 
     async def expand(self, batch_id: str) -> bool:
@@ -139,7 +139,7 @@ class Expander:
         try:
             return await self._accepted(batch, line, place)
         except ApiError as refused:
-            error = in_body(refused).error
+            error = refused_in(line, refused).error
             return Skipped(place, line.custom_id, "failed", {"code": error.code, "message": error.message})
 
     async def _accepted(self, batch: BatchRow, line: BatchLine, place: int) -> NewResponse:

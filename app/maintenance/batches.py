@@ -54,4 +54,4 @@ def batch_progress(
                     raise each
 
     expander = Expander(db, acceptor, settings)
-    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_end), catalogs
+    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_ends), catalogs

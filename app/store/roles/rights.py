@@ -93,7 +93,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     # -- what all share
-    "keys": {API: "SELECT, INSERT, UPDATE", **dict.fromkeys((WORKER, MAINTENANCE), "SELECT")},
+    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT"},
     "alembic_version": _ALL_READ,
     "oldest_revision": _ALL_READ,
 }
@@ -103,7 +103,7 @@ ROWS: Mapping[str, Mapping[str, str]] = {
     "keys": {
         API: "true",
         WORKER: "name = 'pubsub' OR name ~ '^seal'",
-        MAINTENANCE: "name IN ('pubsub', 'cache_salt') OR name ~ '^seal'",
+        MAINTENANCE: "name ~ '^(pubsub|cache_salt|seal)'",
     },
 }
 """Of tables with row level security: the rows that exist for each role."""

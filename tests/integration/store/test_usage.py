@@ -16,6 +16,7 @@ from app.store.database import Database, retry_until_available
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
+from app.store.rows import Origin
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
 from tests.support.player import row_of
@@ -26,7 +27,7 @@ DAY = timedelta(days=1)
 
 
 async def finished(db: Database, project: str = "default", key_id: str | None = None, priority: int = 6) -> str:
-    new = replace(new_response(None, project), key_id=key_id, priority=priority)
+    new = replace(new_response(None, project), origin=Origin(key_id), priority=priority)
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
@@ -73,7 +74,7 @@ async def test_the_ledger_outlives_its_responses(db: Database) -> None:
 
 async def test_a_response_that_is_cut_off_counts_with_the_tokens_of_its_log(db: Database) -> None:
     for end in (partial(endings.cancel, project=None), partial(endings.fail, code="server_error", message="Away.")):
-        new = replace(new_response(None, "proj_a"), key_id="key_1")
+        new = replace(new_response(None, "proj_a"), origin=Origin("key_1"))
         await Inserter(db).create(new)
         row = await claim(db, new.id, WORKER)
         assert row is not None
