@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere
-from app.operations.names import some_of
 from app.operations.whom import project_of
+from app.operations.words import some_of
 from app.store.queue import pauses, workers
 from app.store.queue.pauses import PauseRow
 from app.store.tenants import projects

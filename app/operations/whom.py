@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.access.changes import AdministrationError, NothingThere
-from app.operations.names import some_of
+from app.operations.words import some_of
 from app.protocol.text import shortened
 from app.store.database import Database
 from app.store.operations.filters import ResponseFilter

@@ -20,9 +20,11 @@ from app.batches.progress import BatchProgress
 from app.files.documents import DocumentReader
 from app.maintenance.batches import batch_progress
 from app.store.database import Database
+from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from tests.support.api import CATALOG, MODEL, Api
 from tests.support.player import Player, ids
+from tests.support.roles import as_role
 from tests.support.waiting import until
 
 RESPONSES = "/v1/responses"
@@ -57,7 +59,7 @@ async def carried(api: Api, db: Database, pubsub: PubSub) -> AsyncIterator[Carri
     directory = Directory(db, pubsub)
     announcer = Announcer(pubsub, api.runtime.responses._creator._queue)
     documents = DocumentReader(settings.max_body_bytes, shares=False)
-    progress, _ = batch_progress(db, pubsub, directory, announcer, documents, CATALOG, settings)
+    progress, _ = batch_progress(as_role(db, MAINTENANCE), pubsub, directory, announcer, documents, CATALOG, settings)
     yield Carried(progress)
     await announcer.close()
     await asyncio.to_thread(documents.close)

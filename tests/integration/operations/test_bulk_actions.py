@@ -13,12 +13,14 @@ from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.paging import Page
 from app.store.responses import endings
+from app.store.roles.rights import MAINTENANCE
 from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, settings_for
 from tests.support.bulk import many_queued, statuses
 from tests.support.commands import Shell
+from tests.support.roles import as_role
 from tests.support.rows import queued
 from tests.support.tenants import Tenant, as_caller
 from tests.support.waiting import until
@@ -31,7 +33,9 @@ async def maintained(services: Any, db: Database, pubsub: PubSub, tmp_path: Any)
     """Maintenance, which carries actions out."""
     settings = settings_for(services, tmp_path)
     queue = TaskQueue(settings)
-    running = asyncio.create_task(Maintenance(settings, db, pubsub, queue, round_seconds=0.05).run())
+    running = asyncio.create_task(
+        Maintenance(settings, as_role(db, MAINTENANCE), pubsub, queue, round_seconds=0.05).run()
+    )
     yield
     running.cancel()
     await asyncio.wait([running])
