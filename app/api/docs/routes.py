@@ -68,6 +68,13 @@ FILE_CONTENT: dict[int | str, Json] = {
     206: {"description": "The range of them.", "content": {"application/octet-stream": {"schema": _BYTES}}},
 }
 
+RESULTS: dict[int | str, Json] = {
+    200: {
+        "description": "Lines of JSON: each a result with its `number`, the last one with the `batch`.",
+        "content": {"application/x-ndjson": {"schema": {"type": "string", "description": "A line of JSON each."}}},
+    },
+}
+
 CREATE_EXAMPLES: Json = {
     "background": {
         "summary": "In the background: poll it, or stream it and resume",

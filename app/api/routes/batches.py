@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from app.api.dependencies import CallerOf, Project, RuntimeOf
 from app.api.docs import schemas
+from app.api.docs.routes import RESULTS
 from app.api.errors import encoded_reply, reply
 from app.api.queries import DIGITS, MAX_WAIT, ListQuery, Query
 from app.api.routes.route import Asked, Route, Sent
@@ -74,7 +75,7 @@ async def retry_failed(batch_id: str, runtime: RuntimeOf, caller: CallerOf) -> R
     return reply(await runtime.batches.retry_failed(caller.own_project, batch_id, caller.key_id))
 
 
-@router.get("/{batch_id}/results", summary="Follow a batch's results")
+@router.get("/{batch_id}/results", summary="Follow a batch's results", response_class=Response, responses=RESULTS)
 async def follow_results(batch_id: str, query: Asked[ResultsQuery], runtime: RuntimeOf, project: Project) -> Response:
     """Lines of JSON, as they end, up to the end of the batch. To go on, send the last `number` as `after`."""
     opening = partial(runtime.batches.follow, project, batch_id, query.after)

@@ -84,7 +84,12 @@ async def get_file(file_id: str, runtime: RuntimeOf, project: Project) -> Respon
     return reply((await runtime.files.get(project, file_id)).as_object())
 
 
-@router.get("/{file_id}/content", summary="Read a file", responses={**FILE_CONTENT, **error_answers(416)})
+@router.get(
+    "/{file_id}/content",
+    summary="Read a file",
+    response_class=Response,
+    responses={**FILE_CONTENT, **error_answers(416)},
+)
 async def get_content(request: Request, file_id: str, runtime: RuntimeOf, project: Project) -> Response:
     """With the header `Range`, one range of it."""
     file = await runtime.files.get(project, file_id)

@@ -8,6 +8,7 @@ from fastapi import Depends
 
 from app.api.admin_objects import List
 from app.api.dependencies import ChangesOf
+from app.api.docs.routes import error_answers
 from app.api.queries import BothWaysQuery
 from app.api.response_lists.operator_objects import Action, ActionCount
 from app.api.routes.operator.common import operator_router
@@ -38,7 +39,7 @@ class ActionsQuery(BothWaysQuery):
         return Page(page.limit, page.after, page.before, descending=True)
 
 
-@router.post("", summary="Cancel or retry all responses that match a filter")
+@router.post("", summary="Cancel or retry all responses that match a filter", responses=error_answers(404))
 async def start_action(body: Sent[StartAction], bulk: BulkOf) -> Action | ActionCount:
     """The action is accepted at once, and carried out by maintenance; `GET` shows how far it has come.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.api.dependencies import RuntimeOf
+from app.api.docs.routes import error_answers
 from app.api.queries import StartingAfterQuery
 from app.api.response_lists.objects import ResponsesPage
 from app.api.response_lists.operator_objects import EventNames, OperatorResponse, ResponseStory
@@ -16,7 +17,7 @@ from app.store.operations import listing
 router = operator_router("/responses")
 
 
-@router.get("", summary="List responses of all projects")
+@router.get("", summary="List responses of all projects", responses=error_answers(404, 414))
 async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeOf) -> ResponsesPage[OperatorResponse]:
     """A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
     `last_id`."""
