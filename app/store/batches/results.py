@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Integer, Row, bindparam, select, text
+from sqlalchemy import Integer, Row, and_, bindparam, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
@@ -25,7 +25,9 @@ from app.store.tables import batch_results, responses
 
 PAGE_BYTES = 4 * LARGE_BYTES
 """Responses of one page, unless the first one alone has more."""
-PAGE_ROWS = 200
+PAGE_ROWS = 1000
+CANCELLED = "cancelled"
+"""The status of a line that was cancelled: its response has nothing to tell."""
 
 _NUMBER = text(
     f"""
@@ -57,9 +59,9 @@ _SIZES = {
     order: text(
         f"""
         SELECT n.place, coalesce(r.request_bytes + r.output_bytes + r.messages_bytes, 0) AS bytes FROM (
-            SELECT {order.value} AS place, response_id FROM batch_results
+            SELECT {order.value} AS place, response_id, status FROM batch_results
             WHERE batch_id = :id AND {order.value} > :after ORDER BY {order.value} LIMIT :limit
-        ) n LEFT JOIN responses r ON r.id = n.response_id ORDER BY n.place
+        ) n LEFT JOIN responses r ON r.id = n.response_id AND n.status <> '{CANCELLED}' ORDER BY n.place
         """
     )
     for order in Order
@@ -72,10 +74,15 @@ _ROWS = {
         _RESULT.number.label("result_number"),
         _RESULT.response_id.label("result_of"),
         _RESULT.custom_id.label("result_custom_id"),
+        _RESULT.status.label("result_status"),
         _RESULT.error.label("result_error"),
         *UNPARSED_COLUMNS,
     )
-    .select_from(batch_results.outerjoin(responses, responses.c.id == _RESULT.response_id))
+    .select_from(
+        batch_results.outerjoin(
+            responses, and_(responses.c.id == _RESULT.response_id, _RESULT.status != literal_column(f"'{CANCELLED}'"))
+        )
+    )
     .where(
         _RESULT.batch_id == bindparam("batch"),
         _RESULT[order.value].between(bindparam("first", type_=Integer), bindparam("last", type_=Integer)),
@@ -93,10 +100,12 @@ class ResultRow:
     line: int
     number: int | None
     custom_id: str
+    status: str
+    """That of its response; CANCELLED as well if it missed its window, `failed` or CANCELLED if it never became one."""
     response_id: str | None
     """None: the line never became a response."""
     response: ResponseRow | None
-    """None: there is none any more."""
+    """None: there is none any more, or it was cancelled."""
     error: Json | None
     """Why the line never became a response."""
 
@@ -124,10 +133,8 @@ async def read_results(db: Database, batch_id: str, after: int, order: Order) ->
 
 def _result(row: Row[Any]) -> ResultRow:
     response = None if row.id is None else parsed_row(row)
-    error = row.result_error
-    return ResultRow(
-        row.result_batch, row.result_line, row.result_number, row.result_custom_id, row.result_of, response, error
-    )
+    place = row.result_batch, row.result_line, row.result_number, row.result_custom_id
+    return ResultRow(*place, row.result_status, row.result_of, response, row.result_error)
 
 
 @dataclass(frozen=True, slots=True)

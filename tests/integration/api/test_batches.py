@@ -16,6 +16,7 @@ from app.api.docs import schemas
 from app.batches import expander
 from app.batches.line import LineError, read_line
 from app.store.database import Database
+from app.store.files import files
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api
 from tests.support.batches import CHAT, RESPONSES, Carried, carrying, created, ended, line, lines_of, uploaded
@@ -160,7 +161,7 @@ class TestTrouble:
     ) -> None:
         made = await created(client, [line("a")])
         async with db.begin() as connection:
-            await connection.execute(text("DELETE FROM files"))
+            await files.delete_within(connection, made.input_file_id)
         async with carried.on():
             batch = await ended(client, made.id)
         assert (batch.status, batch.errors.data[0].code) == ("failed", "file_not_found")
