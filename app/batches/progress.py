@@ -129,10 +129,12 @@ class BatchProgress:
 
     async def _number(self, batch_id: str) -> BatchRow | None:
         """Numbers the results that have none; returns the batch behind them."""
-        async with self._db.begin() as connection:
-            if await rows.lock(connection, batch_id) is None:
-                return None
-            await results.number_results(connection, batch_id)
+        goes_on = True
+        while goes_on:
+            async with self._db.begin() as connection:
+                if await rows.lock(connection, batch_id) is None:
+                    return None
+                goes_on = await results.number_results(connection, batch_id)
         return await rows.find(self._db, None, batch_id)
 
 

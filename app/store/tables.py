@@ -834,6 +834,6 @@ batch_results = Table(
     CheckConstraint("(response_id IS NULL) = (error IS NOT NULL)", name="response_or_error"),
     # In the order in which results were seen to end, from 1 on, without gaps (batches/results.py); NULL: not yet.
     Column("number", Integer),
-    Index("batch_results_new_idx", "batch_id", postgresql_where=text("number IS NULL")),
+    Index("batch_results_new_idx", "batch_id", "line", postgresql_where=text("number IS NULL")),
     Index("batch_results_number_idx", "batch_id", "number", unique=True, postgresql_where=text("number IS NOT NULL")),
 )

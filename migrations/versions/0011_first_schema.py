@@ -584,7 +584,7 @@ CREATE TABLE batch_results (
     CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line),
     CONSTRAINT batch_results_response_or_error CHECK ((response_id IS NULL) = (error IS NOT NULL))
 );
-CREATE INDEX batch_results_new_idx ON batch_results (batch_id) WHERE number IS NULL;
+CREATE INDEX batch_results_new_idx ON batch_results (batch_id, line) WHERE number IS NULL;
 CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;
 
 CREATE TABLE keys (

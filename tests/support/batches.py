@@ -29,7 +29,7 @@ class Carried:
     """What carries batches on, as maintenance does, until the block is left."""
 
     def __init__(self, progress: BatchProgress) -> None:
-        self._progress = progress
+        self.progress = progress
 
     @asynccontextmanager
     async def on(self) -> AsyncIterator[None]:
@@ -39,11 +39,11 @@ class Carried:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await self._progress.close()
+            await self.progress.close()
 
     async def _repeat(self) -> None:
         while True:
-            await self._progress.advance()
+            await self.progress.advance()
             await asyncio.sleep(0.02)
 
 

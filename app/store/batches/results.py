@@ -29,19 +29,26 @@ PAGE_ROWS = 1000
 CANCELLED = "cancelled"
 """The status of a line that was cancelled: its response has nothing to tell."""
 
+NUMBERED_ROWS = 5000
+"""Results that one statement numbers."""
+
+# By where the rows are: they stay there while the batch is locked. A join by lines takes the square of their number
+# while Postgres has no statistics of a table that has just grown: 9 s for 10,000.
 _NUMBER = text(
     f"""
-    WITH fresh AS (
-        SELECT line, row_number() OVER (ORDER BY line) AS place FROM batch_results
-        WHERE batch_id = :id AND number IS NULL
+    WITH fresh AS MATERIALIZED (
+        SELECT n.at, row_number() OVER (ORDER BY n.line) AS place FROM (
+            SELECT ctid AS at, line FROM batch_results WHERE batch_id = :id AND number IS NULL
+            ORDER BY line LIMIT {NUMBERED_ROWS}
+        ) n
     ), numbered AS (
         UPDATE batch_results r SET number = b.numbered + f.place FROM fresh f, batches b
-        WHERE r.batch_id = :id AND r.line = f.line AND b.id = :id
+        WHERE r.ctid = f.at AND b.id = :id
         RETURNING r.*
     ), added AS (SELECT count(*) AS numbered, {COUNTS} FROM numbered)
     UPDATE batches b SET {", ".join(f"{name} = b.{name} + a.{name}" for name in ("numbered", *ADDED))}
     FROM added a WHERE b.id = :id AND a.numbered > 0
-    RETURNING b.numbered
+    RETURNING a.numbered
     """
 )
 
@@ -111,11 +118,12 @@ class ResultRow:
 
 
 async def number_results(connection: AsyncConnection, batch_id: str) -> bool:
-    """Numbers the results that have none, and adds them to the batch's counts; returns whether there were any.
+    """Numbers the next results that have none, and adds them to the batch's counts; returns whether there may be more.
 
     The caller has locked the batch.
     """
-    return (await connection.execute(_NUMBER, {"id": batch_id})).first() is not None
+    numbered = (await connection.execute(_NUMBER, {"id": batch_id})).scalar_one_or_none()
+    return numbered == NUMBERED_ROWS
 
 
 async def read_results(db: Database, batch_id: str, after: int, order: Order) -> list[ResultRow]:
