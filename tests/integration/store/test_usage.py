@@ -16,7 +16,7 @@ from app.store.database import Database, retry_until_available
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
-from app.store.rows import BatchPlace
+from app.store.rows import BatchPlace, Origin
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
 from tests.support.player import row_of
@@ -33,7 +33,7 @@ async def finished(
     priority: int = 6,
     place: BatchPlace | None = None,
 ) -> str:
-    new = replace(new_response(None, project), key_id=key_id, priority=priority, place=place)
+    new = replace(new_response(None, project), origin=Origin(key_id), priority=priority, place=place)
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
