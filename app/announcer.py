@@ -32,10 +32,14 @@ class Announcer:
 
     async def tell(self, *results: EndResult) -> None:
         """Tells of those that the calls with these results have ended, once that is committed."""
-        await self.tell_all([notice for result in results if (notice := result.notice) is not None])
+        notices = [notice for result in results if (notice := result.notice) is not None]
+        ends = [notice.chunk.response_id for notice in notices if not notice.is_followed]
+        await self.tell_all(notices)
+        await self._pubsub.tell_ends(*ends)
 
     async def tell_all(self, notices: Sequence[Notice]) -> None:
-        """Tells of these endings, once they are committed."""
+        """Tells of these many endings, once they are committed. Who waits for one that nobody may follow finds it in
+        Postgres."""
         for status, count in Counter(notice.status for notice in notices).items():
             self._endings.labels(status.value).inc(count)
         if followed := [notice.chunk for notice in notices if notice.is_followed]:

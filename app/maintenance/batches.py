@@ -51,4 +51,4 @@ def batch_progress(
                 await announcer.tell_all(ended)
 
     expander = Expander(db, acceptor, settings)
-    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_end), catalogs
+    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_ends), catalogs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
+from app.ids import may_exist
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import shortened
 from app.store.operations import actions, listing
@@ -57,7 +58,7 @@ class BulkActions:
         return row
 
     async def find(self, action_id: str) -> ActionRow:
-        row = await actions.find(self._db, action_id)
+        row = await actions.find(self._db, action_id) if may_exist(action_id) else None
         if row is None:
             raise _no_such(action_id)
         return row
@@ -68,6 +69,7 @@ class BulkActions:
 
     async def cancel(self, action_id: str) -> ActionRow:
         """Stops an action: no further step of it begins. What it has done stays."""
+        await self.find(action_id)
         async with self._changes.begin() as change:
             if await actions.cancel(change.connection, action_id):
                 await change.note(AuditType.BULK_ACTION_CANCELLED, action_id, None)

@@ -144,9 +144,9 @@ class PubSub:
         """Wakes whoever listens to the doorbell, in every process. Never raises, as `publish`."""
         await self.publish([Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")])
 
-    async def tell_end(self, object_id: str) -> None:
-        """Tells those who wait for the end of it, and find it in Postgres. Never raises, as `publish`."""
-        await self.publish([Chunk(object_id, 0, 0, 0, (), b"", final=True)])
+    async def tell_ends(self, *ids: str) -> None:
+        """Tells those who wait for the ends of these, and find them in Postgres. Never raises, as `publish`."""
+        await self.publish([Chunk(each, 0, 0, 0, (), b"", final=True) for each in ids])
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:

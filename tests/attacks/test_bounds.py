@@ -45,6 +45,14 @@ BOUNDS = {
     "memory of a grammar": "engine/test_grammar_probe.py::a_grammar_that_takes_too_much_memory_is_refused",
     "grammars of a project": "engine/test_grammar_probe.py::a_project_has_one_job_at_a_time_and_leaves_the_other_place",
     "grammars that nobody waits for": "engine/test_grammar_probe.py::a_caller_who_leaves_ends_its_job",
+    # files
+    "a file": f"{API}/test_files.py::a_file_that_is_too_large_is_refused_by_its_head",
+    "bytes of an upload": f"{API}/test_uploads.py::bad_fields_are_named",
+    "memory of an upload": f"{API}/test_file_faults.py::an_upload_of_200_mb_takes_little_memory",
+    "uploads at once": f"{API}/test_file_faults.py::the_uploads_of_one_project_leave_room_for_another",
+    "the time of a file": f"{CONNECTION}::the_body_of_a_file_has_the_deadline_for_each_so_many_bytes_of_it",
+    "time of a PDF": f"{API}/test_attachments.py::a_pdf_that_takes_too_long_ends_alone",
+    "bytes of the files of a request": f"{API}/test_attachments.py::the_files_of_a_request_are_bounded_together",
     # what a prompt is made of
     "references": f"{API}/test_bounds.py::a_request_refers_to_a_bounded_number_of_items",
     "bytes of references": f"{API}/test_bounds.py::all_items_that_are_referred_to_count",

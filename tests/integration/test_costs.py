@@ -196,7 +196,7 @@ class System:
                 await until(partial(self._is_at, stepper, step, **mode), what=f"flush {step}")
                 stepper.let_go()
             await job.task
-            await until(partial(self._has_written, flushes + 1, **mode), what="the last chunk")
+            await until(partial(self._has_written, flushes + 1, 1, **mode), what="the last chunk")
             await until(lambda: self._dispatcher.dispatched == 1, what="the dispatch")
 
     def _is_at(self, stepper: Stepper, step: int, **mode: Any) -> bool:
@@ -204,10 +204,10 @@ class System:
         has_read = not mode.get("stream") or self._read == step
         return stepper.made - 1 == step and self._has_written(step, **mode) and has_read
 
-    def _has_written(self, chunks: int, **mode: Any) -> bool:
-        """Whether so many chunks are committed, and published if anybody may follow them."""
+    def _has_written(self, chunks: int, ends: int = 0, **mode: Any) -> bool:
+        """Whether so many chunks are committed, and published if anybody may follow them: else the end alone."""
         is_followed = mode != MODES["background"]
-        return self._logs.committed == chunks and self._pubsub.published == (chunks if is_followed else 0)
+        return self._logs.committed == chunks and self._pubsub.published == (chunks if is_followed else ends)
 
     async def _ask(self, text: str, **mode: Any) -> None:
         if not mode.get("stream"):

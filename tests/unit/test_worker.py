@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,6 +81,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
             monkeypatch.setattr(module, name, lambda *_, value=value: value)
         for name in ("McpSessions", "Runner"):
             monkeypatch.setattr(module, name, lambda *_, **__: Part("other", [], ""))
+        monkeypatch.setattr(module, "pubsub_key", lambda _: partial(asyncio.sleep, 0, b"key"))
         monkeypatch.setattr(module, "wait_for_schema", lambda *_: asyncio.sleep(0))
         monkeypatch.setattr(module, "CHECK_SECONDS", 0.0)
         monkeypatch.setattr("sys.setswitchinterval", lambda _: None)

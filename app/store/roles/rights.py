@@ -93,14 +93,18 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     # -- what all share
-    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT, INSERT"},
+    "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT"},
     "alembic_version": _ALL_READ,
     "oldest_revision": _ALL_READ,
 }
 """By table or view, then by role, as GRANT has it. A role that is not named has no right there."""
 
 ROWS: Mapping[str, Mapping[str, str]] = {
-    "keys": {API: "true", WORKER: "name = 'pubsub' OR name ~ '^seal'", MAINTENANCE: "true"},
+    "keys": {
+        API: "true",
+        WORKER: "name = 'pubsub' OR name ~ '^seal'",
+        MAINTENANCE: "name ~ '^(pubsub|cache_salt|seal)'",
+    },
 }
 """Of tables with row level security: the rows that exist for each role."""
 

@@ -96,7 +96,7 @@ class TestRequests:
         routes = [
             (method, path.replace("{model}", MODEL))
             for path, methods in paths.items()
-            if path.startswith("/v1/") and not path.startswith("/v1/organization/")
+            if path.startswith("/v1/") and not path.startswith(("/v1/organization/", "/v1/operator/"))
             for method in methods
         ]
         assert {("get", "/v1/models"), ("delete", "/v1/conversations/{conversation_id}")} < set(routes)

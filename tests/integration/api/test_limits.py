@@ -130,7 +130,7 @@ class TestStoredBytes:
             assert refused.status_code == 429, (path, refused.text)
             error = refused.json()["error"]
             assert (error["code"], error["type"]) == ("rate_limit_exceeded", "requests")
-            assert "stored_bytes" in error["message"] and "Delete responses or conversations" in error["message"]
+            assert "stored_bytes" in error["message"] and "Delete files, responses or conversations" in error["message"]
             assert refused.headers["x-should-retry"] == "false" and "retry-after" not in refused.headers
         assert (await calling.client.delete(conversation)).status_code == 200
         assert (await calling.post(input="x" * 5000, background=True)).status_code == 200

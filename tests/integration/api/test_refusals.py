@@ -171,8 +171,8 @@ class TestUnknown:
 
     async def test_a_wrong_method_is_a_405_with_the_allowed_methods(self, api: Api) -> None:
         for method, path, allowed in (
-            ("GET", "/v1/responses", "POST"),
-            ("OPTIONS", "/v1/responses", "POST"),
+            ("GET", "/v1/chat/completions", "POST"),
+            ("OPTIONS", "/v1/chat/completions", "POST"),
             ("PATCH", "/v1/responses/resp_1", "DELETE, GET, HEAD"),
             ("POST", "/v1/responses/resp_1", "DELETE, GET, HEAD"),
             ("GET", "/v1/responses/resp_1/cancel", "POST"),
@@ -403,6 +403,11 @@ class TestParameters:
             "key_id": account["api_key"]["id"],
             "rate_limit_id": "rl-*",
             "model": "x",
+            "name": "worker-1",
+            "action_id": "action_1",
+            "batch_id": "batch_1",
+            "file_id": "file_1",
+            "upload_id": "upload_1",
         }
         paths: dict[str, Any] = (await api.client.get("/openapi.json")).json()["paths"]
         tried = 0

@@ -10,13 +10,22 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 from websockets.asyncio.client import connect
 
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, Scope
 from app.access.changes import new_id
 from app.access.service_accounts import ServiceAccounts
-from app.ids import new_conversation_id, new_file_id, new_part_id, new_response_id, new_upload_id, random_suffix
+from app.ids import (
+    new_batch_id,
+    new_conversation_id,
+    new_file_id,
+    new_part_id,
+    new_response_id,
+    new_upload_id,
+    random_suffix,
+)
 from app.main import create_app
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -84,6 +93,8 @@ class Things:
     part: str
     begun: str
     """An upload without parts."""
+    batch: str
+    """One that has ended."""
 
 
 async def make_things(api: Api, db: Database, player: Player, admin: Administration, owner: Tenant) -> Things:
@@ -134,7 +145,19 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
         upload=(upload := await upload_of(api)),
         part=(await api.client.post(f"/v1/uploads/{upload}/parts", files={"data": ("a", b"x")})).json()["id"],
         begun=await upload_of(api),
+        batch=await batch_of(api, db),
     )
+
+
+async def batch_of(api: Api, db: Database) -> str:
+    """A batch that was cancelled before anybody read its file."""
+    sent: Any = {"data": {"purpose": "batch"}, "files": {"file": (SECRET_TEXT, b"{}")}}
+    file = (await api.client.post("/v1/files", **sent)).json()["id"]
+    body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
+    made: str = (await api.client.post("/v1/batches", json=body)).json()["id"]
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE batches SET status = 'cancelled' WHERE id = :id"), {"id": made})
+    return made
 
 
 async def file_of(api: Api) -> str:
@@ -171,6 +194,7 @@ def nothing() -> Things:
         upload=new_upload_id(),
         part=new_part_id(),
         begun=new_upload_id(),
+        batch=new_batch_id(),
     )
 
 
@@ -193,7 +217,7 @@ class Way:
         values |= {f"own_{name}": getattr(own, name) for name in Things.__dataclass_fields__}
         values |= {"response_id": things.response, "conversation_id": things.conversation, "item_id": things.item}
         values |= {"project_id": things.project, "service_account_id": things.account, "key_id": things.key}
-        values |= {"file_id": things.file, "upload_id": things.upload}
+        values |= {"file_id": things.file, "upload_id": things.upload, "batch_id": things.batch}
         filled = json.loads(_filled(json.dumps(self.body), values))
         return self.method, _filled((self.path or self.route) + self.query, values), filled
 
@@ -227,7 +251,11 @@ APPROVAL = {"type": "mcp_approval_response", "approve": True, "approval_request_
 
 FILE, UPLOAD = "/v1/files/{file_id}", "/v1/uploads/{upload_id}"
 UPLOADED: Json = {"filename": "a", "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
+BATCH = "/v1/batches/{batch_id}"
+BATCHED: Json = {"input_file_id": "{their_file}", "endpoint": CREATE, "completion_window": "24h"}
 READING = [
+    Way("GET", BATCH),
+    Way("GET", f"{BATCH}/results"),
     Way("GET", FILE),
     Way("GET", f"{FILE}/content"),
     Way("GET", ONE),
@@ -255,6 +283,10 @@ CONTINUING = [
     Way("POST", ITEMS, body={"items": referring("{their_output_item}")}),
 ]
 ONLY_REFUSED = [
+    Way("GET", CREATE, "?after={their_response}"),
+    Way("GET", "/v1/batches", "?after={their_batch}"),
+    Way("POST", "/v1/batches", body=BATCHED),
+    Way("POST", f"{BATCH}/retry_failed"),
     Way("GET", "/v1/files", "?after={their_file}"),
     Way("POST", "/v1/files", form={"file": ("a", b"x")}),
     Way("POST", "/v1/uploads", body={**UPLOADED, "filename": ""}),
@@ -283,6 +315,7 @@ ONLY_REFUSED = [
 ]
 """Ways that need a worker, or that no caller may take."""
 CHANGING = [
+    Way("POST", f"{BATCH}/cancel"),
     Way("POST", f"{UPLOAD}/parts", form={"data": ("a", b"x")}),
     Way("POST", f"{UPLOAD}/complete", body={"part_ids": ["{their_part}"]}),
     Way("POST", f"{UPLOAD}/cancel", path="/v1/uploads/{their_begun}/cancel"),
@@ -304,7 +337,12 @@ NAMED: Json = {"name": "mine"}
 OPERATOR = "/v1/operator"
 OPERATING = [
     *(Way("GET", f"{OPERATOR}/{name}") for name in ("status", "queue", "workers")),
-    Way("GET", f"{OPERATOR}/responses/{{response_id}}/why"),
+    Way("GET", f"{OPERATOR}/responses"),
+    *(Way("GET", f"{OPERATOR}/responses/{{response_id}}{path}") for path in ("", "/why", "/events")),
+    Way("POST", f"{OPERATOR}/actions", body={"kind": "cancel", "ids": ["{their_response}"], "dry_run": True}),
+    Way("GET", f"{OPERATOR}/actions"),
+    Way("GET", f"{OPERATOR}/actions/{{action_id}}", path=f"{OPERATOR}/actions/action_1"),
+    Way("POST", f"{OPERATOR}/actions/{{action_id}}/cancel", path=f"{OPERATOR}/actions/action_1/cancel"),
     *(Way("POST", f"{OPERATOR}/workers/{{name}}/{act}") for act in ("drain", "undrain")),
     Way("POST", f"{OPERATOR}/pauses", body={"model": MODEL, "project": "{their_project}"}),
     Way("GET", f"{OPERATOR}/pauses"),
@@ -458,7 +496,7 @@ async def test_over_a_websocket_another_project_s_thing_is_not_there_either(
 ) -> None:
     reds = await make_things(as_red, db, player, admin, red)
     blues = await make_things(as_blue, db, player, admin, blue)
-    ways = [way for way in [*CONTINUING, *ONLY_REFUSED] if way.route == CREATE]
+    ways = [way for way in [*CONTINUING, *ONLY_REFUSED] if (way.method, way.route) == ("POST", CREATE)]
     url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
     async with connect(url, additional_headers=blue.headers) as socket:
 

@@ -96,7 +96,7 @@ async def test_what_a_drained_worker_had_goes_to_others_when_it_dies(db: Databas
     await drain(db, "w")
     async with db.begin() as connection:
         await connection.execute(text("DELETE FROM workers"))
-        assert await workers.release_all(connection, "w", crashed=False) == 2
+        assert len(await workers.release_all(connection, "w", crashed=False)) == 2
     await with_slots(db, 4, "v")
     assert sorted(each.response_id for each in await redelivery.take_released(db)) == sorted(ids)
     await end(db, ids)

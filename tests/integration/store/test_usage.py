@@ -95,7 +95,7 @@ async def test_the_ledger_outlives_its_responses(db: Database) -> None:
 
 async def test_a_response_that_is_cut_off_counts_with_the_tokens_of_its_log(db: Database) -> None:
     for end in (partial(endings.cancel, project=None), partial(endings.fail, code="server_error", message="Away.")):
-        new = replace(new_response(None, "proj_a"), key_id="key_1")
+        new = replace(new_response(None, "proj_a"), origin=Origin("key_1"))
         await Inserter(db).create(new)
         row = await claim(db, new.id, WORKER)
         assert row is not None

@@ -13,6 +13,7 @@ WITHOUT_PROJECT = {
     "fail": "workers and maintenance: responses of all projects",
     "find": "workers and maintenance: responses of all projects",
     "find_status": "workers: responses of all projects",
+    "have_ended": "responses that `flags` has found in the caller's project",
     "read": "the log of a response that `get` has found in the caller's project",
     "read_events": "maintenance merges logs of any project",
     "read_page": "the log of a response that `get` has found in the caller's project",
