@@ -53,7 +53,7 @@ MODES = {
 }
 FLUSH = "{}: each further flush"
 LINE = "a line of a batch"
-LINES = 128
+LINES = 100
 """Of the batch, whose own costs each of them has a part of."""
 FLUSHES = 5
 """Further flushes of the longer response."""
