@@ -67,6 +67,8 @@ WAL = 2
 """Its index among the costs."""
 WAL_SHARE, WAL_BYTES = 0.05, 50.0
 """WAL bytes may differ by such a share of them, or so many: they depend on where rows find room in their pages."""
+LINE_COUNTS = 0.1
+"""Other costs of a line may differ by so much: some of the batch's steps open a connection, or wait for one."""
 READ = "response.output_text.delta"
 
 
@@ -300,13 +302,17 @@ def differences(expected: dict[str, Costs], found: dict[str, Costs], notes: dict
     lines = []
     for name, costs in found.items():
         pairs = zip(TITLES[1:], astuple(expected[name]), astuple(costs), strict=True)
-        if changed := [f"{name}: {title} {old:,g} -> {new:,g}" for title, old, new in pairs if differ(title, old, new)]:
+        if changed := [
+            f"{name}: {title} {old:,g} -> {new:,g}" for title, old, new in pairs if differ(name, title, old, new)
+        ]:
             lines += [*changed, *(f"    {count} x {note}" for note, count in sorted(notes[name].items()))]
     return lines
 
 
-def differ(title: str, old: float, new: float) -> bool:
-    allowed = max(WAL_SHARE * old, WAL_BYTES) if title == TITLES[1 + WAL] else 0.0
+def differ(name: str, title: str, old: float, new: float) -> bool:
+    allowed = LINE_COUNTS if name == LINE else 0.0
+    if title == TITLES[1 + WAL]:
+        allowed = max(WAL_SHARE * old, WAL_BYTES)
     return abs(new - old) > allowed
 
 
