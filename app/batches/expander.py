@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
-from app.batches.line import BatchLine, LineError, custom_id_of, in_body, line_error, read_line
+from app.batches.line import BatchLine, LineError, custom_id_of, line_error, read_line, refused_in
 from app.batches.validation import Validation
 from app.bounds import BoundReached
 from app.protocol.errors import ApiError, LimitReached, ServerFault
@@ -104,9 +104,9 @@ class Expander:
             if (line := validation.add(raw)) is not None:
                 made = await self._made(batch, line, validation.total)
                 if isinstance(made, NewResponse) and (error := _too_large(own, made)) is not None:
-                    made = error
+                    made = refused_in(line, error)
                 if isinstance(made, ApiError):
-                    validation.refuse(line_error(raw.number, in_body(made)))
+                    validation.refuse(line_error(raw.number, made))
 
     async def expand(self, batch_id: str) -> bool:
         """Makes responses of the batch's next lines; returns False if there are none, or none that fits at the moment.
@@ -185,7 +185,7 @@ class Expander:
                 )
             return accepted.row
         except ApiError as refused:
-            return refused
+            return refused_in(line, refused)
         except (StoreUnavailable, BoundReached):
             raise
         except Exception as error:

@@ -12,7 +12,7 @@ import orjson
 from pydantic import AfterValidator, Field
 
 from app.batches.jsonl import RawLine
-from app.chat.translation import chat_request
+from app.chat.translation import ChatRequest, chat_request
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.requests.base import RequestModel, check_no_nul
 from app.protocol.requests.bodies.batch import CHAT, RESPONSES
@@ -93,6 +93,13 @@ def line_error(number: int, refused: ApiError) -> LineError:
     """Returns what is wrong with a line whose request was refused."""
     error = refused.error
     return LineError(number, error.code or "invalid_value", error.message, error.param)
+
+
+def refused_in(line: BatchLine, refused: ApiError) -> ApiError:
+    """Returns the error of a good line's request that was refused later, about its field as the line has it."""
+    if isinstance(line.request, ChatRequest):
+        refused.error = line.request.names.error(refused.error)
+    return in_body(refused)
 
 
 def in_body(refused: ApiError) -> ApiError:

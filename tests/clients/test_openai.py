@@ -244,7 +244,7 @@ def test_reasoning_is_an_item_of_its_own(client: OpenAI, target: Target) -> None
     assert response.usage.output_tokens_details.reasoning_tokens > 0
 
 
-# openai 3.52.0 opens its synchronous sockets as websockets 17 would no longer have it.
+# openai 3.57.0 opens its synchronous sockets as websockets 17 would no longer have it.
 @ON_BOTH_ENGINES
 @pytest.mark.filterwarnings(r"ignore:connect\(\) must be used as a context manager:DeprecationWarning")
 def test_websocket(client: OpenAI, target: Target) -> None:

@@ -135,7 +135,7 @@ def test_a_pydantic_tool_is_parsed_and_answered(client: OpenAI, target: Target) 
     assert second.choices[0].message.content == target.script.weather_answer
 
 
-# openai 3.52.0 writes the parsed model back, and pydantic does not expect one.
+# openai 3.57.0 writes the parsed model back, and pydantic does not expect one.
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 def test_a_parsed_message_goes_back(client: OpenAI, target: Target) -> None:
     messages = said(target.script.paris)

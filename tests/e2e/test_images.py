@@ -6,6 +6,8 @@ One installation serves them all; its worker is killed once, in the middle of an
 from __future__ import annotations
 
 import base64
+import io
+import json
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -78,6 +80,28 @@ def final(client: OpenAI, response_id: str) -> Any:
 def test_the_answer_is_about_the_picture(client: OpenAI, picture: Picture) -> None:
     response = ask(client, [user(WHAT, image(picture))])
     assert (response.status, response.output_text) == ("completed", picture.sentence)
+
+
+def test_a_picture_that_was_uploaded_is_seen_in_a_request_and_in_a_batch(client: OpenAI) -> None:
+    bodies = []
+    for picture, purpose in ((RED, "vision"), (BLUE, "user_data")):
+        png = io.BytesIO()
+        draw(picture, 80, 80).save(png, "PNG")
+        file = client.files.create(file=("a.png", png.getvalue()), purpose=purpose)  # type: ignore[arg-type]
+        said = user(WHAT, {"type": "input_image", "file_id": file.id, "detail": "auto"})
+        assert ask(client, [said]).output_text == picture.sentence
+        bodies.append({"model": VISION_MODEL, "input": [said]})
+    url = "/v1/responses"
+    lines = [{"custom_id": str(place), "method": "POST", "url": url, "body": body} for place, body in enumerate(bodies)]
+    sent = client.files.create(file=("a.jsonl", "\n".join(map(json.dumps, lines)).encode()), purpose="batch")
+    batch = client.batches.create(input_file_id=sent.id, endpoint="/v1/responses", completion_window="24h")
+
+    def output() -> str | None:
+        return client.batches.retrieve(batch.id).output_file_id
+
+    written = client.files.content(until_sync(output, 120, "the batch has its file") or "").text.splitlines()
+    answers = [json.loads(each)["response"]["body"]["output"][-1]["content"][0]["text"] for each in written]
+    assert answers == [RED.sentence, BLUE.sentence]
 
 
 @pytest.mark.parametrize("form", ["JPEG", "GIF", "WEBP"])

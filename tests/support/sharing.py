@@ -17,6 +17,7 @@ ENGINES = (
     "tests/e2e/test_chat_peer.py",
     "tests/e2e/test_gpt_oss.py",
     "tests/e2e/test_images.py",
+    "tests/e2e/test_many_batches.py",
     "tests/e2e/test_bare_folder.py",
     "tests/e2e/test_ranks.py",
     "tests/e2e/test_traces.py",

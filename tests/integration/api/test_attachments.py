@@ -15,7 +15,7 @@ from app.store.database import Database
 from tests.integration.api.test_files import uploaded
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.player import row_of
+from tests.support.player import Player, ids, row_of
 from tests.support.refusals import IMAGE
 from workers.formats.chat.messages import messages_of
 
@@ -97,6 +97,26 @@ class TestText:
         with pytest.raises(openai.NotFoundError) as caught:
             await client.conversations.create(items=said({"type": "input_file", "file_id": "file_none"}))  # type: ignore[arg-type]
         assert caught.value.param == "items[0].content[1].file_id"
+
+    async def test_the_official_client_sends_files_to_both_endpoints(
+        self, client: openai.AsyncOpenAI, db: Database, player: Player
+    ) -> None:
+        made = await uploaded(client, b"# Notes", "notes.md")
+        data = {"file_data": in_base64(b"# Notes", "text/markdown"), "filename": "notes.md"}
+        async with player.at_work("Read."):
+            for file in ({"file_id": made.id}, data):
+                items: Any = said({"type": "input_file", **file})
+                answer = await client.responses.create(model=MODEL, input=items)
+                assert answer.output_text == "Read."
+                part: Any = {"type": "file", "file": file}
+                text: Any = {"type": "text", "text": "Read this."}
+                completion = await client.chat.completions.create(
+                    model=MODEL, messages=[{"role": "user", "content": [text, part]}], store=True
+                )
+                assert completion.choices[0].message.content == "Read."
+        rows = [await row_of(db, response_id) for response_id in await ids(db)]
+        shown = [messages_of(row.request["input"])[0]["content"] for row in rows]
+        assert shown == ['Read this.<file name="notes.md">\n# Notes\n</file>\n'] * 4
 
     async def test_a_chat_message_may_have_files(self, api: Api, client: openai.AsyncOpenAI) -> None:
         async def refused_as(file: Json) -> Any:

@@ -13,9 +13,8 @@ from sqlalchemy import text
 from app.access.administration import Administration
 from app.protocol.limits import LimitKind
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
-from tests.support.batches import Carried, carrying, created, ended, line, lines_of
+from tests.support.batches import Carried, created, ended, line, lines_of
 from tests.support.player import Player, ids
 from tests.support.tenants import Tenant
 from tests.support.waiting import until
@@ -32,12 +31,6 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 @pytest.fixture
 async def client(api: Api, mine: Tenant) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=mine.key.secret, max_retries=0) as running:
-        yield running
-
-
-@pytest.fixture
-async def carried(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Carried]:
-    async with carrying(services, api, pubsub) as running:
         yield running
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -17,17 +16,10 @@ from app.batches import expander
 from app.batches.line import LineError, read_line
 from app.store.database import Database
 from app.store.files import files
-from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api
-from tests.support.batches import CHAT, RESPONSES, Carried, carrying, created, ended, line, lines_of, uploaded
+from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, line, lines_of, uploaded
 from tests.support.player import Player, ids
 from tests.support.waiting import until
-
-
-@pytest.fixture
-async def carried(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Carried]:
-    async with carrying(services, api, pubsub) as running:
-        yield running
 
 
 class TestRun:

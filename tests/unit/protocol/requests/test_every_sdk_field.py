@@ -31,7 +31,8 @@ def of_response(body: Json) -> Hashable:
         request = parse_request(orjson.dumps({"model": "m", "input": "x", **body}))
     except InvalidRequest as error:
         raise Refused(error.error.code, error.error.param) from None
-    heeded = [request.secrets(), request.obfuscation, request.fields.completion_window]
+    fields = request.fields
+    heeded = [request.secrets(), request.obfuscation, fields.completion_window, fields.continuation_id]
     return orjson.dumps([request.stored("resp_1", {}), heeded], option=orjson.OPT_SORT_KEYS)
 
 

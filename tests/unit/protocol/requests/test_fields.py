@@ -52,7 +52,6 @@ def test_every_other_field_is_a_documented_extra() -> None:
         *ENGINE_PARAMS,
         *("presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"),
         *("previous_input_messages", "enable_response_messages", "client_metadata", "reasoning_effort"),
-        *({"background_options"} - openai_fields()),  # since openai 3.54
     }
 
 

@@ -1,0 +1,9 @@
+"""Batches and windows on real processes, by the official client, while a worker is killed."""
+
+from __future__ import annotations
+
+from tests.e2e.acceptance.installed import accept
+
+
+def test_what_a_user_does_with_batches_and_windows_holds_while_a_worker_is_killed() -> None:
+    accept("scripted", lines=200, windowed=20, tell=print)
