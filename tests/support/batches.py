@@ -19,6 +19,7 @@ from app.store.database import Database
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from tests.support.api import CATALOG, MODEL, Api
+from tests.support.player import ids
 from tests.support.waiting import until
 
 RESPONSES = "/v1/responses"
@@ -95,3 +96,7 @@ async def lines_of(client: openai.AsyncOpenAI, file_id: str | None) -> list[Any]
     if file_id is None:
         return []
     return [orjson.loads(each) for each in (await client.files.content(file_id)).content.splitlines()]
+
+
+async def has_responses(db: Database, count: int) -> bool:
+    return len(await ids(db)) == count

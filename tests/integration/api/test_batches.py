@@ -17,7 +17,7 @@ from app.batches.line import LineError, read_line
 from app.store.database import Database
 from app.store.files import files
 from tests.support.api import MODEL, Api
-from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, line, lines_of, uploaded
+from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids
 from tests.support.waiting import until
 
@@ -65,7 +65,7 @@ class TestRun:
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(4)])
-            await until(lambda: _has(db, 4), what="all lines are responses")
+            await until(lambda: has_responses(db, 4), what="all lines are responses")
             for response_id in (await ids(db))[:2]:
                 play = await player.begin(response_id)
                 await play.failed("server_error", "It broke.")
@@ -79,17 +79,13 @@ class TestRun:
         assert (group.code, group.count) == ("server_error", 2)
 
 
-async def _has(db: Database, count: int) -> bool:
-    return len(await ids(db)) == count
-
-
 class TestCancel:
     async def test_what_has_ended_is_kept_and_the_rest_is_cancelled(
         self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Database
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(20)])
-            await until(lambda: _has(db, 20), what="all lines are responses")
+            await until(lambda: has_responses(db, 20), what="all lines are responses")
             for response_id in (await ids(db))[:5]:
                 await player.answer("Hello", response_id=response_id)
             assert (await client.batches.cancel(made.id)).status == "cancelling"
@@ -138,7 +134,7 @@ class TestCancel:
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(50)])
-            await until(lambda: _has(db, 50), what="all lines are responses")
+            await until(lambda: has_responses(db, 50), what="all lines are responses")
             running = [await player.begin(response_id) for response_id in (await ids(db))[::10]]
             await client.batches.cancel(made.id)
             batch = await ended(client, made.id)
@@ -196,7 +192,7 @@ class TestTrouble:
         monkeypatch.setattr(expander, "STEP_LINES", 3)
         async with carried.on():
             await created(client, [line(str(number)) for number in range(20)])
-            await until(lambda: _has(db, 20), what="all lines are responses")
+            await until(lambda: has_responses(db, 20), what="all lines are responses")
         found = await db.execute(
             text(
                 "SELECT r.batch_line, r.rank, r.due_at = b.due_at AS is_due FROM responses r"
@@ -213,7 +209,7 @@ class TestWindow:
     ) -> None:
         async with carried.on():
             made = await created(client, [line("a"), line("b")])
-            await until(lambda: _has(db, 2), what="both lines are responses")
+            await until(lambda: has_responses(db, 2), what="both lines are responses")
             await player.answer("Hello", response_id=(await ids(db))[0])
             async with db.begin() as connection:
                 await connection.execute(text("UPDATE batches SET due_at = now()"))
@@ -229,7 +225,7 @@ class TestRetry:
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(4)])
-            await until(lambda: _has(db, 4), what="all lines are responses")
+            await until(lambda: has_responses(db, 4), what="all lines are responses")
             play = await player.begin((await ids(db))[2])
             await play.failed("server_error", "It broke.")
             async with player.at_work("Hello"):
@@ -247,7 +243,7 @@ class TestRetry:
     ) -> None:
         async with carried.on():
             made = await created(client, [line("a")])
-            await until(lambda: _has(db, 1), what="the line is a response")
+            await until(lambda: has_responses(db, 1), what="the line is a response")
             await client.batches.cancel(made.id)
             await ended(client, made.id)
         path = f"/v1/batches/{made.id}/retry_failed"
@@ -292,7 +288,7 @@ class TestWait:
     ) -> None:
         async with carried.on():
             made = await created(client, [line("a")])
-            await until(lambda: _has(db, 1), what="the line is a response")
+            await until(lambda: has_responses(db, 1), what="the line is a response")
             waiting = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}", params={"wait": 60}))
             await player.answer("Hello")
             assert (await waiting).json()["status"] == "completed"
