@@ -259,7 +259,7 @@ class StartingAfterQuery(Query):
         return -1 if self.starting_after is None else min(self.starting_after, MAX_SEQUENCE)
 
 
-class ReadQuery(Including):
+class ReadQuery(StartingAfterQuery, Including):
     """Of `GET /v1/responses/{id}`."""
 
     include_obfuscation: Flag = Field(False, description="With `stream`: pad deltas to hide their length.")
@@ -271,11 +271,6 @@ class ReadQuery(Including):
     wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
         0, description="Wait for the end of the response, up to so many seconds. An extension."
     )
-
-    @property
-    def last_seen(self) -> int:
-        """Events after this sequence number are wanted; -1: all events."""
-        return -1 if self.starting_after is None else min(self.starting_after, MAX_SEQUENCE)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -84,15 +84,16 @@ class Engines(BaseApiHandler):  # type: ignore[misc]
         self.write(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>")
 
 
-def _row(worker: SeenWorker) -> str:
+def _row(seen: SeenWorker) -> str:
+    worker = seen.row
     name, reason = xhtml_escape(worker.name), xhtml_escape(worker.drain_reason or "")
-    badge = f'<span class="badge {_BADGES.get(worker.state, "bg-warning")}" title="{reason}">{worker.state}</span>'
+    badge = f'<span class="badge {_BADGES.get(seen.state, "bg-warning")}" title="{reason}">{seen.state}</span>'
     link = f'<a href="worker/{name}">{name}</a>'
     rest = (
         worker.slots,
         worker.running,
         worker.sent,
-        worker.tokens_per_second,
+        seen.tokens_per_second,
         worker.device or "",
         worker.unit or worker.pid,
     )

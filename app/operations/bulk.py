@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
 from app.ids import may_exist
+from app.operations.whom import resolved
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import shortened
 from app.store.operations import actions, listing
@@ -15,6 +16,7 @@ from app.store.operations.listing import MatchCount
 from app.store.operations.retries import RETRYABLE
 from app.store.paging import Page
 
+_FIELD = "filter."
 MAX_RUNNING = 100
 """Actions that are not at their end."""
 
@@ -32,7 +34,7 @@ class BulkActions:
 
     async def count(self, kind: ActionKind, only: ResponseFilter) -> MatchCount:
         """How many responses the action would act on now."""
-        wanted = _applicable(kind, only)
+        wanted = _applicable(kind, await resolved(self._db, only, _FIELD))
         return await listing.count(self._db, wanted, wanted.statuses)
 
     async def start(self, kind: ActionKind, only: ResponseFilter, reason: str, *, on_all: bool = False) -> ActionRow:
@@ -40,6 +42,7 @@ class BulkActions:
 
         `on_all` permits a filter that says nothing.
         """
+        only = await resolved(self._db, only, _FIELD)
         wanted = _applicable(kind, only)
         if only.is_empty and not on_all:
             message = (

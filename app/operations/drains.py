@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.access.changes import AuditType, Change, Changes, NothingThere
-from app.operations.names import some_of
+from app.operations.words import some_of
 from app.store.queue import drains, redelivery
 from app.store.queue.drains import Node
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
 
-from app.operations.words import count_of, names_of, span
+from app.operations.words import count_of, some_of, span
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.scheduling.line import Place
 from app.store.queue.pace import ended_per_second
@@ -129,7 +129,8 @@ def _no_worker(case: _Case) -> Explanation | None:
 def _draining(case: _Case) -> Explanation | None:
     if case.ready:
         return None
-    text = f"It waits for a worker: all of {case.response.model} take no responses now ({names_of(case.able)})."
+    names = some_of([each.name for each in case.able], 5)
+    text = f"It waits for a worker: all of {case.response.model} take no responses now ({names})."
     drained = [each for each in case.able if each.draining_since is not None]
     if drained:
         return Explanation(Reason.DRAINING, text, f"`longhaul undrain {drained[0].name}` lets it take responses again.")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere
-from app.operations.names import some_of
+from app.operations.whom import project_of
+from app.operations.words import some_of
 from app.store.queue import pauses, workers
 from app.store.queue.pauses import PauseRow
 from app.store.tenants import projects
@@ -38,6 +39,7 @@ class Pauses:
 
         Changes nothing if it is paused already.
         """
+        project = await self._project(project)
         async with self._changes.begin() as change:
             queue = await self._queue(change, model)
             if project is not None and await projects.lock(change.connection, project) is None:
@@ -53,12 +55,16 @@ class Pauses:
 
         Changes nothing if there is no such pause.
         """
+        project = await self._project(project)
         async with self._changes.begin() as change:
             queue = await self._queue(change, model)
             if await pauses.resume(change.connection, queue, project):
                 await change.note(AuditType.MODEL_RESUMED, model, project, {"reason": reason})
             rows = await pauses.read_pauses(change.connection)
         return Resumed(queue, [row for row in rows if row.queue == queue])
+
+    async def _project(self, named: str | None) -> str | None:
+        return None if named is None else await project_of(self._changes.db, named)
 
     async def _queue(self, change: Change, model: str) -> str:
         """Of a model of the models file, of a worker, or that is paused: it may have left the file since."""

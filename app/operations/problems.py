@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.operations.summary import ModelSummary
-from app.operations.words import count_of, names_of, span
+from app.operations.words import count_of, some_of, span
 from app.operations.workers import WorkerState, state_of
 from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
@@ -103,9 +103,10 @@ def _of_services(signs: Signs, *, redis_answers: bool) -> Iterator[Problem]:
 def _of_workers(workers: Sequence[WorkerRow]) -> Iterator[Problem]:
     lost = [each for each in workers if state_of(each) is WorkerState.LOST and -each.lease_seconds > LONG_LOST_SECONDS]
     if lost:
+        names = some_of([each.name for each in lost], 5)
         yield Problem(
             ProblemCode.LOST_WORKERS,
-            f"{count_of(len(lost), 'worker')} lost the lease and were not removed ({names_of(lost)}).",
+            f"{count_of(len(lost), 'worker')} lost the lease and were not removed ({names}).",
             "Maintenance does not run: start it. It gives their responses to other workers.",
         )
 
@@ -156,6 +157,7 @@ def _of_model(model: ModelSummary) -> Iterator[Problem]:
         yield Problem(
             ProblemCode.SUSPECTS,
             f"{count_of(model.suspects, 'response')} of {name} crashed a worker since they made progress.",
-            "They run alone until they make progress. If workers die again and again, find and cancel them.",
+            "They run alone until they make progress. `longhaul responses list --status in_progress` shows their"
+            " crashes: cancel those that crash workers again and again.",
             name,
         )

@@ -1,10 +1,9 @@
-"""Numbers in sentences."""
+"""Numbers and names in the sentences that operators read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from app.store.queue.roster import WorkerRow
+from collections.abc import Collection
+from itertools import islice
 
 
 def count_of(number: int, thing: str) -> str:
@@ -12,10 +11,10 @@ def count_of(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def names_of(workers: Sequence[WorkerRow], most: int = 5) -> str:
-    """`a, b`, `a, b, c, d, e and 7 more`."""
-    shown = ", ".join(each.name for each in workers[:most])
-    return shown if len(workers) <= most else f"{shown} and {len(workers) - most} more"
+def some_of(names: Collection[str], most: int = 20) -> str:
+    """The names, as far as they fit into a line: `a, b`, `a, b and 7 more`, `none`."""
+    shown = ", ".join(islice(names, most)) or "none"
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def span(seconds: float) -> str:

@@ -54,9 +54,10 @@ class OperatorResponsesQuery(ResponsesQuery):
     ids: Names = Field((), max_length=MAX_IDS, description="These responses only.")
     project: Text | None = Field(None, description="Responses of this project only.")
     key: Text | None = Field(None, description="Responses that this API key has created only, by its id.")
+    request_id: Text | None = Field(None, description="Responses of requests with this `x-request-id` only.")
     error_code: Text | None = Field(None, description="Responses that failed with this code only.")
 
     def as_filter(self) -> ResponseFilter:
         own = super().as_filter()
-        more = {"ids": self.ids, "project": self.project, "key": self.key, "error_code": self.error_code}
+        more = {name: getattr(self, name) for name in ("ids", "project", "key", "request_id", "error_code")}
         return ResponseFilter(**{**{name: getattr(own, name) for name in ResponseFilter.__slots__}, **more})

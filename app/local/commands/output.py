@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
@@ -40,6 +41,15 @@ def number(title: str, name: str | None = None) -> Column:
 def age(title: str, name: str) -> Column:
     """A column of seconds."""
     return Column(title, lambda entry: duration(entry[name]), is_number=True)
+
+
+def moment(title: str, name: str) -> Column:
+    """A column of epoch seconds."""
+    return Column(title, lambda entry: _utc(entry[name]))
+
+
+def _utc(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float | None) -> str | None:

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, column, say, show, show_json
+from app.local.commands.output import Column, JsonOption, column, moment, say, show, show_json
 
 commands = typer.Typer()
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Its name, as the models file has it.")]
-ProjectOption = Annotated[str | None, typer.Option("--project", help="The id of a project: others go on.")]
+ProjectOption = Annotated[str | None, typer.Option("--project", help="A project's id or name: others go on.")]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="For the audit log and other operators.")]
 
 COLUMNS = (
     column("model"),
     Column("project", lambda pause: pause["project"] or "all"),
-    column("since"),
+    moment("since (UTC)", "since"),
     column("by", "actor"),
     column("reason"),
 )

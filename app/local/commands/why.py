@@ -28,7 +28,7 @@ def why(
     if found["advice"]:
         say(found["advice"])
     for name, value in _details(found):
-        say(f"  {name:<11}{value}")
+        say(f"  {name:<12}{value}")
 
 
 def _details(found: dict[str, Any]) -> list[tuple[str, str]]:

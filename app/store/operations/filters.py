@@ -37,6 +37,7 @@ class ResponseFilter:
     model: str | None = None
     key: str | None = None
     """The id of an API key."""
+    request_id: str | None = None
     tier: str | None = None
     error_code: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
@@ -85,6 +86,7 @@ _TESTS: Mapping[str, str] = MappingProxyType(
     {
         "model": "r.model = :model",
         "key": "r.key_id = :key",
+        "request_id": "r.request_id = :request_id",
         "tier": "r.priority = ANY(CAST(:tier AS smallint[]))",
         "only_kept": "(r.store OR r.background)",
     }

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.queue.fleet import FOLLOW_INDEXES
+from app.store.queue.fleet import FOLLOW_INDEXES, WAITING
 from app.store.tables import IS_SENT, IS_WAITING
 
 By = Literal["model", "project", "key"]
@@ -31,29 +31,10 @@ class Part:
 
 
 _AGE = "extract(epoch FROM now() - {})::float8"
-_W, _N = IS_WAITING.format("w."), IS_WAITING.format("n.")
-# `flow` steps from flow to flow over the index of what waits (as in fleet.py).
-_WAITING_FLOWS = f"""
-    (
-        WITH RECURSIVE flow AS (
-            (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
-            ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
-            UNION ALL
-            SELECT n.* FROM flow f CROSS JOIN LATERAL (
-                SELECT n.queue, n.project, n.priority FROM responses n
-                WHERE {_N} AND (n.queue, n.project, n.priority) > (f.queue, f.project, f.priority)
-                ORDER BY n.queue, n.project, n.priority, coalesce(n.rank, n.position), n.position LIMIT 1
-            ) n
-        )
-        SELECT f.queue, f.project, CAST(NULL AS text) AS key_id, 'waiting' AS state,
-            (SELECT count(*) FROM responses w WHERE {_W}
-                AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority) AS number,
-            (SELECT {_AGE.format("w.inserted_at")} FROM responses w WHERE {_W} AND w.status = 'queued'
-                AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
-                ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
-        FROM flow f
-    )
-"""
+_W = IS_WAITING.format("w.")
+_WAITING_FLOWS = f"""(
+        WITH RECURSIVE {WAITING} SELECT queue, project, CAST(NULL AS text) AS key_id, state, number, oldest FROM waiting
+    )"""
 # The index of what waits holds the keys, too, and the row of the oldest of each is looked up.
 _WAITING_KEYS = f"""
     SELECT p.queue, p.project, p.key_id, 'waiting' AS state, p.number, (

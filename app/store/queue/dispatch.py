@@ -9,10 +9,8 @@ of Postgres the same responses are sent again, and the claim drops the duplicate
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 from sqlalchemy import text
@@ -21,13 +19,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.queue.message import MESSAGE_COLUMNS, Message, Priority
 from app.scheduling.decisions import Room, RunningFlow, Sent, dispatched
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
-from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
-from app.scheduling.placement import Candidate
-from app.scheduling.windows import MARGIN
+from app.scheduling.order import WaitingFlow
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.layout import LAYOUT
-from app.store.queue.facts import PAUSED, load_of, states
+from app.store.queue.facts import FLOWS, IN_ORDER, IS_IN_TIME, IS_LATE, flow_of, load_of, states, waiting_flow
 
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""
@@ -86,33 +82,12 @@ _LOCK = text(
     """
 )
 
-# `busy` steps from flow to flow over the index. Of the flows whose next response may be among the first `most`, the
-# first one offers so many responses, and each of the others one less: those before it come before it. Of work in
-# windows that is what can be in time, and as much again of what cannot.
-#
-# LIMIT makes Postgres look each flow up. It would compare all with all: its statistics know few flows.
-_FLOW_IS = "r.queue = :queue AND r.project = f.project AND r.priority = f.priority"
+# Of the flows whose next response may be among the first `most`, the first one offers so many responses, and each of
+# the others one less: those before it come before it. Of work in windows that is what can be in time, and as much again
+# of what cannot.
 _FACTS = text(
     f"""
-    WITH RECURSIVE busy AS (
-        (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
-        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
-        UNION ALL
-        SELECT n.project, n.priority, n.position FROM busy b CROSS JOIN LATERAL (
-            SELECT r.project, r.priority, r.position FROM waiting_responses r
-            WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
-            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
-        ) n
-    ), flows_of AS MATERIALIZED (
-        SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, f.tag, f.scale,
-            coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part,
-            {MARGIN} * coalesce(f.run_seconds, 0) AS lead_seconds,
-            (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
-        FROM busy b LEFT JOIN LATERAL (
-            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
-        ) f ON true
-        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
-    ), first AS MATERIALIZED (
+    WITH RECURSIVE {FLOWS}, first AS MATERIALIZED (
         SELECT n.*, c.most
         FROM (VALUES (true, CAST(:foreground_most AS int)), (false, CAST(:most AS int))) AS c(foreground, most)
         CROSS JOIN LATERAL (
@@ -131,20 +106,16 @@ _FACTS = text(
         GROUP BY r.project, r.priority
     ), waiting AS (
         SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (
-            SELECT json_agg(json_build_array(r.id, r.sent_to,
-                (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity,
-                r.position, r.cost, r.charged IS NOT NULL, r.rank, extract(epoch FROM r.due_at - now()))) FROM (
-                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank > f.late
+            SELECT json_agg(json_build_array({IN_ORDER}, r.id, r.sent_to,
+                (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity)) FROM (
+                    (SELECT * FROM waiting_responses r WHERE {IS_IN_TIME}
                     ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                     UNION ALL
-                    (SELECT * FROM waiting_responses r WHERE {_FLOW_IS} AND r.rank <= f.late AND f.late > 0
+                    (SELECT * FROM waiting_responses r WHERE {IS_LATE}
                     ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                 ) r
             ) AS responses
-        FROM (
-            SELECT *, CASE WHEN priority = {Priority.WINDOW.value}
-                THEN CAST(1000000 * (extract(epoch FROM now()) + lead_seconds) AS bigint) ELSE 0 END AS late FROM first
-        ) f
+        FROM first f
     )
     SELECT (SELECT json_agg(l) FROM loads l)::text AS loads, (SELECT json_agg(r) FROM running r)::text AS running,
         (SELECT json_agg(w) FROM waiting w)::text AS waiting
@@ -263,37 +234,9 @@ async def _facts(connection: AsyncConnection, queue: str, virtual_time: float, r
     loads, running, waiting = (orjson.loads(each) if each else [] for each in found)
     return _Facts(
         [load_of(row, ahead) for row in loads],
-        [_waiting(row) for row in waiting],
-        [RunningFlow(_flow(row), row["count"]) for row in running],
+        [waiting_flow(row) for row in waiting],
+        [RunningFlow(flow_of(row), row["count"]) for row in running],
     )
-
-
-def _waiting(row: Mapping[str, Any]) -> WaitingFlow:
-    responses = [_response(*columns) for columns in row["responses"]]
-    scale = 1.0 if row["scale"] is None else row["scale"]
-    rises = row["part"], row["lead_seconds"]
-    return WaitingFlow(_flow(row), responses, row["beside"], row["tag"], scale, *rises)
-
-
-def _response(
-    id_: str,
-    sent_to: str | None,
-    before: str | None,
-    affinity: int | None,
-    position: int,
-    cost: int,
-    is_charged: bool,
-    rank: int,
-    seconds_left: float | None,
-) -> WaitingResponse:
-    candidate = Candidate(id_, (sent_to, before), affinity)
-    left = math.inf if seconds_left is None else seconds_left
-    return WaitingResponse(candidate, position, cost, is_charged, rank, left)
-
-
-def _flow(row: Mapping[str, Any]) -> Flow:
-    weight = 1.0 if row["weight"] is None else row["weight"]  # of a project without a row
-    return Flow(row["project"], row["priority"], weight)
 
 
 async def _correct_flows(

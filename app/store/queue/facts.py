@@ -13,14 +13,19 @@ queue its statistics are out of date, and promise a matching row there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.queue.message import Priority
 from app.scheduling.decisions import QueueState
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
+from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
+from app.scheduling.placement import Candidate
+from app.scheduling.windows import MARGIN
 from app.store.layout import LAYOUT
 
 PAUSED = "(SELECT u.project FROM pauses u WHERE u.queue = {queue})"
@@ -95,3 +100,66 @@ def load_of(row: Mapping[str, Any], ahead: Ahead = NOTHING_AHEAD) -> Load:
     """A row of `worker_loads`."""
     more = ahead.responses if row["node"] == ahead.node else 0
     return Load(row["node"], row["slots"], row["answers"], row["foreground"], row["background"], more)
+
+
+# -- flows -------------------------------------------------------------------------------------------------------------
+
+_LEAD = f"{MARGIN} * coalesce(f.run_seconds, 0)"
+# `busy` steps from flow to flow over the index. LIMIT makes Postgres look each flow up: it would compare all with all,
+# because its statistics know few flows.
+FLOWS = f"""busy AS (
+        (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
+        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
+        UNION ALL
+        SELECT n.project, n.priority, n.position FROM busy b CROSS JOIN LATERAL (
+            SELECT r.project, r.priority, r.position FROM waiting_responses r
+            WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
+            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
+        ) n
+    ), flows_of AS MATERIALIZED (
+        SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, f.tag, f.scale,
+            coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part, {_LEAD} AS lead_seconds,
+            CASE WHEN b.priority = {Priority.WINDOW.value}
+                THEN CAST(1000000 * (extract(epoch FROM now()) + {_LEAD}) AS bigint) ELSE 0 END AS late,
+            (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
+        FROM busy b LEFT JOIN LATERAL (
+            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
+        ) f ON true
+        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
+    )"""
+"""The flows of a queue of which responses wait, as `flows_of`. What has a rank up to `late` cannot be in time."""
+_IS_OF_FLOW = "r.queue = :queue AND r.project = f.project AND r.priority = f.priority"
+IS_IN_TIME = f"{_IS_OF_FLOW} AND r.rank > f.late"
+IS_LATE = f"{_IS_OF_FLOW} AND r.rank <= f.late AND f.late > 0"
+"""Of the responses of a flow: those in time come first, each kind by rank and position."""
+IN_ORDER = "r.position, r.cost, r.charged IS NOT NULL, r.rank, extract(epoch FROM r.due_at - now())"
+"""What the order is made of, from a response that waits."""
+
+
+def waiting_flow(row: Mapping[str, Any]) -> WaitingFlow:
+    """Of a row of `flows_of`, with its first `responses`: of each IN_ORDER, and what else a candidate has."""
+    responses = [_waiting_response(*columns) for columns in row["responses"]]
+    scale = 1.0 if row["scale"] is None else row["scale"]
+    return WaitingFlow(flow_of(row), responses, row["beside"], row["tag"], scale, row["part"], row["lead_seconds"])
+
+
+def _waiting_response(
+    position: int,
+    cost: int,
+    is_charged: bool,
+    rank: int,
+    seconds_left: float | None,
+    id_: str = "",
+    sent_to: str | None = None,
+    before: str | None = None,
+    affinity: int | None = None,
+) -> WaitingResponse:
+    candidate = Candidate(id_, (sent_to, before), affinity)
+    left = math.inf if seconds_left is None else seconds_left
+    return WaitingResponse(candidate, position, cost, is_charged, rank, left)
+
+
+def flow_of(row: Mapping[str, Any]) -> Flow:
+    """Of a row with its project, priority and weight."""
+    weight = 1.0 if row["weight"] is None else float(row["weight"])  # of a project without a row
+    return Flow(row["project"], row["priority"], weight)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from app.store.database import Database
+from app.store.database import Connection, Database
 from app.store.tables import IS_SENT, IS_WAITING
 
 MAX_LOGS = 5_000
@@ -76,8 +76,7 @@ class FleetFacts:
     """How long the first of them is at its end; 0: there is none."""
 
 
-# The settings hold for the transaction: the statistics of a table whose queue comes and goes are out of date, and the
-# next statement must follow its indexes.
+# The statistics of a table whose queue comes and goes are out of date: statements that read it must follow its indexes.
 FOLLOW_INDEXES = """
     SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
         set_config('jit', 'off', true)
@@ -89,11 +88,12 @@ _WORKERS = text(
         w.is_drained AND EXISTS (
             SELECT FROM responses r WHERE r.sent_to = w.node AND {IS_SENT.format("r.")} AND r.priority > 0
         ) AS has_work
-    FROM ({FOLLOW_INDEXES}) s LEFT JOIN (
+    FROM (
         SELECT node, model, queue, slots, lease_until, absent_since,
             EXISTS (SELECT FROM drains d WHERE d.node = workers.node) AS is_drained
         FROM workers
-    ) w ON w.lease_until > now() AND w.absent_since IS NULL
+    ) w
+    WHERE w.lease_until > now() AND w.absent_since IS NULL
     """
 )
 
@@ -102,9 +102,7 @@ _PAUSES = text("SELECT queue, project FROM pauses")
 _W, _N = IS_WAITING.format("w."), IS_WAITING.format("n.")
 _AGE = "extract(epoch FROM now() - {})::float8"
 # `flow` steps from flow to flow over the index of what waits.
-_RESPONSES = text(
-    f"""
-    WITH RECURSIVE flow AS (
+WAITING = f"""flow AS (
         (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W}
         ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1)
         UNION ALL
@@ -121,7 +119,11 @@ _RESPONSES = text(
                 AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority
                 ORDER BY w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position LIMIT 1) AS oldest
         FROM flow f
-    ), begun AS (
+    )"""
+"""What waits of each flow: how many, and how old the oldest is, as `waiting`."""
+_RESPONSES = text(
+    f"""
+    WITH RECURSIVE {WAITING}, begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,
             false AS line, r.crashes, r.inserted_at
         FROM responses r WHERE {IS_SENT.format("r.")} AND (r.status = 'queued' OR r.worker IS NOT NULL)
@@ -147,14 +149,16 @@ _RESPONSES = text(
 )
 
 
+async def follow_indexes(connection: Connection) -> None:
+    """Holds for the statements that follow in the same transaction: Postgres plans each before it runs."""
+    await connection.execute(text(FOLLOW_INDEXES))
+
+
 async def read(db: Database, retention_seconds: float) -> FleetFacts:
     """All of it; the responses as one snapshot has them. Raises StoreUnavailable."""
     async with db.begin() as connection:
-        workers = [
-            WorkerFacts(row.model, row.queue, row.slots, row.is_drained, row.has_work, row.lease_seconds_left)
-            for row in await connection.execute(_WORKERS)
-            if row.model is not None
-        ]
+        await follow_indexes(connection)
+        workers = [WorkerFacts(**row._mapping) for row in await connection.execute(_WORKERS)]
         paused = {(row.queue, row.project) for row in await connection.execute(_PAUSES)}
         rows = list(await connection.execute(_RESPONSES, {"retention": retention_seconds}))
     (overdue,) = (row for row in rows if row.state == "overdue")

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app.store.database import Connection, Database
 from app.store.queue import pace
-from app.store.queue.fleet import FOLLOW_INDEXES
+from app.store.queue.fleet import follow_indexes
 from app.store.queue.pace import Pace
 
 
@@ -48,12 +48,12 @@ class WorkerRow:
 
 
 _WORKERS = text(
-    f"""
+    """
     SELECT w.id, w.node AS name, w.model, w.queue, w.host, w.pid, w.started_at, w.layout, w.slots,
         w.unit, w.devices, w.device, w.version, d.since AS draining_since, d.reason AS drain_reason,
         extract(epoch FROM w.lease_until - now())::float8 AS lease_seconds, w.absent_since IS NOT NULL AS is_absent,
         h.running, h.sent, w.away + w.foreground_away AS in_tools
-    FROM ({FOLLOW_INDEXES}) s CROSS JOIN workers w LEFT JOIN drains d ON d.node = w.node CROSS JOIN LATERAL (
+    FROM workers w LEFT JOIN drains d ON d.node = w.node CROSS JOIN LATERAL (
         SELECT count(r.worker) AS running, count(*) FILTER (WHERE r.worker IS NULL) AS sent
         FROM responses r
         WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
@@ -71,4 +71,5 @@ async def read(db: Database) -> tuple[Sequence[WorkerRow], Sequence[Pace]]:
 
 async def read_workers(connection: Connection) -> Sequence[WorkerRow]:
     """The statements that follow in the same transaction follow indexes, too."""
+    await follow_indexes(connection)
     return [WorkerRow(**row._mapping) for row in await connection.execute(_WORKERS)]

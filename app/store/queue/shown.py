@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.queue.fleet import FOLLOW_INDEXES
+from app.store.queue.fleet import follow_indexes
 from app.store.tables import IS_SENT
 
 MAX_IDS = 1_000
@@ -46,7 +46,7 @@ _COLUMNS = """
 """
 _UNFINISHED = text(
     f"""
-    SELECT {_COLUMNS} FROM ({FOLLOW_INDEXES}) s CROSS JOIN responses r WHERE {IS_SENT.format("r.")}
+    SELECT {_COLUMNS} FROM responses r WHERE {IS_SENT.format("r.")}
     UNION ALL
     SELECT {_COLUMNS} FROM responses r
     WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
@@ -62,6 +62,7 @@ async def read_unfinished(db: Database, most: int) -> Sequence[ShownRow]:
     Raises StoreUnavailable.
     """
     async with db.begin() as connection:
+        await follow_indexes(connection)
         return [ShownRow(**row._mapping) for row in await connection.execute(_UNFINISHED, {"most": most})]
 
 

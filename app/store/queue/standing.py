@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,12 +13,9 @@ from sqlalchemy import text
 from app.queue.message import class_of
 from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
-from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
-from app.scheduling.placement import Candidate
-from app.scheduling.windows import MARGIN
 from app.store.database import Connection, Database
 from app.store.queue import pace, pauses, roster
-from app.store.queue.facts import PAUSED, states
+from app.store.queue.facts import FLOWS, IN_ORDER, IS_IN_TIME, IS_LATE, states, waiting_flow
 from app.store.queue.pace import Pace
 from app.store.queue.pauses import PauseRow
 from app.store.queue.roster import WorkerRow
@@ -109,46 +105,34 @@ _ROW = text(
     """
 )
 
-# `busy` steps from flow to flow, as that of a dispatch. Each flow gives the first ones of those that wait.
+# Each flow gives the first ones of those that wait, in the order in which they are sent.
 _FLOWS = text(
     f"""
-    WITH RECURSIVE busy AS (
-        (SELECT r.project, r.priority FROM waiting_responses r WHERE r.queue = :queue
-        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
-        UNION ALL
-        SELECT n.project, n.priority FROM busy b CROSS JOIN LATERAL (
-            SELECT r.project, r.priority FROM waiting_responses r
-            WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
-            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
-        ) n
-    ), flows_of AS MATERIALIZED (
-        SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, count(*) OVER () AS flows,
-            f.tag, f.scale, coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part,
-            {MARGIN} * coalesce(f.run_seconds, 0) AS lead_seconds,
-            (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
-        FROM busy b LEFT JOIN LATERAL (
-            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
-        ) f ON true
-        WHERE b.project NOT IN {PAUSED.format(queue=":queue")}
+    WITH RECURSIVE {FLOWS}, sized AS (
+        SELECT *, least(greatest(:most / count(*) OVER (), :least_of_flow), :most_of_flow) AS most FROM flows_of
     )
-    SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds,
+    SELECT f.*,
         (SELECT count(*) FROM waiting_responses r
             WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority) AS number,
-        (SELECT json_agg(json_build_array(r.position, r.cost, r.charged IS NOT NULL, r.rank,
-                extract(epoch FROM r.due_at - now()))) FROM (
-            SELECT r.position, r.cost, r.charged, r.rank, r.due_at FROM waiting_responses r
-            WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority
-            ORDER BY r.rank, r.position LIMIT least(greatest(:most / f.flows, :least_of_flow), :most_of_flow)
+        (SELECT json_agg(json_build_array({IN_ORDER})) FROM (
+            SELECT * FROM (
+                (SELECT r.*, false AS is_late FROM waiting_responses r WHERE {IS_IN_TIME}
+                ORDER BY r.rank, r.position LIMIT f.most)
+                UNION ALL
+                (SELECT r.*, true FROM waiting_responses r WHERE {IS_LATE} ORDER BY r.rank, r.position LIMIT f.most)
+            ) r ORDER BY r.is_late, r.rank, r.position LIMIT f.most
         ) r)::text AS first
-    FROM flows_of f
+    FROM sized f
     """
 )
 _BEFORE = text(
     """
     SELECT count(*) AS number, (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time
-    FROM waiting_responses r
+    FROM waiting_responses r, (
+        SELECT coalesce(x.rank, x.position) AS rank, x.position FROM responses x WHERE x.id = :id
+    ) x
     WHERE r.queue = :queue AND r.project = :project AND r.priority = :priority
-        AND (r.rank, r.position) < (SELECT coalesce(x.rank, x.position), x.position FROM responses x WHERE x.id = :id)
+        AND (r.rank <= :late, r.rank, r.position) < (x.rank <= :late, x.rank, x.position)
     """
 )
 # An "end" of a turn names its calls, a result answers one (workers/generation/history.py).
@@ -188,30 +172,19 @@ async def surroundings(db: Database, response: Standing) -> Surroundings:
 async def _place(connection: Connection, response: Standing) -> Place | None:
     """None: it has just been sent, or is paused."""
     bounds = {"most": MOST_READ, "least_of_flow": LEAST_OF_FLOW, "most_of_flow": MOST_OF_FLOW}
-    rows = await connection.execute(_FLOWS, {"queue": response.queue, **bounds})
-    flows = [_lined(row) for row in rows]
-    flow = next(
-        (f for each in flows if (f := each.waiting.flow) and (f.project, f.priority) == _flow_of(response)), None
-    )
+    rows = (await connection.execute(_FLOWS, {"queue": response.queue, **bounds})).all()
+    flows = [_lined(row._asdict()) for row in rows]
     values = {name: getattr(response, name) for name in ("id", "queue", "project", "priority")}
-    before = (await connection.execute(_BEFORE, values)).one()
-    if flow is None:
-        return None
-    return place_of(response.position, flow, before.number, flows, before.virtual_time or 0.0)
+    for row, flow in zip(rows, flows, strict=True):
+        if (row.project, row.priority) == (response.project, response.priority):
+            before = (await connection.execute(_BEFORE, {**values, "late": row.late})).one()
+            virtual_time = before.virtual_time or 0.0
+            return place_of(response.position, flow.waiting.flow, before.number, flows, virtual_time)
+    return None
 
 
-def _flow_of(response: Standing) -> tuple[str, int]:
-    return response.project, response.priority
-
-
-def _lined(row: Any) -> LinedFlow:
-    weight = 1.0 if row.weight is None else row.weight  # of a project without a row
-    responses = [
-        WaitingResponse(Candidate(""), position, cost, is_charged, rank, math.inf if left is None else left)
-        for position, cost, is_charged, rank, left in orjson.loads(row.first)
-    ]
-    flow, scale = Flow(row.project, row.priority, weight), 1.0 if row.scale is None else row.scale
-    return LinedFlow(WaitingFlow(flow, responses, row.beside, row.tag, scale, row.part, row.lead_seconds), row.number)
+def _lined(row: Mapping[str, Any]) -> LinedFlow:
+    return LinedFlow(waiting_flow({**row, "responses": orjson.loads(row["first"])}), row["number"])
 
 
 async def _open_calls(connection: Connection, response_id: str) -> Sequence[str]:

@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import text
 
 from app.queue.message import Priority
-from app.scheduling.order import Flow
 from app.scheduling.windows import MARGIN, Demand, Measured, part_of, share_of
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.queue.dispatch import QueueFlow
+from app.store.queue.facts import flow_of
 
 STEPS = 16
 """Deadlines that lie closer to each other than a factor of e^(1/16), 6 %, count as one: the nearest."""
@@ -90,14 +90,14 @@ async def raise_to(db: Database, parts: Mapping[QueueFlow, float]) -> None:
 
 def _parts(queue: str, demands: Sequence[Any], flows: Sequence[Any]) -> dict[QueueFlow, float]:
     """How far each project's work in windows rises in one queue."""
-    others = [_flow(row) for row in flows if row.priority != Priority.WINDOW or row.part > 0]
+    others = [flow_of(row._mapping) for row in flows if row.priority != Priority.WINDOW or row.part > 0]
     known = {row.project: row for row in flows if row.priority == Priority.WINDOW}
     parts = {}
     for project in {row.project for row in demands}:
         due = [row for row in demands if row.project == project]
         mine = known.get(project)
         measured = _measured([mine, *flows])
-        share = share_of(Flow(project, Priority.WINDOW, _weight(due[0])), others)
+        share = share_of(flow_of({**due[0]._mapping, "priority": Priority.WINDOW}), others)
         rate = (due[0].slots or 0.0) * measured.speed * share
         scale = 1.0 if mine is None else mine.scale
         left = [Demand(math.exp(row.step / STEPS), row.tokens * scale) for row in due]
@@ -109,11 +109,3 @@ def _measured(flows: Iterable[Any]) -> Measured:
     """Of the first of these flows of which something has ended."""
     known = (row for row in flows if row is not None and row.run_seconds is not None)
     return next((Measured(row.run_seconds, row.run_tokens) for row in known), Measured(0.0, 0.0))
-
-
-def _flow(row: Any) -> Flow:
-    return Flow(row.project, row.priority, _weight(row))
-
-
-def _weight(row: Any) -> float:
-    return 1.0 if row.weight is None else float(row.weight)

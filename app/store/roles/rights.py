@@ -43,7 +43,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "conversation_items": {
         API: "SELECT, INSERT, DELETE",
         WORKER: "SELECT, INSERT",
-        MAINTENANCE: "SELECT (conversation_id, position, added_at)",
+        MAINTENANCE: "SELECT (conversation_id, position, added_at, bytes)",
     },
     # -- the queue
     "workers": {

@@ -121,6 +121,13 @@ async def find(db: Database, ids: Collection[str]) -> dict[str, ProjectRow]:
     return {row.id: _row(row) for row in await db.execute(_BY_ID, {"ids": list(ids)})}
 
 
+async def find_named(db: Database, named: str) -> list[str]:
+    """Ids of the project with this id, or else of all with this name, archived ones included; up to 21."""
+    found = select(projects.c.id).where((projects.c.id == named) | (projects.c.name == named)).limit(21)
+    ids = [row.id for row in await db.execute(found)]
+    return [named] if named in ids else sorted(ids)
+
+
 async def find_all(db: Database) -> list[ProjectRow]:
     """All projects, the oldest first."""
     statement = select(*_COLUMNS).order_by(projects.c.created_at, projects.c.id)

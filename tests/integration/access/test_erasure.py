@@ -28,12 +28,14 @@ from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.responses import endings, lookup
 from app.store.responses.inserts import Inserter, insert_lines
+from app.store.roles.rights import MAINTENANCE
 from app.store.rows import BatchPlace
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits, projects
 from app.store.tenants.erasure import SETTLE_SECONDS
 from app.streaming.pubsub import PubSub
 from tests.support.requests import message
+from tests.support.roles import as_role
 from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
 
@@ -95,7 +97,7 @@ class NoWorkers:
 
 
 async def erase(db: Database, pubsub: PubSub, seconds: float = SETTLE_SECONDS) -> None:
-    await erase_due(db, pubsub, Announcer(pubsub, NoWorkers()), seconds)  # type: ignore[arg-type]
+    await erase_due(as_role(db, MAINTENANCE), pubsub, Announcer(pubsub, NoWorkers()), seconds)  # type: ignore[arg-type]
 
 
 async def entries(db: Database, project: str) -> list[str]:

@@ -22,12 +22,14 @@ from app.protocol.limits import LimitKind
 from app.store.database import Database
 from app.store.files import expiry
 from app.store.files.parts import BLOCK_BYTES
+from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub
 from tests.integration.api.test_files import count, random_bytes, uploaded
 from tests.integration.api.test_leaving import ApiProcess
 from tests.integration.api.test_uploads import begun, sql
 from tests.support.api import Api, serving, settings_for
+from tests.support.roles import as_role
 from tests.support.stored import stored
 from tests.support.tenants import Tenant, administration, as_caller, tenant
 from tests.support.waiting import until
@@ -146,11 +148,11 @@ class TestDeath:
         async with serving(settings_for(services, tmp_path)) as api:
             assert (await api.client.get("/v1/files")).json()["data"] == []
         assert await stored(db, DEFAULT_PROJECT) > 0, "it is reserved until maintenance finds it"
-        await expiry.drop_abandoned(db, 3600)
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
         assert await count(db, "file_parts") == 1, "it might go on"
         await sql(db, "UPDATE file_parts SET touched_at = now() - interval '2 hours'")
-        await expiry.drop_abandoned(db, 3600)
-        await expiry.delete_dropped(db)
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
         left = [await count(db, table) for table in ("files", "file_parts", "file_blocks")]
         assert (left, await stored(db, DEFAULT_PROJECT)) == ([0, 0, 0], 0)
 
@@ -158,8 +160,8 @@ class TestDeath:
         ended = asyncio.Event()
         sending = asyncio.create_task(api.client.post("/v1/files", content=form(2, ended), headers=FORM))
         await until(lambda: has_blocks(db, 2))
-        await expiry.drop_abandoned(db, -1)
-        await expiry.delete_dropped(db)
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), -1)
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
         ended.set()
         answer = await sending
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "upload_ended")
@@ -174,8 +176,8 @@ class TestDeath:
         assert [file.id async for file in client.files.list()] == [kept.id]
         with pytest.raises(openai.NotFoundError):
             await client.files.content(made.id)
-        assert await expiry.delete_expired(db) == 1
-        await expiry.delete_dropped(db)
+        assert await expiry.delete_expired(as_role(db, MAINTENANCE)) == 1
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
         assert (await count(db, "file_blocks"), await stored(db, DEFAULT_PROJECT)) == (1, kept.bytes)
 
     async def test_parts_of_an_upload_that_goes_on_are_not_abandoned(
@@ -184,7 +186,7 @@ class TestDeath:
         upload = await begun(client, 3)
         part = await client.uploads.parts.create(upload.id, data=b"abc")
         await sql(db, "UPDATE file_parts SET touched_at = now() - interval '50 minutes'")
-        await expiry.drop_abandoned(db, 60)
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 60)
         assert (await client.uploads.complete(upload.id, part_ids=[part.id])).status == "completed"
 
 

@@ -15,8 +15,10 @@ from app.api.docs import schemas
 from app.store.database import Database
 from app.store.files import expiry
 from app.store.files.parts import BLOCK_BYTES
+from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from tests.support.api import Api
+from tests.support.roles import as_role
 from tests.support.stored import stored
 from tests.support.waiting import until
 
@@ -243,7 +245,7 @@ class TestInterrupted:
                 pieces = answer.aiter_bytes()
                 await anext(pieces)
                 await client.files.delete(made.id)
-                await expiry.delete_dropped(db)
+                await expiry.delete_dropped(as_role(db, MAINTENANCE))
                 async for _ in pieces:
                     pass
         assert await count(db, "file_blocks") == 0

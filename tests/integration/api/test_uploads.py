@@ -15,9 +15,11 @@ from app.api.docs import schemas
 from app.store.database import Database
 from app.store.files import expiry
 from app.store.files.parts import BLOCK_BYTES
+from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from tests.integration.api.test_files import count, random_bytes
 from tests.support.api import Api
+from tests.support.roles import as_role
 from tests.support.stored import stored
 
 SIZES = (BLOCK_BYTES + 5, 1, 2 * BLOCK_BYTES, 77)
@@ -58,7 +60,7 @@ class TestUpload:
         assert await stored(db, DEFAULT_PROJECT) == len(data)
         assert await client.uploads.complete(upload.id, part_ids=ids[::-1]) == done, "whose answer was lost"
         await client.files.delete(done.file.id)
-        await expiry.delete_dropped(db)
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
         assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_blocks")) == (0, 0)
 
     async def test_the_client_sends_a_file_in_parts_by_itself(self, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
@@ -97,11 +99,11 @@ class TestUpload:
         with pytest.raises(openai.BadRequestError) as caught:
             await client.uploads.complete(upload.id, part_ids=[sent])
         assert caught.value.code == "upload_expired"
-        await expiry.drop_abandoned(db, 3600)
-        await expiry.delete_dropped(db)
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
         assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_parts")) == (0, 0)
         await sql(db, "UPDATE uploads SET expires_at = now() - interval '2 days'")
-        await expiry.drop_abandoned(db, 3600)
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
         assert await count(db, "uploads") == 0
 
     async def test_what_does_not_fit_together_is_refused_and_changes_nothing(self, client: openai.AsyncOpenAI) -> None:

@@ -13,12 +13,14 @@ from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.paging import Page
 from app.store.responses import endings
+from app.store.roles.rights import MAINTENANCE
 from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, settings_for
 from tests.support.bulk import many_queued, statuses
 from tests.support.commands import Shell
+from tests.support.roles import as_role
 from tests.support.rows import queued
 from tests.support.tenants import Tenant, as_caller
 from tests.support.waiting import until
@@ -31,7 +33,9 @@ async def maintained(services: Any, db: Database, pubsub: PubSub, tmp_path: Any)
     """Maintenance, which carries actions out."""
     settings = settings_for(services, tmp_path)
     queue = TaskQueue(settings)
-    running = asyncio.create_task(Maintenance(settings, db, pubsub, queue, round_seconds=0.05).run())
+    running = asyncio.create_task(
+        Maintenance(settings, as_role(db, MAINTENANCE), pubsub, queue, round_seconds=0.05).run()
+    )
     yield
     running.cancel()
     await asyncio.wait([running])
@@ -99,6 +103,20 @@ async def test_bad_actions_are_refused_by_name(db: Database, operator: Api, body
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
     assert await statuses(db) == {"queued": 1}
     assert await entries(db) == []
+
+
+async def test_an_action_on_a_project_that_is_not_there_is_refused_and_one_is_found_by_its_name(
+    db: Database, operator: Api, mine: Tenant
+) -> None:
+    await queued(db, mine.project)
+    for dry_run in (True, False):
+        body = {"kind": "cancel", "reason": "x", "filter": {"project": "no such"}, "dry_run": dry_run}
+        answer = await operator.client.post(ACTIONS, json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "filter.project"), answer.text
+    found = await posted(operator, kind="cancel", filter={"project": "mine"}, reason="x")
+    assert found["matched"] == 1
+    (entry,) = await entries(db)
+    assert entry.project == mine.project
 
 
 async def test_an_action_on_everything_or_nothing_comes_to_its_end(

@@ -77,7 +77,7 @@ class TestOutput:
         ran = await remote.run("why", row.id)
         assert ran.status == 0 and "\x1b" not in ran.out
         assert ran.out.startswith("in_progress: It runs on worker w1 (host, process 1), begun ")
-        assert "  class      default, background\n" in ran.out
+        assert "  class       default, background\n" in ran.out
 
     @pytest.mark.parametrize(
         "arguments", [("queue", "--by", "nobody"), ("queue", "--limit", "0"), ("why",), ("whose",)]

@@ -11,7 +11,7 @@ from app.access.administration import Administration
 from app.access.caller import Scope
 from app.store.database import Database
 from app.store.responses import endings, logs
-from tests.support.api import Api
+from tests.support.api import MODEL, Api
 from tests.support.bulk import many_queued
 from tests.support.rows import WORKER, Writer, claimed, queued
 from tests.support.tenants import Tenant, as_caller, tenant
@@ -155,7 +155,10 @@ async def test_an_operator_filters_by_project_key_and_error_code(
     assert ids_of(await listed(operator, path)) == [foreign, own]
     assert ids_of(await listed(operator, path, project=mine.project)) == [own]
     assert ids_of(await listed(operator, path, error_code="queue_timeout")) == [foreign]
-    assert ids_of(await listed(operator, path, key="key_none")) == []
+    assert ids_of(await listed(operator, path, project="other")) == [foreign], "its name"
+    for query in ({"key": "key_none"}, {"project": "no such"}):
+        unknown = await operator.client.get(path, params=query)
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, *query)
     assert ids_of(await listed(operator, path, ids=[own, "resp_none"])) == [own]
     entry = (await listed(operator, path, project=other.project))["data"][0]
     assert (entry["project"], entry["error_code"], entry["error"]["message"]) == (
@@ -163,6 +166,26 @@ async def test_an_operator_filters_by_project_key_and_error_code(
         "queue_timeout",
         "too late",
     )
+
+
+async def test_a_name_that_several_projects_have_is_refused_with_their_ids(
+    operator: Api, admin: Administration, mine: Tenant
+) -> None:
+    twins = [await tenant(admin, "twin") for _ in range(2)]
+    answer = await operator.client.get("/v1/operator/responses", params={"project": "twin"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "project")
+    assert all(each.project in answer.json()["error"]["message"] for each in twins)
+
+
+async def test_the_responses_of_a_request_are_found_by_its_id(api: Api, operator: Api, mine: Tenant) -> None:
+    made = {}
+    async with as_caller(api, mine) as caller:
+        for name in ("job-7", "job-8"):
+            body = {"model": MODEL, "input": SECRET, "background": True}
+            answer = await caller.client.post("/v1/responses", json=body, headers={"x-request-id": name})
+            made[name] = answer.json()["id"]
+    assert ids_of(await listed(operator, "/v1/operator/responses", request_id="job-7")) == [made["job-7"]]
+    assert ids_of(await listed(operator, "/v1/operator/responses", request_id="job")) == []
 
 
 async def test_a_response_tells_its_story(db: Database, operator: Api) -> None:

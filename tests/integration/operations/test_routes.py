@@ -14,12 +14,12 @@ from app.access.caller import Scope
 from app.protocol.limits import LimitKind
 from app.queue.message import Priority
 from app.store.database import Database
-from app.store.queue import workers
+from app.store.queue import standing, workers
 from app.store.queue.dispatch import dispatch
 from tests.support.api import CATALOG, Api, client_of, serving, settings_for
 from tests.support.rows import Writer, alive, claimed, queued, release_all
 from tests.support.tenants import Tenant, as_caller
-from tests.support.waiting_rows import take, weigh, with_slots
+from tests.support.waiting_rows import QUEUE, take, weigh, with_slots
 from tests.support.waiting_rows import waiting as waiting_rows
 
 ROUTES = ("status", "queue", "workers", "responses/resp_1/why")
@@ -219,6 +219,22 @@ class TestWhy:
         places = {name: (await asked(operator, f"responses/{name}/why"))["position"] for name in ids}
         order = [message.response_id for message in await dispatch(db, "model.scripted") or ()]
         assert [places[name] for name in order] == list(range(1, len(ids) + 1))
+
+    @pytest.mark.parametrize("most", [2, 100])
+    async def test_work_in_windows_that_cannot_be_in_time_stands_behind_the_rest_of_its_flow(
+        self, db: Database, operator: Api, monkeypatch: pytest.MonkeyPatch, most: int
+    ) -> None:
+        for name in ("MOST_OF_FLOW", "LEAST_OF_FLOW"):
+            monkeypatch.setattr(standing, name, most)
+        await with_slots(db, 10)
+        late = await waiting(db, "a", 4, window=100.0)
+        in_time = await waiting(db, "a", 3, window=3600.0)
+        flow = "INSERT INTO flows (queue, project, priority, tag, step, run_seconds, run_tokens)"
+        await changed(db, f"{flow} VALUES (:queue, 'a', :window, 0, 0, 300, 10)", queue=QUEUE, window=Priority.WINDOW)
+        places = {each: (await asked(operator, f"responses/{each}/why"))["position"] for each in (*late, *in_time)}
+        order = [message.response_id for message in await dispatch(db, QUEUE) or ()]
+        assert order == in_time + late
+        assert places == {each: order.index(each) + 1 for each in order}
 
     async def test_a_waiting_response_tells_who_is_ahead_and_when_its_turn_comes(
         self, db: Database, operator: Api, mine: Tenant

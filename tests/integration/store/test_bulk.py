@@ -21,11 +21,13 @@ from app.store.operations import actions, cancels, listing, retries
 from app.store.operations.actions import ActionKind, ActionRow, ActionState
 from app.store.operations.filters import ResponseFilter
 from app.store.responses import endings, logs
+from app.store.roles.rights import MAINTENANCE
 from app.store.rows import Notice
 from app.store.tenants import limits
 from app.store.tenants.limits import LimitRow
 from tests.support.bulk import action_of, check_cancelled, many_queued, started, statuses
 from tests.support.logs import events_of
+from tests.support.roles import as_role
 from tests.support.rows import Writer, claimed, queued
 from tests.support.stored import stored
 from tests.support.waiting import until
@@ -41,13 +43,14 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def carried_out(db: Database, action: ActionRow) -> tuple[ActionRow, list[Notice]]:
-    """Goes on with an action to its end, pass after pass."""
+    """Goes on with an action to its end, pass after pass, with the rights that maintenance has."""
     told: list[Notice] = []
+    own = as_role(db, MAINTENANCE)
     while (seen := await action_of(db, action.id)).state is ActionState.RUNNING:
         steps = (
-            cancels.steps(db, seen)
+            cancels.steps(own, seen)
             if seen.kind is ActionKind.CANCEL
-            else retries.steps(db, seen, retried, reserved_output=64)
+            else retries.steps(own, seen, retried, reserved_output=64)
         )
         async for step in steps:
             told += step.ended

@@ -9,6 +9,8 @@ from sqlalchemy import text
 from app.store.database import Database
 from app.store.queue import drains, redelivery, workers
 from app.store.responses.inserts import Inserter
+from app.store.roles.rights import MAINTENANCE
+from tests.support.roles import as_role
 from tests.support.rows import new_response
 from tests.support.waiting_rows import end, sent, take, waiting, with_slots
 
@@ -123,7 +125,7 @@ async def test_a_drain_is_forgotten_a_day_after_its_worker_was_missed_first(db: 
         async with db.autocommit() as connection:
             await connection.execute(text("UPDATE drains SET absent_since = absent_since - interval '13 hours'"))
             await connection.execute(text("UPDATE drains SET since = since - interval '9 days'"))
-        await drains.forget(db)
+        await drains.forget(as_role(db, MAINTENANCE))
         return {row.node for row in await db.execute(text("SELECT node FROM drains"))}
 
     assert await ages() == {"w", "gone"}

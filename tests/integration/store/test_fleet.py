@@ -138,7 +138,7 @@ async def test_projects_beyond_the_fifty_with_most_waiting_are_one(db: Database)
 
 async def _plan(db: Database) -> str:
     async with db.begin() as connection:
-        await connection.execute(fleet._WORKERS)
+        await fleet.follow_indexes(connection)
         explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {fleet._RESPONSES.text}")
         return "\n".join((await connection.execute(explained, {"retention": RETENTION})).scalars())
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.queue import backlog, fleet, pace, roster, signs, standing
+from app.store.queue import backlog, fleet, pace, roster, shown, signs, standing
 from tests.integration.store.test_fleet import ENDED, pages
 from tests.support.waiting_rows import QUEUE, waiting, with_slots
 
@@ -18,9 +18,11 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "by key": (backlog._BY_KEY, {}),
     "pace": (pace._PACE, {"seconds": 300.0, "most": 1}),
     "workers": (roster._WORKERS, {}),
+    "living workers": (fleet._WORKERS, {}),
+    "shown": (shown._UNFINISHED, {"most": 10_000}),
     "signs": (signs._SIGNS, {}),
     "line": (standing._FLOWS, LINE),
-    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p4", "priority": 6}),
+    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p4", "priority": 6, "late": 0}),
     "row": (standing._ROW, {"id": "ended-77"}),
 }
 

@@ -22,6 +22,8 @@ from app.store.responses import claims, endings
 from app.store.responses.endings import Overdue
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
+from app.store.roles.rights import MAINTENANCE
+from tests.support.roles import as_role
 from tests.support.rows import WORKER, alive, claim, new_response
 from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, with_slots
 
@@ -103,7 +105,7 @@ async def test_a_dispatch_reads_no_more_of_a_long_line_than_it_may_send(db: Data
 
 async def test_without_work_in_windows_nothing_is_written(db: Database) -> None:
     await waiting(db, "a", 3)
-    await windows.raise_all(db)
+    await windows.raise_all(as_role(db, MAINTENANCE))
     assert await db.execute(text("SELECT * FROM flows")) == []
 
 
@@ -113,14 +115,14 @@ async def test_it_rises_as_its_time_runs_out(db: Database) -> None:
     await windows.raise_to(db, {OF_A: 0.0})
     await measured(db, 10.0, 100)
     await waiting(db, "a", 200, window=8 * HOUR, cost=1000)
-    await windows.raise_all(db)
+    await windows.raise_all(as_role(db, MAINTENANCE))
     assert await part_of_a(db) == 0.0
     due = text("UPDATE responses SET due_at = now() + make_interval(secs => :left)")
     parts = []
     for left in (2.0, 1.6, 1.3, 0.9):
         async with db.autocommit() as connection:
             await connection.execute(due, {"left": left * HOUR})
-        await windows.raise_all(db)
+        await windows.raise_all(as_role(db, MAINTENANCE))
         parts.append(await part_of_a(db))
     assert parts == sorted(parts) and parts[0] < 0.3 and parts[-1] == 1.0
 
@@ -130,11 +132,11 @@ async def test_what_others_may_take_makes_it_rise_sooner(db: Database) -> None:
     await windows.raise_to(db, {OF_A: 0.0})
     await measured(db, 10.0, 100)
     await waiting(db, "a", 200, window=3 * HOUR, cost=1000)
-    await windows.raise_all(db)
+    await windows.raise_all(as_role(db, MAINTENANCE))
     assert await part_of_a(db) == 0.0
     await waiting(db, "b", 1)
     await sent(db)  # it has a flow now
-    await windows.raise_all(db)
+    await windows.raise_all(as_role(db, MAINTENANCE))
     assert 0.3 < await part_of_a(db) < 0.8
 
 
@@ -146,7 +148,7 @@ async def test_until_its_own_are_measured_those_of_other_flows_tell_the_speed(db
     correction = FlowCorrection(64, 64, 64, 64 * 5, 64 * 50.0)
     async with db.begin() as connection:
         await dispatch._correct_flows(connection, QUEUE, {QueueFlow(QUEUE, "b", BACKGROUND): correction})
-    await windows.raise_all(db)
+    await windows.raise_all(as_role(db, MAINTENANCE))
     assert await part_of_a(db) == 1.0, "0.1 tokens a second"
 
 

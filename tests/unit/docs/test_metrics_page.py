@@ -52,7 +52,7 @@ def test_each_name_has_its_prefix_and_each_sentence_its_end() -> None:
 
 
 def test_the_page_has_each_alert_in_the_order_of_the_file() -> None:
-    rows = re.findall(r"^\| `(Longhaul\w+)` \| .+ \| .+ \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| \[`(Longhaul\w+)`\]\(runbook\.md#longhaul\w+\) \| .+ \|$", PAGE, re.MULTILINE)
     assert rows == [rule["alert"] for rule in alerts()]
     assert rows[0] == "LonghaulWorkersBelowExpected"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from hypothesis import given
@@ -13,27 +14,37 @@ from app.scheduling.order import Flow, WaitingFlow, WaitingResponse, in_order
 from app.scheduling.placement import Candidate
 
 PRIORITIES = [each.value for each in Priority if each is not Priority.COUNT]
+LEAD_SECONDS = 10.0
 
 
 @st.composite
 def lines(draw: st.DrawFn) -> tuple[list[WaitingFlow], float]:
-    """Flows of a queue with all that waits of them, and its virtual time."""
+    """Flows of a queue with all that waits of them, and its virtual time. Of work in windows some is late."""
     names = draw(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(PRIORITIES)), min_size=1, unique=True))
     weights = {project: draw(st.sampled_from([0.5, 1.0, 4.0])) for project in "abcd"}
+    parts = {project: draw(st.sampled_from([0.0, 0.0, 0.3, 1.0])) for project in "abcd"}
     positions = iter(draw(st.permutations(range(200))))
     flows = []
     for project, priority in names:
         costs = draw(st.lists(st.integers(0, 500), min_size=1, max_size=12))
         of_flow = sorted(next(positions) for _ in costs)
         responses = [
-            WaitingResponse(Candidate(""), position, cost, draw(st.booleans()))
+            WaitingResponse(Candidate(""), position, cost, draw(st.booleans()), *draw(dues(priority)))
             for position, cost in zip(of_flow, costs, strict=True)
         ]
         beside = [other for owner, other in names if owner == project]
         tag = draw(st.none() | st.floats(0, 300))
         flow = Flow(project, priority, weights[project])
-        flows.append(WaitingFlow(flow, responses, beside, tag, draw(st.sampled_from([0.3, 1.0, 2.0]))))
+        scale = draw(st.sampled_from([0.3, 1.0, 2.0]))
+        flows.append(WaitingFlow(flow, responses, beside, tag, scale, parts[project], LEAD_SECONDS))
     return flows, draw(st.floats(0, 200))
+
+
+def dues(priority: int) -> st.SearchStrategy[tuple[int, float]]:
+    """A rank, and the seconds that are left."""
+    if priority != Priority.WINDOW:
+        return st.just((0, math.inf))
+    return st.integers(0, 20).map(lambda seconds: (1_000_000 * seconds, float(seconds)))
 
 
 @given(lines(), st.data())
@@ -43,7 +54,7 @@ def test_the_place_of_a_response_is_that_in_the_order_of_dispatches(
     flows, virtual_time = line
     wanted = data.draw(st.sampled_from(flows))
     before = data.draw(st.integers(0, len(wanted.responses) - 1))
-    position = wanted.responses[before].position
+    position = wanted.in_line()[before].position
     known = [LinedFlow(flow, len(flow.responses)) for flow in flows]
     place = place_of(position, wanted.flow, before, known, virtual_time)
     same = [each for each in flows if each.flow.is_foreground or not wanted.flow.is_foreground]

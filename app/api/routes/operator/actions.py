@@ -76,6 +76,7 @@ def _filter_of(sent: ResponsesFilter) -> ResponseFilter:
         project=sent.project,
         model=sent.model,
         key=sent.key,
+        request_id=sent.request_id,
         tier=sent.service_tier,
         error_code=sent.error_code,
         metadata=tuple(sent.metadata.items()),

@@ -40,6 +40,6 @@ async def undrain_worker(name: str, sent: _Sent, changes: ChangesOf, service: Se
 
 async def _shown(service: OperatorService, name: str) -> Worker:
     for worker in await service.workers():
-        if worker.name == name:
+        if worker.row.name == name:
             return Worker.of(worker)
     raise NotFound(f"The worker '{name}' has gone.", "name")

@@ -9,7 +9,7 @@ from app.operations.explanation import Explanation, Reason
 from app.operations.problems import ProblemCode
 from app.operations.service import Status
 from app.operations.summary import ModelSummary
-from app.operations.workers import WorkerState
+from app.operations.workers import SeenWorker, WorkerState
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status as ResponseStatus
 from app.store.queue.standing import Standing
@@ -60,6 +60,12 @@ class Worker(RowShape):
     lease_seconds: float
     """Until its lease runs out, unless it is renewed."""
     started_at: Seconds
+
+    @classmethod
+    def of(cls, row: SeenWorker, **given: Any) -> Self:
+        worker, rate = row.row, row.tokens_per_second
+        seconds = round(worker.lease_seconds, 1)
+        return super().of(worker, state=row.state, tokens_per_second=rate, lease_seconds=seconds, **given)
 
 
 class Pause(RowShape):

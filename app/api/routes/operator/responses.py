@@ -10,6 +10,7 @@ from app.api.response_lists.queries import OperatorResponsesQuery
 from app.api.routes.operator.common import operator_router
 from app.api.routes.route import Asked
 from app.operations.story import find_story, read_events
+from app.operations.whom import resolved
 from app.store.operations import listing
 
 router = operator_router("/responses")
@@ -19,8 +20,8 @@ router = operator_router("/responses")
 async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeOf) -> ResponsesPage[OperatorResponse]:
     """A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
     `last_id`."""
-    page = query.page
-    found = await listing.find_page(runtime.db, query.as_filter(), page.limit, page.after, descending=page.descending)
+    page, only = query.page, await resolved(runtime.db, query.as_filter())
+    found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
     return ResponsesPage.of_found(found, page, OperatorResponse.of)
 
 

@@ -12,8 +12,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 StatusOption = Annotated[list[str] | None, typer.Option("--status", help="Of this status; may be repeated.")]
 ModelOption = Annotated[str | None, typer.Option("--model", help="Of this model.")]
-ProjectOption = Annotated[str | None, typer.Option("--project", help="Of the project with this id.")]
+ProjectOption = Annotated[str | None, typer.Option("--project", help="Of the project with this id or name.")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="Created by the API key with this id.")]
+RequestOption = Annotated[str | None, typer.Option("--request-id", help="Of requests with this x-request-id.")]
 TierOption = Annotated[str | None, typer.Option("--tier", help="Of this service tier: default, flex or priority.")]
 CodeOption = Annotated[str | None, typer.Option("--error-code", help="Failed with this code.")]
 MetadataOption = Annotated[
@@ -34,6 +35,7 @@ class Filter:
     model: str | None = None
     project: str | None = None
     key: str | None = None
+    request_id: str | None = None
     tier: str | None = None
     error_code: str | None = None
     metadata: list[str] | None = None
@@ -54,6 +56,7 @@ class Filter:
             "model": self.model,
             "project": self.project,
             "key": self.key,
+            "request_id": self.request_id,
             "service_tier": self.tier,
             "error_code": self.error_code,
             "metadata": _pairs(self.metadata),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,18 @@ from typing import Annotated, Any
 import typer
 
 from app.local.commands.operator_client import OperatorClient, UrlOption, ask
-from app.local.commands.output import Column, JsonOption, column, number, plain, progress, say, show, show_json
+from app.local.commands.output import (
+    Column,
+    JsonOption,
+    column,
+    moment,
+    number,
+    plain,
+    progress,
+    say,
+    show,
+    show_json,
+)
 from app.local.commands.responses.filters import (
     AfterOption,
     BeforeOption,
@@ -23,6 +34,7 @@ from app.local.commands.responses.filters import (
     MetadataOption,
     ModelOption,
     ProjectOption,
+    RequestOption,
     StatusOption,
     TierOption,
 )
@@ -43,21 +55,16 @@ AllOption = Annotated[bool, typer.Option("--all", help="Without a filter: act on
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not follow the action; it goes on by itself.")]
 
 
-def _at(name: str) -> Callable[[Mapping[str, Any]], str | None]:
-    return lambda entry: (
-        None if entry[name] is None else f"{datetime.fromtimestamp(entry[name], UTC):%Y-%m-%d %H:%M:%S}"
-    )
-
-
 COLUMNS = (
     column("id"),
     column("status"),
     column("model"),
     column("project"),
     column("tier", "service_tier"),
-    Column("created (UTC)", _at("created_at")),
-    Column("finished (UTC)", _at("finished_at")),
+    moment("created (UTC)", "created_at"),
+    moment("finished (UTC)", "finished_at"),
     number("attempt"),
+    number("crashes"),
     column("worker", "sent_to"),
     Column("error", lambda entry: entry["error_code"]),
 )
@@ -69,6 +76,7 @@ def list_responses(
     model: ModelOption = None,
     project: ProjectOption = None,
     key: KeyOption = None,
+    request_id: RequestOption = None,
     tier: TierOption = None,
     error_code: CodeOption = None,
     metadata: MetadataOption = None,
@@ -81,7 +89,7 @@ def list_responses(
     as_json: JsonOption = False,
 ) -> None:
     """List responses, the newest first."""
-    only = Filter(status, model, project, key, tier, error_code, metadata, created_after, created_before)
+    only = Filter(status, model, project, key, request_id, tier, error_code, metadata, created_after, created_before)
     query = {**only.query(), "order": "asc" if oldest_first else "desc"}
     show(ask(lambda api: _listed(api, query, limit, after), url), COLUMNS, as_json=as_json)
 
@@ -118,19 +126,23 @@ def _tell(story: Mapping[str, Any]) -> None:
     say(f"  project {story['project']}, key {story['key_id'] or '-'}; {about}")
     sizes = f"request {story['request_bytes']} bytes, output {story['output_bytes']}, log {story['log_bytes']}"
     say(f"  {sizes}; metadata {story['metadata']}")
+    if story["usage"] is not None:
+        say(f"  {story['usage']['input_tokens']} tokens in, {story['usage']['output_tokens']} out")
     links = ("retry_of", "retried_by", "request_id", "traceparent")
     for name, link in ((each.replace("_", " "), story[each]) for each in links):
         if link is not None:
             say(f"  {name} {link}")
-    for moment in story["moments"]:
-        where = f"  (attempt {moment['attempt']} on {moment['worker']})" if moment["attempt"] is not None else ""
-        say(f"  {datetime.fromtimestamp(moment['at'], UTC):%Y-%m-%d %H:%M:%S.%f} UTC  {moment['what']}{where}")
+    for each in story["moments"]:
+        where = f"  (attempt {each['attempt']} on {each['worker']})" if each["attempt"] is not None else ""
+        say(f"  {datetime.fromtimestamp(each['at'], UTC):%Y-%m-%d %H:%M:%S.%f} UTC  {each['what']}{where}")
     hand_overs = f"yields {story['yields']}, crashes {story['crashes']}"
     say(f"  attempts {story['attempt']}, {hand_overs}; worker {story['sent_to'] or '-'}")
     for each in story["attempts"]:
         who = "accepted by the API" if each["attempt"] == 0 else f"attempt {each['attempt']}"
         events = f"events {each['first_event']} to {each['last_event']}"
-        say(f"    {who}: {events}, {each['tokens']} tokens in {each['flushes']} flushes")
+        is_merged = not each["tokens"] and story["finished_at"] is not None
+        wrote = "" if is_merged else f", {each['tokens']} tokens in {each['flushes']} flushes"
+        say(f"    {who}: {events}{wrote}")
     for call in story["tool_calls"]:
         named = " ".join(part for part in (call["server"], call["tool"]) if part)
         say(f"    item {call['number']}, {call['type']} {named}: {call['status']}")
@@ -145,6 +157,7 @@ def cancel(
     model: ModelOption = None,
     project: ProjectOption = None,
     key: KeyOption = None,
+    request_id: RequestOption = None,
     tier: TierOption = None,
     metadata: MetadataOption = None,
     created_after: AfterOption = None,
@@ -157,7 +170,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Cancel all unfinished responses that match."""
-    only = Filter(status, model, project, key, tier, None, metadata, created_after, created_before, ids)
+    only = Filter(status, model, project, key, request_id, tier, None, metadata, created_after, created_before, ids)
     _act("cancel", only, _Wanted(reason, yes, everything, no_wait, as_json), url)
 
 
@@ -168,6 +181,7 @@ def retry(
     model: ModelOption = None,
     project: ProjectOption = None,
     key: KeyOption = None,
+    request_id: RequestOption = None,
     tier: TierOption = None,
     error_code: CodeOption = None,
     metadata: MetadataOption = None,
@@ -181,7 +195,8 @@ def retry(
     as_json: JsonOption = False,
 ) -> None:
     """Create a new response for each failed one that matches; for cancelled ones by id, or with --status cancelled."""
-    only = Filter(status, model, project, key, tier, error_code, metadata, created_after, created_before, ids)
+    times = (created_after, created_before)
+    only = Filter(status, model, project, key, request_id, tier, error_code, metadata, *times, ids)
     _act("retry", only, _Wanted(reason, yes, everything, no_wait, as_json), url)
 
 
@@ -220,10 +235,10 @@ def _confirmed(kind: str, counted: Mapping[str, Any], wanted: _Wanted) -> bool:
         return True
     if wanted.everything:
         sure = typer.prompt(
-            f"This will {kind} EVERYTHING there is, in all projects: {count} responses. Type their number"
+            f"This will {kind} EVERYTHING there is, in all projects: {count} responses. Type their number", err=True
         )
         return str(sure).replace(",", "") == str(counted["matching"])
-    return typer.confirm(f"{kind.capitalize()} {count} responses?")
+    return typer.confirm(f"{kind.capitalize()} {count} responses?", err=True)
 
 
 async def _carried_out(api: OperatorClient, *, body: Mapping[str, Any], wait: bool) -> dict[str, Any]:
@@ -254,7 +269,7 @@ ACTION_COLUMNS = (
     number("matched"),
     number("done"),
     Column("refused", lambda action: sum(action["refused"].values()) or None, is_number=True),
-    Column("created (UTC)", _at("created_at")),
+    moment("created (UTC)", "created_at"),
     column("by", "actor"),
     column("reason"),
 )
@@ -281,6 +296,7 @@ def tail(
     model: ModelOption = None,
     project: ProjectOption = None,
     key: KeyOption = None,
+    request_id: RequestOption = None,
     tier: TierOption = None,
     error_code: CodeOption = None,
     metadata: MetadataOption = None,
@@ -291,7 +307,7 @@ def tail(
     if response_id is not None:
         ask(lambda api: _follow_events(api, response_id, as_json=as_json), url)
         return
-    only = Filter(None, model, project, key, tier, error_code, metadata)
+    only = Filter(None, model, project, key, request_id, tier, error_code, metadata)
     ask(lambda api: _follow_responses(api, only.query(), frozenset(status or ()), as_json=as_json), url)
 
 

@@ -26,9 +26,12 @@ class ResponsesFilter(RequestModel):
     status: Annotated[list[StatusName], Field(max_length=6)] = Field(default_factory=list)
     """By default what the action applies to: unfinished ones are cancelled, and failed ones retried."""
     project: Text | None = None
+    """The id of a project, or its name if no other has it."""
     model: Text | None = None
     key: Text | None = None
     """The id of an API key."""
+    request_id: Text | None = None
+    """The `x-request-id` of the requests that made them."""
     service_tier: Literal["default", "flex", "priority"] | None = None
     error_code: Text | None = None
     metadata: Annotated[dict[Text, Annotated[str, AfterValidator(check_no_nul)]], Field(max_length=16)] = Field(
