@@ -27,7 +27,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-fleet bench-fair bench-placement bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-fleet bench-fair bench-placement bench-batches bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -103,6 +103,9 @@ bench-fair: install-dev  ## Measure whether the queue is fair, and what it costs
 
 bench-placement: install-dev  ## Measure what placement is worth to agents on eight workers (8 minutes)
 	$(BIN)/python -m tests.bench placement $(ARGS)
+
+bench-batches: install-dev  ## Compare a batch with POSTs and with bare vLLM, and measure streams and long polls beside it (an hour)
+	$(BIN)/python -m tests.bench batches $(ARGS)
 
 bench-write: install-dev  ## Write the results into docs/internals/performance.md and docs/internals/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)

@@ -8,21 +8,25 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
-from app.batches.line import BatchLine, LineError, line_error, read_line, refused_in
+from app.batches.line import BatchLine, LineError, custom_id_of, line_error, read_line, refused_in
 from app.batches.validation import Validation
-from app.protocol.errors import ApiError
+from app.bounds import BoundReached
+from app.protocol.errors import ApiError, LimitReached, ServerFault
+from app.protocol.limits import LimitState, never_fits
 from app.protocol.status import BatchStatus
+from app.protocol.text import type_and_places
 from app.protocol.types import Json
 from app.responses.create.acceptor import RequestAcceptor
 from app.store.batches import results, rows
 from app.store.batches.results import Skipped
 from app.store.batches.rows import BatchRow
-from app.store.database import Connection, Database
+from app.store.database import Connection, Database, StoreUnavailable
 from app.store.files import content, files
 from app.store.files.content import FileGone
 from app.store.responses.inserts import insert_lines
 from app.store.responses.new_rows import NewResponse
 from app.store.rows import BatchPlace, Origin
+from app.store.tenants import limits
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.batches")
@@ -32,6 +36,9 @@ VALIDATION_SECONDS = 30.0
 STEP_LINES = 256
 STEP_BYTES = 4 * 1024 * 1024
 """Of the lines that one transaction inserts, unless the first one alone has more."""
+SKIPPED_LINES = 5000
+"""So many lines that never run are noted together."""
+_BROKEN = "The request could not be checked."
 
 
 class Expander:
@@ -41,6 +48,8 @@ class Expander:
         self._db = db
         self._acceptor = acceptor
         self._settings = settings
+        self._steps: dict[str, int] = {}
+        """How many lines the next step of a batch takes whose last one did not fit into its project's limits."""
 
     async def validate(self, batch_id: str) -> None:
         """Checks the batch's whole file; then the batch is `in_progress`, or `failed` and says why.
@@ -50,71 +59,93 @@ class Expander:
         if not await rows.claim(self._db, batch_id, VALIDATION_SECONDS):
             return
         batch = await rows.find(self._db, None, batch_id)
-        if batch is None or (validation := await self._validated(batch)) is None:
+        if batch is None:
             return
-        problems, models = validation.problems(), validation.models
-        async with self._db.begin() as connection:
-            if problems:
-                await rows.move(connection, batch_id, BatchStatus.FAILED, _listed(problems))
-            else:
-                model = next(iter(models)) if len(models) == 1 else None
+        try:
+            validation = await self._validated(batch)
+        except FileGone:
+            await self._fail(batch_id, [LineError(None, "file_not_found", "The batch's file is gone.")])
+            return
+        if validation is None:
+            return
+        if problems := validation.problems():
+            await self._fail(batch_id, problems)
+        else:
+            model = next(iter(validation.models)) if len(validation.models) == 1 else None
+            async with self._db.begin() as connection:
                 await rows.validated(connection, batch_id, validation.total, model)
         log.info("%s: %d lines, %d of them wrong", batch_id, validation.total, validation.bad)
+
+    async def _fail(self, batch_id: str, problems: Sequence[LineError]) -> None:
+        async with self._db.begin() as connection:
+            await rows.move(connection, batch_id, BatchStatus.FAILED, _listed(problems))
 
     async def _validated(self, batch: BatchRow) -> Validation | None:
         """None: another process has the batch, or it is cancelled."""
         most = self._settings.max_body_bytes
         validation = Validation(batch.endpoint, self._settings.max_batch_lines, most)
         splitter = LineSplitter(most)
+        own = await limits.states(self._db, batch.project)
         async with aclosing(self._read(batch, 0)) as pieces:
             async for piece in pieces:
                 if not await rows.claim(self._db, batch.id, VALIDATION_SECONDS, renews=True):
                     return None
-                await self._check(batch, validation, splitter.feed(piece))
+                await self._check(batch, own, validation, splitter.feed(piece))
                 if validation.is_over:
                     return validation
-        await self._check(batch, validation, splitter.end())
+        await self._check(batch, own, validation, splitter.end())
         return validation
 
-    async def _check(self, batch: BatchRow, validation: Validation, lines: Iterator[RawLine]) -> None:
+    async def _check(
+        self, batch: BatchRow, own: Sequence[LimitState], validation: Validation, lines: Iterator[RawLine]
+    ) -> None:
+        """Adds the lines. `own` are the limits of the batch's project."""
         for raw in lines:
             if (line := validation.add(raw)) is not None:
-                try:
-                    await self._accepted(batch, line, validation.total)
-                except ApiError as refused:
-                    validation.refuse(line_error(raw.number, refused_in(line, refused)))
-            await asyncio.sleep(0)  # Others of this process go on.
+                made = await self._made(batch, line, validation.total)
+                if isinstance(made, NewResponse) and (error := _too_large(own, made)) is not None:
+                    made = refused_in(line, error)
+                if isinstance(made, ApiError):
+                    validation.refuse(line_error(raw.number, made))
 
     async def expand(self, batch_id: str) -> bool:
         """Makes responses of the batch's next lines; returns False if there are none, or none that fits at the moment.
 
         A line that was good, and is no more, because its model is gone, say, fails alone.
         """
+        step = self._steps.pop(batch_id, STEP_LINES)
         batch = await rows.find(self._db, None, batch_id)
         if batch is None or batch.status is not BatchStatus.IN_PROGRESS or batch.expanded == batch.total:
             return False
-        lines = await self._next_lines(batch)
-        made = [await self._made(batch, raw, place) for place, raw in enumerate(lines, batch.expanded + 1)]
+        if batch.seconds_left <= 0:
+            return False
+        lines = await self._next_lines(batch, step)
+        made = [await self._response(batch, raw, place) for place, raw in enumerate(lines, batch.expanded + 1)]
         async with self._db.begin(waits=True) as connection:
             if not await _is_current(connection, batch):
                 return True
-            fitting = await insert_lines(connection, [each for each in made if isinstance(each, NewResponse)])
+            fitting, never = await insert_lines(connection, [each for each in made if isinstance(each, NewResponse)])
             done = _first(made, fitting)
+            if never is not None:
+                made[done] = _skipped(batch.expanded + done + 1, custom_id_of(lines[done]), LimitReached(never))
+                done += 1
             if skipped := [each for each in made[:done] if isinstance(each, Skipped)]:
                 await results.skip(connection, batch_id, skipped)
             if done:
                 await rows.advance(connection, batch_id, batch.expanded + done, lines[done - 1].end)
+        if done < len(lines) or step < STEP_LINES:
+            self._steps[batch_id] = min(STEP_LINES, 2 * done or 1)
         return done > 0
 
     async def skip(self, batch_id: str, why: Json) -> bool:
         """Notes that the batch's next lines never become responses, and why; returns False if there are none."""
+        self._steps.pop(batch_id, None)
         batch = await rows.find(self._db, None, batch_id)
-        if batch is None or batch.expanded == batch.total:
+        if batch is None or batch.status.final or batch.expanded == batch.total:
             return False
-        lines = await self._next_lines(batch)
+        lines = await self._next_lines(batch, SKIPPED_LINES)
         skipped = [
-            Skipped(place, read_line(raw, batch.endpoint, self._settings.max_body_bytes).custom_id, "cancelled", why)
-            for place, raw in enumerate(lines, batch.expanded + 1)
+            Skipped(place, custom_id_of(raw), "cancelled", why) for place, raw in enumerate(lines, batch.expanded + 1)
         ]
         async with self._db.begin() as connection:
             if await _is_current(connection, batch):
@@ -122,7 +153,7 @@ class Expander:
                 await rows.advance(connection, batch_id, batch.expanded + len(lines), lines[-1].end)
         return True
 
-    async def _next_lines(self, batch: BatchRow) -> list[RawLine]:
+    async def _next_lines(self, batch: BatchRow, most: int) -> list[RawLine]:
         """At least one: the batch has lines that are not expanded."""
         splitter = LineSplitter(self._settings.max_body_bytes, offset=batch.expanded_bytes)
         found: list[RawLine] = []
@@ -130,26 +161,36 @@ class Expander:
             async for piece in pieces:
                 for line in splitter.feed(piece):
                     found.append(line)
-                    if len(found) == STEP_LINES or line.end - batch.expanded_bytes >= STEP_BYTES:
+                    if len(found) == most or line.end - batch.expanded_bytes >= STEP_BYTES:
                         return found
         return [*found, *splitter.end()]
 
-    async def _made(self, batch: BatchRow, raw: RawLine, place: int) -> NewResponse | Skipped:
-        line = read_line(raw, batch.endpoint, self._settings.max_body_bytes)
+    async def _response(self, batch: BatchRow, raw: RawLine, place: int) -> NewResponse | Skipped:
+        """What becomes of a line that was good when the batch began."""
         try:
-            return await self._accepted(batch, line, place)
-        except ApiError as refused:
-            error = refused_in(line, refused).error
-            return Skipped(place, line.custom_id, "failed", {"code": error.code, "message": error.message})
+            line = read_line(raw, batch.endpoint, self._settings.max_body_bytes)
+        except LineError as error:
+            return Skipped(place, custom_id_of(raw), "failed", {"code": error.code, "message": error.message})
+        made = await self._made(batch, line, place)
+        return made if isinstance(made, NewResponse) else _skipped(place, line.custom_id, made)
 
-    async def _accepted(self, batch: BatchRow, line: BatchLine, place: int) -> NewResponse:
-        """Raises ApiError and StoreUnavailable."""
+    async def _made(self, batch: BatchRow, line: BatchLine, place: int) -> NewResponse | ApiError:
+        """Raises StoreUnavailable, and BoundReached. Whatever else goes wrong is an error of this line alone."""
+        await asyncio.sleep(0)  # Others of this process go on.
         where = BatchPlace(batch.id, place, line.custom_id, max(batch.seconds_left, 0.0))
-        with ExitStack() as held:
-            accepted = await self._acceptor.accept(
-                batch.project, line.request, held, origin=Origin(batch.key_id), place=where
-            )
-        return accepted.row
+        try:
+            with ExitStack() as held:
+                accepted = await self._acceptor.accept(
+                    batch.project, line.request, held, origin=Origin(batch.key_id), place=where
+                )
+            return accepted.row
+        except ApiError as refused:
+            return refused_in(line, refused)
+        except (StoreUnavailable, BoundReached):
+            raise
+        except Exception as error:
+            log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
+            return ServerFault(_BROKEN)
 
     async def _read(self, batch: BatchRow, first: int) -> AsyncGenerator[bytes, None]:
         """The bytes of the batch's file from `first` on."""
@@ -159,6 +200,19 @@ class Expander:
         async with aclosing(content.read(self._db, batch.project, file.id, first, file.bytes)) as pieces:
             async for piece in pieces:
                 yield piece
+
+
+def _too_large(own: Sequence[LimitState], new: NewResponse) -> ApiError | None:
+    """Why a line never fits into the limits of its project; None: it fits once there is room."""
+    if new.reservation is None:
+        return None
+    shortage = never_fits(own, new.project, new.model, new.reservation)
+    return None if shortage is None else LimitReached(shortage)
+
+
+def _skipped(place: int, custom_id: str, refused: ApiError) -> Skipped:
+    error = refused.error
+    return Skipped(place, custom_id, "failed", {"code": error.code, "message": error.message})
 
 
 def _first(made: Sequence[NewResponse | Skipped], fitting: int) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import AfterValidator, Field
 
 from app.batches.jsonl import RawLine
@@ -77,6 +79,14 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
         return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)), line.end)
     except InvalidRequest as refused:
         raise line_error(line.number, refused) from None
+
+
+def custom_id_of(line: RawLine) -> str:
+    """Returns the `custom_id` of a line that was good when its batch began; an empty one if it cannot be read."""
+    with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+        found = orjson.loads(line.data or b"")["custom_id"]
+        return found if isinstance(found, str) else ""
+    return ""
 
 
 def line_error(number: int, refused: ApiError) -> LineError:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from app.aio import end_tasks
 from app.batches.expander import Expander
 from app.batches.results import CANCELLED
 from app.batches.writer import ResultWriter, ended_by
+from app.bounds import BoundReached
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.store.batches import results, rows
@@ -30,7 +31,7 @@ TellEnd = Callable[[str], Awaitable[None]]
 """Tells those who wait for the end of a batch."""
 
 AT_ONCE = 4
-"""Batches that one process carries on at a time."""
+"""Batches that one process carries on at a time, and so many again that were cancelled."""
 OF_PROJECT = 2
 """And of one project: another's need not wait for its large files."""
 
@@ -47,6 +48,9 @@ class BatchProgress:
         self._cancel_lines = cancel_lines
         self._tell_end = tell_end
         self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
+        self._turns: dict[str, int] = {}
+        """In which look each batch that waits was begun the last time."""
+        self._looks = 0
         self._steps = {
             BatchStatus.VALIDATING: self._validate,
             BatchStatus.IN_PROGRESS: self._run,
@@ -58,7 +62,10 @@ class BatchProgress:
         """Begins what can be done now, and waits for none of it. Raises StoreUnavailable."""
         waiting = await rows.unfinished(self._db)
         self._tasks = {batch: task for batch, task in self._tasks.items() if not task.done()}
-        for batch in next_batches(waiting, list(self._tasks)):
+        self._turns = {batch.id: self._turns[batch.id] for batch in waiting if batch.id in self._turns}
+        self._looks += 1
+        for batch in next_batches(waiting, list(self._tasks), self._turns):
+            self._turns[batch.id] = self._looks
             self._tasks[batch] = asyncio.create_task(self._advance(batch), name=batch.id)
 
     async def close(self) -> None:
@@ -72,7 +79,7 @@ class BatchProgress:
             if row is not None and row.status.final:
                 log.info("%s: %s, %d of %d lines have answers", row.id, row.status.value, row.completed, row.total)
                 await self._tell_end(batch.id)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, BoundReached) as error:
             log.debug("%s waits: %s", batch.id, error)
         except FileGone:
             log.error("%s: its file is gone", batch.id)
@@ -122,24 +129,39 @@ class BatchProgress:
 
     async def _number(self, batch_id: str) -> BatchRow | None:
         """Numbers the results that have none; returns the batch behind them."""
-        async with self._db.begin() as connection:
-            if await rows.lock(connection, batch_id) is None:
-                return None
-            await results.number_results(connection, batch_id)
+        goes_on = True
+        while goes_on:
+            async with self._db.begin() as connection:
+                if await rows.lock(connection, batch_id) is None:
+                    return None
+                goes_on = await results.number_results(connection, batch_id)
         return await rows.find(self._db, None, batch_id)
 
 
-def next_batches(waiting: Sequence[UnfinishedBatch], running: Sequence[UnfinishedBatch]) -> list[UnfinishedBatch]:
-    """Returns which of the waiting ones begin now, the oldest first.
+def next_batches(
+    waiting: Sequence[UnfinishedBatch], running: Sequence[UnfinishedBatch], turns: Mapping[str, int]
+) -> list[UnfinishedBatch]:
+    """Returns which of the waiting ones, the oldest first, begin now.
 
-    A batch is carried on by one task at a time, unless it has another status by now: a cancel waits for no expansion.
+    They take turns, which `turns` has the last of: a batch that waits for room in its project's limits has something to
+    do at each look. A batch is carried on by one task at a time, unless it has another status by now. Cancels have room
+    of their own: they wait for no expansion.
     """
     known = {(batch.id, batch.status) for batch in running}
-    has, room, chosen = Counter(batch.project for batch in running), AT_ONCE - len(running), []
-    for batch in waiting:
-        is_new = (batch.id, batch.status) not in known
-        if is_new and (batch.status is BatchStatus.CANCELLING or (room > 0 and has[batch.project] < OF_PROJECT)):
+    has = Counter((_is_cancel(batch), batch.project) for batch in running)
+    room = {
+        is_cancel: AT_ONCE - sum(_is_cancel(batch) is is_cancel for batch in running) for is_cancel in (True, False)
+    }
+    chosen = []
+    for batch in sorted(waiting, key=lambda batch: turns.get(batch.id, 0)):
+        is_cancel = _is_cancel(batch)
+        of_project = is_cancel, batch.project
+        if (batch.id, batch.status) not in known and room[is_cancel] > 0 and has[of_project] < OF_PROJECT:
             chosen.append(batch)
-            has[batch.project] += 1
-            room -= 1
+            has[of_project] += 1
+            room[is_cancel] -= 1
     return chosen
+
+
+def _is_cancel(batch: UnfinishedBatch) -> bool:
+    return batch.status is BatchStatus.CANCELLING

@@ -13,6 +13,7 @@ from app.protocol.failures import failure
 from app.protocol.requests.bodies.batch import CHAT
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.store.batches.results import CANCELLED as CANCELLED_LINE
 from app.store.batches.results import ResultRow
 
 StatusOf = Callable[[ApiError], int]
@@ -48,17 +49,15 @@ def result(row: ResultRow, endpoint: str, ended: Json | None, status_of: StatusO
     """Returns the result of a line. `ended` is what ended its batch early: EXPIRED, CANCELLED or nothing."""
     if row.error is not None:
         return _failed(row, None, row.error)
+    if row.status == CANCELLED_LINE:
+        return _failed(row, None, ended or _CANCELLED_ALONE)
     if row.response is None:
         return _failed(row, None, _DELETED)
     response = row.response.as_object([])
     if row.response.status in _ANSWERED:
         body = completion(response) if endpoint == CHAT else response
         return Result(row.line, True, _encoded(row, _reply(row, 200, body), None))
-    if row.response.status is Status.CANCELLED:
-        return _failed(row, None, ended or _CANCELLED_ALONE)
     error = failure(response["error"])
-    if error.error.code == "completion_window_expired":
-        return _failed(row, None, EXPIRED)
     reply = _reply(row, status_of(error), error.error.body())
     return Result(row.line, False, _encoded(row, reply, None), _code_of(error.error))
 

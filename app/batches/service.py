@@ -27,7 +27,7 @@ from app.responses.read.reader import END_POLL_SECONDS
 from app.store.batches import results, rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow, NewBatch
-from app.store.database import Database
+from app.store.database import Connection, Database
 from app.store.files import content, files
 from app.store.files.content import FileGone
 from app.store.files.parts import PartWriter
@@ -117,7 +117,9 @@ class BatchService:
         if not row.status.final or row.status is BatchStatus.FAILED:
             message = f"The batch cannot be retried: it is '{row.status.value}'."
             raise InvalidRequest(message, "batch_id", "batch_not_retryable")
-        if (known := await rows.unfinished_retry(self._db, project, batch_id)) is not None:
+        async with self._db.autocommit() as connection:
+            known = await rows.unfinished_retry(connection, project, batch_id)
+        if known is not None:
             return await self.get(project, known)
         unanswered = await results.unanswered(self._db, batch_id)
         if not unanswered:
@@ -151,6 +153,8 @@ class BatchService:
         while True:
             found = await read_results(self._db, row.id, after, Order.NUMBER)
             if found:
+                # Those that their batch has cancelled say so: the batch as it is behind them.
+                row = await rows.find(self._db, row.project, row.id) or row
                 yield await off_loop(partial(self._shown, row, found), results.PAGE_BYTES)
                 after = found[-1].number or after
                 continue
@@ -177,23 +181,34 @@ class BatchService:
         return row
 
     async def _create(self, new: NewBatch) -> Json:
+        known: str | None = None
         async with self._db.begin(waits=True) as connection:
-            file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
-            if file is None:
-                message = f"No such file: '{shortened(new.input_file)}'."
-                raise InvalidRequest(message, "input_file_id", "file_not_found")
-            if file.purpose != "batch":
-                message = f"The file '{file.id}' has the purpose '{file.purpose}'; that of a batch must be 'batch'."
-                raise InvalidRequest(message, "input_file_id", "invalid_purpose")
-            if file.bytes > self._settings.max_batch_bytes:
-                most = self._settings.max_batch_bytes
-                message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
-                raise InvalidRequest(message, "input_file_id", "file_too_large")
-            if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
-                message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
-                raise InvalidRequest(message, "input_file_id", "too_many_batches")
-            await rows.create(connection, new)
-        return await self.get(new.project, new.id)
+            if new.retry_of is not None:
+                await rows.lock(connection, new.retry_of)
+                known = await rows.unfinished_retry(connection, new.project, new.retry_of)
+            if known is None:
+                await self._insert(connection, new)
+            else:  # Somebody else was faster.
+                await files.delete_within(connection, new.input_file)
+        return await self.get(new.project, known or new.id)
+
+    async def _insert(self, connection: Connection, new: NewBatch) -> None:
+        """Raises InvalidRequest."""
+        file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
+        if file is None:
+            message = f"No such file: '{shortened(new.input_file)}'."
+            raise InvalidRequest(message, "input_file_id", "file_not_found")
+        if file.purpose != "batch":
+            message = f"The file '{file.id}' has the purpose '{file.purpose}'; that of a batch must be 'batch'."
+            raise InvalidRequest(message, "input_file_id", "invalid_purpose")
+        if file.bytes > self._settings.max_batch_bytes:
+            most = self._settings.max_batch_bytes
+            message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
+            raise InvalidRequest(message, "input_file_id", "file_too_large")
+        if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
+            message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
+            raise InvalidRequest(message, "input_file_id", "too_many_batches")
+        await rows.create(connection, new)
 
     async def _file_of(self, row: BatchRow, lines: frozenset[int]) -> str:
         """Makes a file of these lines of the batch's own; returns its id."""

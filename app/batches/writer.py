@@ -43,8 +43,10 @@ class ResultWriter:
         parts = [part for part in (output, errors) if part is not None]
         async with self._db.begin() as connection:
             current = await rows.lock(connection, batch_id)
-            if current is None or current.written != batch.written:
-                return True  # Another process was faster. What this one has written is dropped by maintenance.
+            if current is None or current.written != batch.written or ended_by(current) != ended_by(batch):
+                # Another process was faster, or the lines' errors say now what has ended them. Maintenance drops the
+                # parts.
+                return True
             for part in parts:
                 await part.finish_within(connection)
             made = _ids(output), _ids(errors)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from app.access.directory import Directory
 from app.aio import BackgroundTasks, run_until
 from app.announcer import Announcer
+from app.batches.progress import AT_ONCE
 from app.files.documents import DocumentReader
 from app.maintenance.batches import batch_progress
 from app.maintenance.fleet import FleetCollector
@@ -49,7 +50,8 @@ async def maintain(settings: Settings) -> None:
     directory, models = Directory(db, pubsub), ModelsFile(settings)
     announcer = Announcer(pubsub, queue, metrics.outside_endings)
     documents = DocumentReader(settings.max_body_bytes, shares=settings.asks_for_keys)
-    batches, catalogs = batch_progress(db, pubsub, directory, announcer, documents, models.catalog, settings)
+    of_batches = db.sibling(AT_ONCE)  # so that nothing else waits for connections behind large files
+    batches, catalogs = batch_progress(of_batches, pubsub, directory, announcer, documents, models.catalog, settings)
     background = BackgroundTasks()
 
     async def work() -> None:
@@ -69,6 +71,7 @@ async def maintain(settings: Settings) -> None:
         await directory.close()
         await announcer.close()
         await asyncio.to_thread(documents.close)
+        await of_batches.close()
         await watched.close()
         await queue.close()
         await pubsub.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 from app.access.charges import Charges
 from app.access.directory import Directory
 from app.announcer import Announcer
@@ -15,11 +17,9 @@ from app.responses.create.acceptor import RequestAcceptor
 from app.responses.create.references import ReferenceLimits, ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.models.registered import RegisteredModels
-from app.store.batches.rows import unfinished_lines
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database
 from app.store.keys import SharedSealer
-from app.store.responses import endings
-from app.store.rows import EndResult
+from app.store.operations import cancels
 from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.settings import Settings
@@ -45,13 +45,10 @@ def batch_progress(
     acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
 
     async def cancel_lines(batch_id: str) -> None:
-        """Raises StoreUnavailable: some may be locked, and have their turn at the next look."""
-        while found := await unfinished_lines(db, batch_id, endings.MAX_CANCELLED):
-            results = await endings.cancel_all(db, found, None)
-            await announcer.tell(*(each for each in results if isinstance(each, EndResult)))
-            for each in results:
-                if isinstance(each, StoreUnavailable):
-                    raise each
+        """What others hold has its turn at the next look."""
+        async with aclosing(cancels.line_steps(db, batch_id)) as steps:
+            async for ended in steps:
+                await announcer.tell_all(ended)
 
     expander = Expander(db, acceptor, settings)
     return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_ends), catalogs

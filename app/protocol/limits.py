@@ -101,6 +101,10 @@ class LimitState:
         amount = _AMOUNTS[self.kind](reserved)
         return not amount or self.used + amount <= self.value
 
+    def is_too_small(self, reserved: Reservation) -> bool:
+        """Whether it has no room for the request even if nothing of it is taken."""
+        return _AMOUNTS[self.kind](reserved) > self.value
+
     def take(self, reserved: Reservation) -> LimitState:
         return replace(self, used=self.used + _AMOUNTS[self.kind](reserved))
 
@@ -118,7 +122,7 @@ class LimitState:
     def wait_seconds(self, reserved: Reservation) -> float | None:
         """Returns the time until the request, which has no room now, probably fits; None: waiting does not help."""
         amount = _AMOUNTS[self.kind](reserved)
-        if amount > self.value or self.kind is LimitKind.STORED_BYTES:
+        if self.is_too_small(reserved) or self.kind is LimitKind.STORED_BYTES:
             return None
         if self.kind is LimitKind.TOKENS_PER_DAY:
             return self.day_seconds
@@ -171,6 +175,13 @@ def admit(states: Sequence[LimitState], project: str, model: str, reserved: Rese
         limit, wait = max(waits, key=lambda each: math.inf if each[1] is None else each[1])
         return Shortage(limit, Allowance.of(covering), _AMOUNTS[limit.kind](reserved), wait)
     return [state.take(reserved) if state.covers(project, model) else state for state in states]
+
+
+def never_fits(states: Sequence[LimitState], project: str, model: str, reserved: Reservation) -> Shortage | None:
+    """Returns the limit that is too small for the request, whatever is taken; None: it fits once there is room."""
+    empty = [replace(state, used=0.0) for state in states if state.is_too_small(reserved)]
+    found = admit(empty, project, model, reserved)
+    return found if isinstance(found, Shortage) else None
 
 
 def admit_stored(states: Sequence[LimitState], project: str, size: int) -> Shortage | None:

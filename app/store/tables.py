@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Computed,
@@ -745,6 +746,8 @@ usage_entries = Table(
     Column("key_id", Text),
     Column("model", Text, nullable=False),
     Column("tier", Text, nullable=False),
+    # Whether the response was a line of a batch.
+    Column("batch", Boolean, nullable=False, server_default=text("false")),
     _time("at", nullable=False),
     *_usage_counts(),
 )
@@ -758,9 +761,10 @@ usage = Table(
     Column("key_id", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("tier", Text, nullable=False),
+    Column("batch", Boolean, nullable=False, server_default=text("false")),
     Column("requests", BigInteger, nullable=False),
     *_usage_counts(),
-    PrimaryKeyConstraint("minute", "project", "key_id", "model", "tier"),
+    PrimaryKeyConstraint("minute", "project", "key_id", "model", "tier", "batch"),
 )
 
 
@@ -830,6 +834,6 @@ batch_results = Table(
     CheckConstraint("(response_id IS NULL) = (error IS NOT NULL)", name="response_or_error"),
     # In the order in which results were seen to end, from 1 on, without gaps (batches/results.py); NULL: not yet.
     Column("number", Integer),
-    Index("batch_results_new_idx", "batch_id", postgresql_where=text("number IS NULL")),
+    Index("batch_results_new_idx", "batch_id", "line", postgresql_where=text("number IS NULL")),
     Index("batch_results_number_idx", "batch_id", "number", unique=True, postgresql_where=text("number IS NOT NULL")),
 )

@@ -171,6 +171,7 @@ CREATE TABLE usage_entries (
     key_id TEXT,
     model TEXT NOT NULL,
     tier TEXT NOT NULL,
+    batch BOOLEAN DEFAULT false NOT NULL,
     at TIMESTAMPTZ NOT NULL,
     input_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL,
@@ -185,12 +186,13 @@ CREATE TABLE usage (
     key_id TEXT NOT NULL,
     model TEXT NOT NULL,
     tier TEXT NOT NULL,
+    batch BOOLEAN DEFAULT false NOT NULL,
     requests BIGINT NOT NULL,
     input_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL,
     output_tokens BIGINT NOT NULL,
     reasoning_tokens BIGINT NOT NULL,
-    CONSTRAINT usage_pkey PRIMARY KEY (minute, project, key_id, model, tier)
+    CONSTRAINT usage_pkey PRIMARY KEY (minute, project, key_id, model, tier, batch)
 );
 
 CREATE TABLE responses (
@@ -582,7 +584,7 @@ CREATE TABLE batch_results (
     CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line),
     CONSTRAINT batch_results_response_or_error CHECK ((response_id IS NULL) = (error IS NOT NULL))
 );
-CREATE INDEX batch_results_new_idx ON batch_results (batch_id) WHERE number IS NULL;
+CREATE INDEX batch_results_new_idx ON batch_results (batch_id, line) WHERE number IS NULL;
 CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;
 
 CREATE TABLE keys (
@@ -623,11 +625,12 @@ _SETTLE = f"""
         END IF;
         IF has_ended AND (NEW.usage IS NOT NULL OR OLD.status <> 'queued') AND NEW.priority > 0 THEN
             INSERT INTO usage_entries
-                (project, key_id, model, tier, at, input_tokens, cached_tokens, output_tokens, reasoning_tokens)
+                (project, key_id, model, tier, batch, at,
+                input_tokens, cached_tokens, output_tokens, reasoning_tokens)
             VALUES (NEW.project, NEW.key_id, NEW.model,
                 CASE WHEN NEW.priority IN (1, 2) THEN 'priority' WHEN NEW.priority >= 8 THEN 'flex'
                     ELSE 'default' END,
-                clock_timestamp(), input, cached, output,
+                NEW.batch_id IS NOT NULL, clock_timestamp(), input, cached, output,
                 coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
         END IF;
         RETURN NULL;

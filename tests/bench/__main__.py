@@ -15,10 +15,10 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import fair, fleet, page, path, placement
+from tests.bench import batches, fair, fleet, page, path, placement
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
-from tests.bench.contenders.longhaul import Variant
+from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import DEMO, ENGINE_ARGS, Served
 from tests.bench.contenders.peer import Peer
 from tests.bench.measurement import ClientFailed
@@ -192,6 +192,30 @@ def placement_command(
 
     async def measure() -> None:
         show(await placement.measure(say, placement.Load(agents=agents, turns=turns)))
+
+    perform(measure)
+
+
+@cli.command("batches")
+def batches_command(
+    lines: Annotated[int, typer.Option(min=1)] = batches.Sizes().lines,
+    behind: Annotated[int, typer.Option(min=1, help="Lines of the batch behind streams.")] = batches.Sizes().behind,
+    waiters: Annotated[int, typer.Option(min=2)] = batches.Sizes().waiters,
+    rounds: Annotated[int, typer.Option(min=1)] = batches.Sizes().rounds,
+    model: Annotated[Path, typer.Option(help="The folder of the model that both serve.")] = DEMO,
+    allow_foreign_engine: AllowForeignEngine = False,
+) -> None:
+    """Compare a batch with POSTs and with bare vLLM, and measure what one behind streams costs them, and long polls."""
+    sizes = batches.Sizes(lines=lines, behind=behind, waiters=waiters, rounds=rounds)
+
+    async def measure() -> None:
+        if not allow_foreign_engine:
+            refuse_foreign_engines()
+        results, served = Results.begin(batches.NAME, lines=lines, behind=behind), Served(path=str(model.resolve()))
+        with open_folder() as folder:
+            longhaul = Longhaul(Name.LONGHAUL, folder, served, Variant(settings=sizes.settings))
+            await batches.measure(say, sizes, results, longhaul, Bare(Name.CORE, folder, served, in_core=True))
+        show(results)
 
     perform(measure)
 

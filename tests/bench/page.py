@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from config.settings import CHECKOUT
-from tests.bench import fair, placement, tables
+from tests.bench import batches, fair, placement, tables
 from tests.bench.fleet import pages as fleet
 from tests.bench.results import Results
 
@@ -58,6 +58,6 @@ def _blocks(found: Mapping[str, Results]) -> Iterator[Block]:
         yield "targets", tables.targets(compared)
     for name, results in compared.items():
         yield name, tables.compared(results)
-    for name in (placement.NAME, fair.NAME, fair.SIZES):
+    for name in (placement.NAME, batches.NAME, fair.NAME, fair.SIZES):
         if name in found:
             yield name, [tables.about(found[name]), "", *tables.rows_of(found[name])]

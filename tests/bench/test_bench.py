@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from config.settings import CHECKOUT
-from tests.bench import page, path, placement
+from tests.bench import batches, page, path, placement
+from tests.bench.batches import Sizes
 from tests.bench.client.scan import Scan
-from tests.bench.contenders.longhaul import Variant
+from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import scripted
 from tests.bench.load import ON_PATHS, Load, Mode
 from tests.bench.metrics import Metric, ratio
@@ -149,6 +150,17 @@ async def test_two_longhauls_are_compared_in_every_mode_and_written_between_the_
     text = (tmp_path / page.PAGE).read_text()
     assert text.startswith("# Mine\n") and "Mine too." in text and "old" not in text
     assert "| stream | longhaul |" in text and "tokens/s in time" in text
+
+
+async def test_a_batch_is_compared_with_posts_and_streams_with_and_without_it(tmp_path: Path) -> None:
+    sizes = Sizes(lines=8, tokens=8, behind=50, streams=4, at_once=2, waiters=5, rounds=1, concurrency=4, prompt=SCRIPT)
+    results = Results.begin("batches", tmp_path)
+    with open_folder() as folder:
+        served = scripted(tokens_per_second=100.0, max_num_seqs=8)
+        longhaul = Longhaul("longhaul", folder, served, Variant(settings=sizes.settings))
+        await batches.measure(lambda _: None, sizes, results, longhaul, None)
+    (row,) = results.rows
+    assert float(row["of POSTs"]) > 0 and float(row["with a batch behind"]) > 0 and row["waiters"] == 5
 
 
 async def test_agents_find_more_of_their_context_with_affinity() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import astuple
 from functools import partial
@@ -23,6 +23,7 @@ import orjson
 import pytest
 import redis
 
+from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.protocol.events.chunk import Chunk
 from app.queue.message import Kind, worker_list
@@ -34,7 +35,8 @@ from app.store.responses import logs
 from app.store.responses.logs import Entry, append
 from app.streaming.pubsub import PubSub
 from tests.bench.page import DOCS, PAGE, filled
-from tests.support.api import Api, serving, settings_for
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.batches import carrying
 from tests.support.costs import Costs, Meters, meters
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE
@@ -50,6 +52,9 @@ MODES = {
     "foreground, stream": {"stream": True},
 }
 FLUSH = "{}: each further flush"
+LINE = "a line of a batch"
+LINES = 100
+"""Of the batch, whose own costs each of them has a part of."""
 FLUSHES = 5
 """Further flushes of the longer response."""
 ROUNDS = 5
@@ -62,6 +67,8 @@ WAL = 2
 """Its index among the costs."""
 WAL_SHARE, WAL_BYTES = 0.05, 50.0
 """WAL bytes may differ by such a share of them, or so many: they depend on where rows find room in their pages."""
+LINE_COUNTS = 0.1
+"""Other costs of a line may differ by so much: some of the batch's steps open a connection, or wait for one."""
 READ = "response.output_text.delta"
 
 
@@ -127,8 +134,10 @@ class System:
         pubsub: WatchedPubSub,
         dispatcher: WatchedDispatcher,
         valkey: redis.Redis,
+        batches: BatchProgress,
     ) -> None:
         self._api = api
+        self._batches = batches
         self._worker = at_work
         self._logs = logs
         self._pubsub = pubsub
@@ -148,19 +157,49 @@ class System:
         """One response with so many flushes of text, from the request to the answer."""
         self._read = self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
         text = 1 + (flushes - 1) * (1 if mode.get("stream") else UNSTREAMED_TOKENS)
+        asking = asyncio.create_task(self._ask(f"/repeat {text} x", **mode))
+        response_id = await until(self.take, what="a message")
+        await self._run(flushes, response_id, **mode)
+        await asking
+        if mode == MODES["background"]:
+            assert (await self._api.get(response_id)).json()["status"] == "completed"
+
+    async def answer_batch(self) -> None:
+        """A batch of LINES lines, from its file to its results; each line as a background response with one flush."""
+        asked = {"custom_id": "line", "method": "POST", "url": "/v1/responses"}
+        body = {"model": MODEL, "input": "/repeat 1 x"}
+        lines = [orjson.dumps({**asked, "custom_id": f"line-{number}", "body": body}) for number in range(LINES)]
+        files = {"file": ("batch.jsonl", b"\n".join(lines))}
+        file = (await self._api.client.post("/v1/files", data={"purpose": "batch"}, files=files)).json()
+        asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+        batch_id = (await self._api.client.post("/v1/batches", json=asked)).json()["id"]
+        for _ in ("validated", "expanded"):
+            await self._carry_on()
+        await self._dispatcher.dispatch(QUEUE)
+        for _ in range(LINES):
+            self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
+            await self._run(1, await until(self.take, what="a message"), **MODES["background"])
+        for _ in ("written", "ended"):
+            await self._carry_on()
+        batch = (await self._api.client.get(f"/v1/batches/{batch_id}")).json()
+        assert batch["request_counts"]["completed"] == LINES
+        await self._api.client.get(f"/v1/files/{batch['output_file_id']}/content")
+
+    async def _carry_on(self) -> None:
+        await self._batches.advance()
+        await until(lambda: all(task.done() for task in self._batches._tasks.values()), what="the batch's step")
+
+    async def _run(self, flushes: int, response_id: str, **mode: Any) -> None:
+        """Runs a response in lock-step."""
         stepper = Stepper(self._worker)
         with patch.object(self._worker.engine, "generate", stepper.generate):
-            asking = asyncio.create_task(self._ask(f"/repeat {text} x", **mode))
-            response_id = await until(self.take, what="a message")
             job = self._worker.start(response_id)
             for step in range(flushes + 1):
                 await until(partial(self._is_at, stepper, step, **mode), what=f"flush {step}")
                 stepper.let_go()
-            await asyncio.gather(job.task, asking)
+            await job.task
             await until(partial(self._has_written, flushes + 1, 1, **mode), what="the last chunk")
             await until(lambda: self._dispatcher.dispatched == 1, what="the dispatch")
-        if mode == MODES["background"]:
-            assert (await self._api.get(response_id)).json()["status"] == "completed"
 
     def _is_at(self, stepper: Stepper, step: int, **mode: Any) -> bool:
         """Whether everything that this flush and those before it cause has happened."""
@@ -192,6 +231,7 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
     dispatcher = WatchedDispatcher(db, queue)
     async with (
         serving(settings) as api,
+        carrying(services, api, pubsub) as carried,
         worker(db, pubsub, lease_seconds=HOURS, dispatcher=dispatcher) as at_work,
     ):
         watched = WatchedLogs()
@@ -200,19 +240,19 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
             patch.object(chunk_writer, "BEGIN_SECONDS", HOURS),
             patch.object(logs, "append", watched.append),
         ):
-            yield System(api, at_work, watched, pubsub, dispatcher, valkey)
+            yield System(api, at_work, watched, pubsub, dispatcher, valkey, carried.progress)
     await dispatcher.close()
     await queue.close()
     await pubsub.close()
     await db.close()
 
 
-async def cost_of(system: System, meters: Meters, flushes: int, **mode: Any) -> tuple[Costs, Counter[str]]:
-    """Returns what a response cost, and what that was, by name."""
+async def cost_of(meters: Meters, work: Callable[[], Awaitable[None]]) -> tuple[Costs, Counter[str]]:
+    """Returns what it cost, and what that was, by name."""
     idle = frozenset(meters.running)
     meters.notes.clear()
     before = await meters.read()
-    await system.answer(flushes, **mode)
+    await work()
     await until(lambda: meters.running <= idle, what=lambda: f"the end of {meters.running - idle}")
     return await meters.read() - before, meters.notes.copy()
 
@@ -223,10 +263,14 @@ async def measured(system: System, meters: Meters) -> tuple[dict[str, Costs], di
     for name, mode in MODES.items():
         for _ in range(WARM_UP):
             await system.answer(2, **mode)
-        runs = [[await cost_of(system, meters, flushes, **mode) for flushes in (1, 1 + FLUSHES)] for _ in range(ROUNDS)]
+        works = [partial(system.answer, flushes, **mode) for flushes in (1, 1 + FLUSHES)]
+        runs = [[await cost_of(meters, work) for work in works] for _ in range(ROUNDS)]
         short, long = (least([run[which][0] for run in runs]) for which in range(2))
         costs |= {name: short, FLUSH.format(name): (long - short) / FLUSHES}
         notes |= {name: runs[-1][0][1], FLUSH.format(name): runs[-1][1][1] - runs[-1][0][1]}
+    await system.answer_batch()
+    batches = [await cost_of(meters, system.answer_batch) for _ in range(2)]
+    costs[LINE], notes[LINE] = least([cost for cost, _ in batches]) / LINES, batches[-1][1]
     return costs, notes
 
 
@@ -258,14 +302,24 @@ def differences(expected: dict[str, Costs], found: dict[str, Costs], notes: dict
     lines = []
     for name, costs in found.items():
         pairs = zip(TITLES[1:], astuple(expected[name]), astuple(costs), strict=True)
-        if changed := [f"{name}: {title} {old:,g} -> {new:,g}" for title, old, new in pairs if differ(title, old, new)]:
+        if changed := [
+            f"{name}: {title} {old:,g} -> {new:,g}" for title, old, new in pairs if differ(name, title, old, new)
+        ]:
             lines += [*changed, *(f"    {count} x {note}" for note, count in sorted(notes[name].items()))]
     return lines
 
 
-def differ(title: str, old: float, new: float) -> bool:
-    allowed = max(WAL_SHARE * old, WAL_BYTES) if title == TITLES[1 + WAL] else 0.0
+def differ(name: str, title: str, old: float, new: float) -> bool:
+    allowed = LINE_COUNTS if name == LINE else 0.0
+    if title == TITLES[1 + WAL]:
+        allowed = max(WAL_SHARE * old, WAL_BYTES)
     return abs(new - old) > allowed
+
+
+async def test_a_line_of_a_batch_costs_less_than_a_post() -> None:
+    costs = parsed((DOCS / PAGE).read_text(encoding="utf-8"))
+    line, post = costs[LINE], costs["background"]
+    assert line.statements < post.statements and line.commits < post.commits and line.tasks < post.tasks
 
 
 async def test_a_response_costs_what_the_page_says(services: Any, migrated: str, db: Database, tmp_path: Path) -> None:

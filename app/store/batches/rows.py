@@ -213,10 +213,10 @@ async def count_unfinished(connection: AsyncConnection, project: str) -> int:
     return int((await connection.execute(_COUNT, {"project": project})).scalar_one())
 
 
-async def unfinished_retry(db: Database, project: str, batch_id: str) -> str | None:
+async def unfinished_retry(connection: AsyncConnection, project: str, batch_id: str) -> str | None:
     """The id of a batch that retries this one and has not ended."""
-    rows = await db.execute(_RETRY, {"project": project, "id": batch_id})
-    return str(rows[0].id) if rows else None
+    found = await connection.execute(_RETRY, {"project": project, "id": batch_id})
+    return found.scalar_one_or_none()
 
 
 async def unfinished(db: Database) -> Sequence[UnfinishedBatch]:
@@ -289,15 +289,3 @@ async def note_written(
 async def set_files(connection: AsyncConnection, batch_id: str, output: str | None, error: str | None) -> None:
     """Notes the ids of its files. The caller has locked the batch."""
     await connection.execute(_SET_FILES, {"id": batch_id, "output": output, "error": error})
-
-
-_UNFINISHED_LINES = text(
-    """
-    SELECT r.id FROM responses r WHERE r.batch_id = :id AND r.finished_at IS NULL ORDER BY r.batch_line LIMIT :limit
-    """
-)
-
-
-async def unfinished_lines(db: Database, batch_id: str, limit: int) -> list[str]:
-    """The responses of up to `limit` of its lines that have not ended."""
-    return [row.id for row in await db.execute(_UNFINISHED_LINES, {"id": batch_id, "limit": limit})]

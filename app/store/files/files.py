@@ -24,7 +24,8 @@ IS_READ = """
         AND b.status IN ('validating', 'in_progress', 'finalizing', 'cancelling'))
 """
 """Whether an unfinished batch reads the file: until it has ended, the file stays."""
-_FIND = text(f"SELECT {IS_READ} AS is_read FROM files WHERE id = :id AND project = :project FOR UPDATE")
+_LOCK = text("SELECT id FROM files WHERE id = :id AND project = :project FOR UPDATE")
+_IS_READ = text(f"SELECT id FROM files WHERE id = :id AND {IS_READ}")
 _DELETE = text(DELETE.format("SELECT CAST(:id AS text)"))
 _KEEP = (
     select(*FILE_COLUMNS)
@@ -61,10 +62,15 @@ async def keep(connection: Connection, project: str, file_id: str) -> FileRow | 
 async def delete(db: Database, project: str, file_id: str) -> bool:
     """Returns False if there is no such file. Raises FileInUse."""
     async with db.begin(waits=True) as connection:
-        found = (await connection.execute(_FIND, {"id": file_id, "project": project})).one_or_none()
-        if found is None:
+        if (await connection.execute(_LOCK, {"id": file_id, "project": project})).first() is None:
             return False
-        if found.is_read:
+        # A statement of its own: one that waits for the lock does not see the batch that it has waited for.
+        if (await connection.execute(_IS_READ, {"id": file_id})).first() is not None:
             raise FileInUse
-        await connection.execute(_DELETE, {"id": file_id})
+        await delete_within(connection, file_id)
     return True
+
+
+async def delete_within(connection: Connection, file_id: str) -> None:
+    """Deletes a file that nobody reads."""
+    await connection.execute(_DELETE, {"id": file_id})

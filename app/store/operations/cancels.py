@@ -1,4 +1,4 @@
-"""The steps of a bulk cancel.
+"""The steps of a bulk cancel, and those that end the lines of a batch.
 
 Most of what is cancelled by the thousands waits in the queue. Its terminal event follows from its opening events, which
 nobody changes while it waits: it is made before any row is locked, and written for STEP_ROWS at once. All others end as
@@ -8,12 +8,12 @@ by a cancel of their own, few in a transaction, for which their workers' next ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,14 +28,18 @@ from app.sizes import WEIGHT_BYTES, grouped
 from app.store.database import Database
 from app.store.operations import actions
 from app.store.operations.actions import ActionRow, Progress, Step
-from app.store.operations.filters import Place, window
+from app.store.operations.filters import Place, Window, lines_window, window
 from app.store.packing import unpack_events
 from app.store.responses import endings, final_rows
 from app.store.responses.final_rows import FinalRow
-from app.store.rows import Ending, Notice
+from app.store.rows import Ending, EndResult, Notice
 
 STEP_ROWS = 1000
 """Responses that one step cancels: dispatches and claims pass by them meanwhile, for about 0.1 s."""
+
+T = TypeVar("T")
+_WindowAfter = Callable[[Place | None], Window]
+"""The responses behind a place that have not ended."""
 
 _UNFINISHED = tuple(status for status in Status if status in TRANSITIONS["cancel"].sources)
 # A request with secrets loses them at its end: it ends by itself, and so does a long one, in which to look takes long.
@@ -68,15 +72,51 @@ async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
     Ends early if another process, or an operator, has changed the action. While a step is written, the next one is made
     ready: on two connections. Raises StoreUnavailable; then nothing of a step, or all of it, was committed.
     """
-    batch: _Batch | None = await _ready(db, seen, seen.cursor)
+    only = seen.bounded
+
+    def window_after(after: Place | None) -> Window:
+        return window(only, _UNFINISHED, STEP_ROWS, after, descending=False)
+
+    async def write(batch: _Batch) -> Step | None:
+        nonlocal seen
+        step = await _written(db, seen, batch)
+        seen = seen if step is None else step.action
+        return step
+
+    async with aclosing(_pipelined(db, window_after, seen.cursor, write)) as written:
+        async for step in written:
+            yield step
+
+
+async def line_steps(db: Database, batch_id: str) -> AsyncGenerator[Sequence[Notice]]:
+    """Cancels the lines of a batch that have not ended, but for those that others hold: another pass finds them.
+
+    Returns step after step what it has ended. Raises as `steps`.
+    """
+
+    async def write(batch: _Batch) -> Sequence[Notice]:
+        async with endings.cancelling(db, batch.sizes) as (connection, cancel_others):
+            return (await _ended(connection, batch, cancel_others))[0]
+
+    async with aclosing(_pipelined(db, partial(lines_window, batch_id, STEP_ROWS), None, write)) as written:
+        async for ended in written:
+            yield ended
+
+
+async def _pipelined(
+    db: Database, window_after: _WindowAfter, after: Place | None, write: Callable[[_Batch], Awaitable[T | None]]
+) -> AsyncGenerator[T]:
+    """What `write` returns for one batch after the other, until it returns None. Meanwhile the next one is made
+    ready."""
+    batch: _Batch | None = await _ready(db, window_after(after))
     while batch is not None:
-        following = asyncio.create_task(_next(db, seen, batch))
+        following = asyncio.create_task(_next(db, window_after, batch))
         try:
-            step = await _written(db, seen, batch)
+            step = await write(batch)
             if step is None:
                 return
             yield step
-            seen, batch = step.action, await following
+            batch = await following
         finally:
             await end_tasks(following)
 
@@ -93,12 +133,11 @@ class _Batch:
     """None: they are the last of the pass."""
 
 
-async def _next(db: Database, seen: ActionRow, before: _Batch) -> _Batch | None:
-    return None if before.cursor is None else await _ready(db, seen, before.cursor)
+async def _next(db: Database, window_after: _WindowAfter, before: _Batch) -> _Batch | None:
+    return None if before.cursor is None else await _ready(db, window_after(before.cursor))
 
 
-async def _ready(db: Database, seen: ActionRow, after: Place | None) -> _Batch:
-    wanted = window(seen.bounded, _UNFINISHED, STEP_ROWS, after, descending=False)
+async def _ready(db: Database, wanted: Window) -> _Batch:
     rows = await db.execute(text(_NEXT.format(window=wanted.text, most=WEIGHT_BYTES)), wanted.values)
     closings = await off_loop(partial(_closings, rows), sum(len(row.opening or b"") for row in rows))
     others = [row.id for row in rows if row.matches and row.id not in closings]
@@ -115,12 +154,19 @@ async def _written(db: Database, seen: ActionRow, batch: _Batch) -> Step | None:
     async with endings.cancelling(db, batch.sizes) as (connection, cancel_others):
         if not await actions.lock(connection, seen):
             return None
-        ended = await _end_waiting(connection, batch.closings)
-        results = await cancel_others()
-        passed_by = len(batch.closings) - len(ended) + len(batch.sizes) - len(results)
-        ended += [notice for result in results if (notice := result.notice) is not None]
+        ended, passed_by = await _ended(connection, batch, cancel_others)
         action = await actions.note(connection, seen, Progress(batch.cursor, len(ended), passed_by))
     return Step(action, ended)
+
+
+async def _ended(
+    connection: AsyncConnection, batch: _Batch, cancel_others: Callable[[], Awaitable[Sequence[EndResult]]]
+) -> tuple[list[Notice], int]:
+    """Ends those of a batch that nobody else holds; returns them, and how many it has passed by."""
+    ended = await _end_waiting(connection, batch.closings)
+    results = await cancel_others()
+    passed_by = len(batch.closings) - len(ended) + len(batch.sizes) - len(results)
+    return ended + [notice for result in results if (notice := result.notice) is not None], passed_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,18 @@ def window(
     return Window(f"SELECT * FROM ({' UNION ALL '.join(branches)}) w ORDER BY {order} LIMIT :window", values)
 
 
+_LINES = """
+    SELECT r.id, timestamptz 'epoch' AS inserted_at, r.batch_line AS position, r.status, true AS matches
+    FROM responses r WHERE r.batch_id = :batch AND r.batch_line > :after AND r.finished_at IS NULL
+    ORDER BY r.batch_line LIMIT :window
+"""
+
+
+def lines_window(batch_id: str, size: int, after: Place | None) -> Window:
+    """Returns what reads the lines of a batch that have not ended, in order: their lines are their places."""
+    return Window(_LINES, {"batch": batch_id, "window": size, "after": 0 if after is None else after.position})
+
+
 def _all(*conditions: str) -> str:
     return " AND ".join(conditions)
 

@@ -289,11 +289,11 @@ class Overdue:
 
 
 async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[Overdue]:
-    """Responses that are beyond a deadline: all `but` these."""
+    """Responses that are beyond a deadline: all `but` these. Lines that miss their window are ended by their batch."""
     waited = IS_QUEUED & (responses.c.queue_deadline < func.now())
     ran = IS_IN_PROGRESS & (responses.c.run_deadline < func.now())
     is_due = responses.c.due_at < func.now()
-    missed = is_due & responses.c.finished_at.is_(None)
+    missed = is_due & responses.c.finished_at.is_(None) & responses.c.batch_id.is_(None)
     columns = responses.c.id, responses.c.status, func.coalesce(is_due, false()).label("is_due")
     found = select(*columns).where(or_(waited, ran, missed), responses.c.id.not_in(but))
     return [Overdue(row.id, Status(row.status), row.is_due) for row in await db.execute(found.limit(limit))]

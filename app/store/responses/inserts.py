@@ -17,7 +17,7 @@ from typing import TypeAlias
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.errors import LimitReached, ModelPaused
-from app.protocol.limits import Allowance, LimitState, Shortage, admit
+from app.protocol.limits import Allowance, LimitState, Shortage, admit, never_fits
 from app.scheduling.decisions import Sending
 from app.sizes import is_large
 from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
@@ -114,21 +114,23 @@ class Inserter:
         return await insert(connection, batch, self._lines)
 
 
-async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]) -> int:
-    """Inserts lines of a batch, the first ones that fit into the limits of their project; returns how many.
+async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]) -> tuple[int, Shortage | None]:
+    """Inserts lines of a batch, the first ones that fit into the limits of their project.
 
-    All of them wait for a dispatch. The rest may fit later, or never.
+    All of them wait for a dispatch. Returns how many, and why the next one never fits; None: there is none, or it fits
+    later.
     """
     held = await limits.hold(connection, {new.project for new in lines if new.is_limited})
-    left, fitting = _by_project(held.states), list[NewResponse]()
+    left, fitting, never = _by_project(held.states), list[NewResponse](), None
     for new in lines:
-        if new.is_limited and isinstance(_admit(left, new), Shortage):
+        if new.reservation is not None and isinstance(_admit(left, new), Shortage):
+            never = never_fits(held.states, new.project, new.model, new.reservation)
             break
         fitting.append(new)
     if fitting:
         await insert_waiting(connection, fitting)
     await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited]))
-    return len(fitting)
+    return len(fitting), never
 
 
 async def reserve(connection: AsyncConnection, held: Held, batch: Sequence[NewResponse], put: Put) -> dict[str, Result]:

@@ -212,7 +212,7 @@ _ROW: Columns[NewResponse] = Columns(
     # Postgres makes a time of it: the clock of an API process decides nothing.
     Column("queue_deadline", "float8", sql="now() + make_interval(secs => {})", of="queue_seconds"),
     Column("run_seconds", "float8"),
-    Column("due_at", "float8", sql="now() + make_interval(secs => {})", of="window_seconds"),
+    Column("due_at", "float8", sql="due.at", of="window_seconds"),
     Column("idempotency_key", "text", _if_any("key"), of="idempotency"),
     Column("fingerprint", "bytea", _if_any("fingerprint"), of="idempotency"),
     Column("chain_length", "int"),
@@ -244,6 +244,7 @@ _SENDING: Columns[Sending] = Columns(
 # as it inserts.
 #
 # What continues takes the rank of its continuation's head, if that is not too old; else it is the next head.
+# A line is due when its batch is, to the microsecond: so all of a batch have one rank, and keep their order.
 _INSERT = f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_ROW, _CONTINUATION, CHUNKS, _SENDING)})
@@ -253,9 +254,13 @@ _INSERT = f"""
             rank, heads)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
             b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END,
-            least(h.rank, CAST(1000000 * (extract(epoch FROM now()) + b.due_at) AS bigint)),
+            least(h.rank, CAST(1000000 * extract(epoch FROM due.at) AS bigint)),
             CASE WHEN h.rank IS NULL THEN b.continuation_id END
-        FROM batch b LEFT JOIN LATERAL (
+        FROM batch b CROSS JOIN LATERAL (
+            SELECT coalesce(
+                (SELECT d.due_at FROM batches d WHERE d.id = b.batch_id), now() + make_interval(secs => b.due_at)
+            ) AS at
+        ) due LEFT JOIN LATERAL (
             SELECT coalesce(p.rank, p.position) AS rank FROM responses p
             WHERE p.project = b.project AND p.heads = b.continuation_id AND p.queue = b.queue
                 AND p.priority = b.priority AND coalesce(p.due_at, p.inserted_at + {HEAD_INTERVAL}) > now()

@@ -25,13 +25,19 @@ _DUE = text(
     WHERE erase_at < now() - make_interval(secs => :seconds) ORDER BY erase_at
     """
 )
-_IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {}inserted_at < CAST(:before AS timestamptz))"
+_IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {0}inserted_at < CAST(:before AS timestamptz))"
+# Lines of a batch go with it, whenever it made them.
+_IS_OLD_RESPONSE = f"""
+    ({_IS_OLD} OR EXISTS (
+        SELECT FROM batches b WHERE b.id = {{0}}batch_id AND b.created_at < CAST(:before AS timestamptz)))
+"""
 _IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
 # No index has the project: it would make each insert, claim and end dearer. So each of the indexes of unfinished
 # responses is read, and then those of ended ones in the order of their ends, which never change, page by page.
 _UNFINISHED = text(
     " UNION ALL ".join(
-        f"(SELECT id FROM responses WHERE project = :project AND {_IS_OLD.format('')} AND {status} LIMIT :limit)"
+        f"(SELECT id FROM responses WHERE project = :project AND {_IS_OLD_RESPONSE.format('')} AND {status}"
+        " LIMIT :limit)"
         for status in (
             "status = 'queued' AND sent_at IS NULL",
             "status = 'queued' AND sent_at IS NOT NULL",
@@ -44,11 +50,12 @@ _DELETE_PAGE = [
     text(
         f"""
         WITH page AS MATERIALIZED (
-            SELECT id, project, inserted_at, finished_at FROM responses
+            SELECT id, project, inserted_at, finished_at, batch_id FROM responses
             WHERE {kept} AND finished_at IS NOT NULL AND finished_at >= :at AND (finished_at, id) > (:at, :id)
             ORDER BY finished_at, id LIMIT :limit
         ), gone AS (
-            DELETE FROM responses r USING page p WHERE r.id = p.id AND p.project = :project AND {_IS_OLD.format("p.")}
+            DELETE FROM responses r USING page p WHERE r.id = p.id AND p.project = :project
+                AND {_IS_OLD_RESPONSE.format("p.")}
             RETURNING r.id
         )
         SELECT finished_at, id, (SELECT count(*) FROM gone) AS deleted FROM page

@@ -1,4 +1,4 @@
-"""The ledger: what projects used, by key, model, tier and minute.
+"""The ledger: what projects used, by key, model, tier, minute, and whether in batches.
 
 The ending of a response notes its usage in the same transaction (`usage_entries`, by the trigger `responses_settle`).
 Maintenance adds the notes to the ledger and deletes them in one statement, so each counts once, whatever crashes. A
@@ -23,11 +23,12 @@ _GROUPS = {
     "api_key_id": "nullif(u.key_id, '')",
     "model": "u.model",
     "service_tier": "u.tier",
+    "batch": "u.batch",
 }
 """What usage can be told apart by, and the expression for each."""
 
-_KEY = "minute, project, key_id, model, tier"
-_ENTRY_KEY = "date_trunc('minute', at, 'UTC') AS minute, project, coalesce(key_id, '') AS key_id, model, tier"
+_KEY = "minute, project, key_id, model, tier, batch"
+_ENTRY_KEY = "date_trunc('minute', at, 'UTC') AS minute, project, coalesce(key_id, '') AS key_id, model, tier, batch"
 
 # Rows of the ledger are locked in the order of their keys: two copies of maintenance do not wait for each other.
 _ADD_UP = text(
@@ -39,7 +40,7 @@ _ADD_UP = text(
     ), added AS (
         INSERT INTO usage ({_KEY}, requests, {", ".join(_COUNTS)})
         SELECT {_ENTRY_KEY}, count(*), {", ".join(f"sum({name})" for name in _COUNTS)}
-        FROM taken GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+        FROM taken GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6
         ON CONFLICT ({_KEY}) DO UPDATE SET requests = usage.requests + excluded.requests,
             {", ".join(f"{name} = usage.{name} + excluded.{name}" for name in _COUNTS)}
     )
@@ -65,6 +66,8 @@ class UsageFilter:
     keys: Collection[str] = ()
     models: Collection[str] = ()
     accounts: Collection[str] = ()
+    batch: bool | None = None
+    """Of batches only, or of all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Total:
 
     start: datetime
     """Of the bucket; the first one begins with the filter's start."""
-    group: dict[str, str | None]
+    group: dict[str, Any]
     requests: int
     input_tokens: int
     cached_tokens: int
@@ -103,6 +106,7 @@ async def read(db: Database, wanted: UsageFilter, limit: int) -> list[Total]:
         "keys": list(wanted.keys),
         "models": list(wanted.models),
         "accounts": list(wanted.accounts),
+        "batch": wanted.batch,
         "limit": limit,
     }
     rows = await db.execute(_read_statement(columns, places), parameters)
@@ -125,6 +129,7 @@ def _read_statement(columns: str, places: str) -> Any:
             AND (cardinality(CAST(:keys AS text[])) = 0 OR u.key_id = ANY(:keys))
             AND (cardinality(CAST(:models AS text[])) = 0 OR u.model = ANY(:models))
             AND (cardinality(CAST(:accounts AS text[])) = 0 OR k.service_account = ANY(:accounts))
+            AND u.batch = coalesce(CAST(:batch AS boolean), u.batch)
         GROUP BY {places} ORDER BY {places} LIMIT :limit
         """
     )

@@ -17,6 +17,9 @@ from app.access.erasure import erase_due
 from app.announcer import Announcer
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status
+from app.queue.message import Priority
+from app.store.batches import rows as rows_of_batches
+from app.store.batches.rows import NewBatch
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
@@ -24,8 +27,9 @@ from app.store.files import uploads
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.responses import endings, lookup
-from app.store.responses.inserts import Inserter
+from app.store.responses.inserts import Inserter, insert_lines
 from app.store.roles.rights import MAINTENANCE
+from app.store.rows import BatchPlace
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits, projects
 from app.store.tenants.erasure import SETTLE_SECONDS
@@ -215,3 +219,57 @@ async def test_the_ledger_keeps_what_an_erased_project_used(
     await admin.erase_project(project)
     await erase(db, pubsub, 0)
     assert await sql(db, "SELECT count(*) FROM usage_entries WHERE project = :p", p=project) > 0
+
+
+async def batch_of(db: Database, project: str) -> tuple[str, list[str]]:
+    """An unfinished batch whose first three lines are responses: one has ended, one runs, one waits."""
+    batch_id, file_id = f"batch_{project}", f"file_of_{project}"
+    await filed(db, project, file_id)
+    new = NewBatch(batch_id, project, None, "/v1/responses", file_id, "24h", 86400.0)
+    async with db.begin() as connection:
+        await rows_of_batches.create(connection, new)
+        await rows_of_batches.validated(connection, batch_id, 5, None)
+    ids = await lines_of(db, project, batch_id, 1, 2, 3)
+    await endings.cancel(db, ids[0], project)
+    await claim(db, ids[1], WORKER)
+    return batch_id, ids
+
+
+async def lines_of(db: Database, project: str, batch_id: str, *numbers: int) -> list[str]:
+    lines = [
+        replace(
+            new_response(None, project), priority=Priority.WINDOW.value, place=BatchPlace(batch_id, number, "a", 1.0)
+        )
+        for number in numbers
+    ]
+    async with db.begin() as connection:
+        await insert_lines(connection, lines)
+        await rows_of_batches.advance(connection, batch_id, numbers[-1], 0)
+    return [each.id for each in lines]
+
+
+async def test_an_unfinished_batch_goes_with_its_lines_and_their_results(
+    db: Database, pubsub: PubSub, admin: Administration
+) -> None:
+    project, other = [(await admin.create_project(name)).id for name in ("mine", "other")]
+    await batch_of(db, project)
+    kept, _ = await batch_of(db, other)
+    await admin.erase_project(project)
+    await erase(db, pubsub, 0)
+    assert await rows(db, project) == {}
+    assert await sql(db, "SELECT array_agg(id) FROM batches") == [kept]
+    assert await sql(db, "SELECT array_agg(DISTINCT batch_id) FROM batch_results") == [kept]
+    assert await rows_of_batches.find(db, other, kept) is not None
+
+
+async def test_lines_that_a_batch_makes_after_the_order_to_erase_go_with_it(
+    db: Database, pubsub: PubSub, admin: Administration
+) -> None:
+    batch_id, _ = await batch_of(db, DEFAULT_PROJECT)
+    await admin.erase_project(DEFAULT_PROJECT)
+    late = await lines_of(db, DEFAULT_PROJECT, batch_id, 4, 5)
+    later = await queued(db, DEFAULT_PROJECT)
+    await endings.cancel(db, late[0], DEFAULT_PROJECT)
+    await erase(db, pubsub, 0)
+    assert await sql(db, "SELECT array_agg(id) FROM responses") == [later]
+    assert await sql(db, "SELECT count(*) FROM batches") == await sql(db, "SELECT count(*) FROM batch_results") == 0

@@ -12,6 +12,7 @@ import pytest
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
+from tests.support.batches import Carried, carrying
 from tests.support.player import Player
 from tests.support.tenants import Tenant, as_caller
 
@@ -37,4 +38,10 @@ async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
 @pytest.fixture
 async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+        yield running
+
+
+@pytest.fixture
+async def carried(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Carried]:
+    async with carrying(services, api, pubsub) as running:
         yield running

@@ -15,18 +15,15 @@ from sqlalchemy import text
 from app.batches.expander import Expander
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.integration.api import test_batches as batches
-from tests.integration.api.test_batches import CHAT, RESPONSES, Carried, created, ended, line, lines_of, uploaded
 from tests.integration.api.test_files import count
 from tests.support import pdfs
 from tests.support.api import serving, settings_for
+from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids, row_of
 from tests.support.services import AS_OWNER
 from tests.support.tenants import administration, tenant
 from tests.support.waiting import until
 from workers.formats.chat.messages import messages_of
-
-carried = batches.carried
 
 BOM = b"\xef\xbb\xbf"
 
@@ -90,7 +87,7 @@ class TestAttachments:
         lines = [line(str(number), endpoint, **_with(endpoint, file)) for number, file in enumerate(files)]
         async with carried.on():
             batch = await created(client, lines, endpoint)
-            await until(lambda: batches._has(db, 2), what="both lines are responses")
+            await until(lambda: has_responses(db, 2), what="both lines are responses")
             shown = []
             for response_id in await ids(db):
                 [message] = messages_of((await row_of(db, response_id)).request["input"])
@@ -161,7 +158,7 @@ class TestMoments:
     ) -> None:
         async with carried.on():
             made = await created(client, [line("a")])
-            await until(lambda: batches._has(db, 1), what="the line is a response")
+            await until(lambda: has_responses(db, 1), what="the line is a response")
             with pytest.raises(openai.BadRequestError) as refused:
                 await client.files.delete(made.input_file_id)
             assert refused.value.code == "file_in_use"

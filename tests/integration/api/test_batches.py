@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -13,86 +11,15 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from app.access.directory import Directory
-from app.announcer import Announcer
 from app.api.docs import schemas
-from app.batches.progress import BatchProgress
-from app.files.documents import DocumentReader
-from app.maintenance.batches import batch_progress
+from app.batches import expander
+from app.batches.line import LineError, read_line
 from app.store.database import Database
-from app.store.roles.rights import MAINTENANCE
-from app.streaming.pubsub import PubSub
-from tests.support.api import CATALOG, MODEL, Api
+from app.store.files import files
+from tests.support.api import MODEL, Api
+from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids
-from tests.support.roles import as_role
 from tests.support.waiting import until
-
-RESPONSES = "/v1/responses"
-CHAT = "/v1/chat/completions"
-
-
-class Carried:
-    """What carries batches on, as maintenance does, until the block is left."""
-
-    def __init__(self, progress: BatchProgress) -> None:
-        self._progress = progress
-
-    @asynccontextmanager
-    async def on(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._repeat())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await self._progress.close()
-
-    async def _repeat(self) -> None:
-        while True:
-            await self._progress.advance()
-            await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def carried(api: Api, db: Database, pubsub: PubSub) -> AsyncIterator[Carried]:
-    settings = api.runtime.settings
-    directory = Directory(db, pubsub)
-    announcer = Announcer(pubsub, api.runtime.responses._creator._queue)
-    documents = DocumentReader(settings.max_body_bytes, shares=False)
-    progress, _ = batch_progress(as_role(db, MAINTENANCE), pubsub, directory, announcer, documents, CATALOG, settings)
-    yield Carried(progress)
-    await announcer.close()
-    await asyncio.to_thread(documents.close)
-
-
-def line(custom_id: str, endpoint: str = RESPONSES, **body: Any) -> bytes:
-    asked = {"input": "Hello!"} if endpoint == RESPONSES else {"messages": [{"role": "user", "content": "Hello!"}]}
-    sent = {"custom_id": custom_id, "method": "POST", "url": endpoint, "body": {"model": MODEL, **asked, **body}}
-    return orjson.dumps(sent)
-
-
-async def uploaded(client: openai.AsyncOpenAI, *lines: bytes, purpose: Any = "batch") -> str:
-    made = await client.files.create(file=("batch.jsonl", b"\n".join(lines)), purpose=purpose)
-    return made.id
-
-
-async def created(client: openai.AsyncOpenAI, lines: Sequence[bytes], endpoint: Any = RESPONSES, **more: Any) -> Any:
-    file = await uploaded(client, *lines)
-    return await client.batches.create(input_file_id=file, endpoint=endpoint, completion_window="24h", **more)
-
-
-async def ended(client: openai.AsyncOpenAI, batch_id: str, *statuses: str) -> Any:
-    async def look() -> Any:
-        batch = await client.batches.retrieve(batch_id)
-        return batch if batch.status in (statuses or ("completed", "failed", "expired", "cancelled")) else None
-
-    return await until(look, what=f"the batch has ended, or is {statuses}")
-
-
-async def lines_of(client: openai.AsyncOpenAI, file_id: str | None) -> list[Any]:
-    if file_id is None:
-        return []
-    return [orjson.loads(each) for each in (await client.files.content(file_id)).content.splitlines()]
 
 
 class TestRun:
@@ -138,7 +65,7 @@ class TestRun:
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(4)])
-            await until(lambda: _has(db, 4), what="all lines are responses")
+            await until(lambda: has_responses(db, 4), what="all lines are responses")
             for response_id in (await ids(db))[:2]:
                 play = await player.begin(response_id)
                 await play.failed("server_error", "It broke.")
@@ -152,17 +79,13 @@ class TestRun:
         assert (group.code, group.count) == ("server_error", 2)
 
 
-async def _has(db: Database, count: int) -> bool:
-    return len(await ids(db)) == count
-
-
 class TestCancel:
     async def test_what_has_ended_is_kept_and_the_rest_is_cancelled(
         self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Database
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(20)])
-            await until(lambda: _has(db, 20), what="all lines are responses")
+            await until(lambda: has_responses(db, 20), what="all lines are responses")
             for response_id in (await ids(db))[:5]:
                 await player.answer("Hello", response_id=response_id)
             assert (await client.batches.cancel(made.id)).status == "cancelling"
@@ -193,6 +116,92 @@ class TestCancel:
             await client.batches.cancel(made.id)
         assert refused.value.code == "batch_not_cancellable"
 
+    async def test_lines_that_are_no_responses_yet_are_cancelled_in_the_file(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(expander, "STEP_LINES", 3)
+        made = await created(client, [line(str(number)) for number in range(20)])
+        async with carried.on():
+            await ended(client, made.id, "in_progress")
+            await client.batches.cancel(made.id)
+            batch = await ended(client, made.id)
+        assert batch.status == "cancelled"
+        errors = await lines_of(client, batch.error_file_id)
+        assert [each["custom_id"] for each in errors] == [str(number) for number in range(20)]
+
+    async def test_lines_that_wait_and_lines_that_run_are_cancelled_together(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line(str(number)) for number in range(50)])
+            await until(lambda: has_responses(db, 50), what="all lines are responses")
+            running = [await player.begin(response_id) for response_id in (await ids(db))[::10]]
+            await client.batches.cancel(made.id)
+            batch = await ended(client, made.id)
+        assert batch.status == "cancelled"
+        assert [each["custom_id"] for each in await lines_of(client, batch.error_file_id)] == list(map(str, range(50)))
+        assert not any([await play.write(play.say("more")) for play in running]), "the fence holds"
+
+
+class TestTrouble:
+    async def test_a_batch_whose_file_is_gone_fails(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database
+    ) -> None:
+        made = await created(client, [line("a")])
+        async with db.begin() as connection:
+            await files.delete_within(connection, made.input_file_id)
+        async with carried.on():
+            batch = await ended(client, made.id)
+        assert (batch.status, batch.errors.data[0].code) == ("failed", "file_not_found")
+
+    async def test_a_line_whose_check_breaks_is_an_error_of_that_line(
+        self, client: openai.AsyncOpenAI, carried: Carried, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken = RuntimeError("a defect")
+
+        async def accept(_self: Any, _project: str, request: Any, *_: Any, **__: Any) -> Any:
+            raise broken
+
+        monkeypatch.setattr(expander.RequestAcceptor, "accept", accept)
+        async with carried.on():
+            batch = await ended(client, (await created(client, [line("a"), line("b")])).id)
+        assert [(each.line, each.code) for each in batch.errors.data] == [(1, "server_error"), (2, "server_error")]
+
+    async def test_a_line_that_is_good_no_more_fails_alone(
+        self,
+        client: openai.AsyncOpenAI,
+        carried: Carried,
+        player: Player,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def read(raw: Any, *_: Any) -> Any:
+            if raw.number == 2:
+                raise LineError(2, "line_too_long", "It is too long by now.")
+            return read_line(raw, *_)
+
+        monkeypatch.setattr(expander, "read_line", read)
+        async with carried.on(), player.at_work("Hello"):
+            batch = await ended(client, (await created(client, [line(name) for name in "abc"])).id)
+        assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 2, 1)
+        (error,) = await lines_of(client, batch.error_file_id)
+        assert (error["custom_id"], error["error"]["code"]) == ("b", "line_too_long")
+
+    async def test_all_lines_are_due_when_their_batch_is_and_keep_their_order(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(expander, "STEP_LINES", 3)
+        async with carried.on():
+            await created(client, [line(str(number)) for number in range(20)])
+            await until(lambda: has_responses(db, 20), what="all lines are responses")
+        found = await db.execute(
+            text(
+                "SELECT r.batch_line, r.rank, r.due_at = b.due_at AS is_due FROM responses r"
+                " JOIN batches b ON b.id = r.batch_id ORDER BY r.rank, r.position"
+            )
+        )
+        assert [row.batch_line for row in found] == list(range(1, 21))
+        assert len({row.rank for row in found}) == 1 and all(row.is_due for row in found)
+
 
 class TestWindow:
     async def test_what_has_not_ended_in_its_window_is_expired(
@@ -200,7 +209,7 @@ class TestWindow:
     ) -> None:
         async with carried.on():
             made = await created(client, [line("a"), line("b")])
-            await until(lambda: _has(db, 2), what="both lines are responses")
+            await until(lambda: has_responses(db, 2), what="both lines are responses")
             await player.answer("Hello", response_id=(await ids(db))[0])
             async with db.begin() as connection:
                 await connection.execute(text("UPDATE batches SET due_at = now()"))
@@ -216,7 +225,7 @@ class TestRetry:
     ) -> None:
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(4)])
-            await until(lambda: _has(db, 4), what="all lines are responses")
+            await until(lambda: has_responses(db, 4), what="all lines are responses")
             play = await player.begin((await ids(db))[2])
             await play.failed("server_error", "It broke.")
             async with player.at_work("Hello"):
@@ -228,6 +237,20 @@ class TestRetry:
         assert (batch.status, batch.request_counts.total, batch.request_counts.completed) == ("completed", 1, 1)
         assert [each["custom_id"] for each in await lines_of(client, batch.output_file_id)] == ["2"]
         assert (nothing.status_code, nothing.json()["error"]["code"]) == (400, "nothing_to_retry")
+
+    async def test_of_retries_at_the_same_time_there_is_one(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, db: Database
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line("a")])
+            await until(lambda: has_responses(db, 1), what="the line is a response")
+            await client.batches.cancel(made.id)
+            await ended(client, made.id)
+        path = f"/v1/batches/{made.id}/retry_failed"
+        answers = await asyncio.gather(*(api.client.post(path) for _ in range(5)))
+        assert len({answer.json()["id"] for answer in answers}) == 1
+        names = [file.filename async for file in client.files.list()]
+        assert len([name for name in names if name.endswith("_retry.jsonl")]) == 1
 
 
 class TestResults:
@@ -265,7 +288,7 @@ class TestWait:
     ) -> None:
         async with carried.on():
             made = await created(client, [line("a")])
-            await until(lambda: _has(db, 1), what="the line is a response")
+            await until(lambda: has_responses(db, 1), what="the line is a response")
             waiting = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}", params={"wait": 60}))
             await player.answer("Hello")
             assert (await waiting).json()["status"] == "completed"

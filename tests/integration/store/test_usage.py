@@ -16,7 +16,7 @@ from app.store.database import Database, retry_until_available
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
-from app.store.rows import Origin
+from app.store.rows import BatchPlace, Origin
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
 from tests.support.player import row_of
@@ -26,8 +26,14 @@ from tests.support.waiting import until
 DAY = timedelta(days=1)
 
 
-async def finished(db: Database, project: str = "default", key_id: str | None = None, priority: int = 6) -> str:
-    new = replace(new_response(None, project), origin=Origin(key_id), priority=priority)
+async def finished(
+    db: Database,
+    project: str = "default",
+    key_id: str | None = None,
+    priority: int = 6,
+    place: BatchPlace | None = None,
+) -> str:
+    new = replace(new_response(None, project), origin=Origin(key_id), priority=priority, place=place)
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
@@ -63,6 +69,21 @@ async def test_the_ledger_is_by_project_key_model_and_tier(db: Database) -> None
         }
         assert totals(await ledger(db)) == (5, 5, 10)
         assert totals(await ledger(db, "proj_a")) == (4, 4, 8)
+        await usage.add_up(db, 100)
+
+
+async def test_the_ledger_tells_lines_of_batches_apart(db: Database) -> None:
+    await finished(db)
+    await finished(db, place=BatchPlace("batch_a", 1, "first", 3600.0))
+    now = datetime.now(UTC)
+    for _ in range(2):
+        asked = UsageFilter(now - DAY, now + DAY, "minute", ["batch"])
+        assert [(row.group, row.requests) for row in await usage.read(db, asked, 10)] == [
+            ({"batch": False}, 1),
+            ({"batch": True}, 1),
+        ]
+        for batch in (True, False):
+            assert totals(await usage.read(db, replace(asked, batch=batch), 10))[0] == 1
         await usage.add_up(db, 100)
 
 

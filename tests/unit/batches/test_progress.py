@@ -17,15 +17,30 @@ def _names(batches: list[UnfinishedBatch]) -> list[str]:
 
 def test_the_oldest_begin_and_a_project_has_a_part_of_the_room() -> None:
     waiting = [_batch(f"a{number}") for number in range(10)] + [_batch(f"b{number}", "b") for number in range(10)]
-    assert _names(next_batches(waiting, [])) == ["a0", "a1", "b0", "b1"]
+    assert _names(next_batches(waiting, [], {})) == ["a0", "a1", "b0", "b1"]
     assert OF_PROJECT * 2 == AT_ONCE
 
 
 def test_a_batch_is_carried_on_by_one_task() -> None:
-    assert next_batches([_batch("a0")], [_batch("a0")]) == []
+    assert next_batches([_batch("a0")], [_batch("a0")], {}) == []
+
+
+def test_batches_take_turns() -> None:
+    waiting = [_batch(f"a{number}") for number in range(5)]
+    begun, turns = [], dict[str, int]()
+    for look in range(1, 5):
+        chosen = _names(next_batches(waiting, [], turns))
+        turns |= dict.fromkeys(chosen, look)
+        begun.append(chosen)
+    assert begun == [["a0", "a1"], ["a2", "a3"], ["a4", "a0"], ["a1", "a2"]]
 
 
 def test_a_cancel_waits_for_no_room_and_for_no_expansion_of_its_batch() -> None:
     running = [_batch(f"{project}{number}", project) for project in "ab" for number in range(OF_PROJECT)]
     cancelled = _batch("a0", status=BatchStatus.CANCELLING)
-    assert next_batches([cancelled, _batch("c0", "c")], running) == [cancelled]
+    assert next_batches([cancelled, _batch("c0", "c")], running, {}) == [cancelled]
+
+
+def test_cancels_of_one_project_are_bounded_as_other_batches_are() -> None:
+    waiting = [_batch(f"a{number}", status=BatchStatus.CANCELLING) for number in range(5)]
+    assert _names(next_batches(waiting, [], {})) == ["a0", "a1"]

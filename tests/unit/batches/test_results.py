@@ -41,7 +41,8 @@ def _row(status: Status, **values: Any) -> ResponseRow:
 def _result(
     response: ResponseRow | None, endpoint: str = RESPONSES, ended: Json | None = None, **values: Any
 ) -> Result:
-    row = ResultRow("batch_b", 7, 3, "mine", "resp_1", response, values.get("error"))
+    status = Status.COMPLETED.value if response is None else response.status.value
+    row = ResultRow("batch_b", 7, 3, "mine", status, "resp_1", response, values.get("error"))
     return result(row, endpoint, ended, status_of)
 
 

@@ -84,7 +84,7 @@ async def completions(query: Asked[UsageQuery], runtime: RuntimeOf) -> UsagePage
     end = _end(query.end_time)
     width, groups = query.width, frozenset[str](query.group_by)
     starts = _starts(query.start, end, width, query.limit or width.default)
-    if not starts or query.batch:  # No response belongs to a batch yet.
+    if not starts:
         totals: list[Total] = []
     else:
         wanted = UsageFilter(
@@ -96,6 +96,7 @@ async def completions(query: Asked[UsageQuery], runtime: RuntimeOf) -> UsagePage
             keys=query.api_key_ids,
             models=query.models,
             accounts=query.user_ids,
+            batch=query.batch,
         )
         totals = await usage.read(runtime.db, wanted, MAX_RESULTS + 1)
         if len(totals) > MAX_RESULTS:
@@ -156,7 +157,6 @@ def _result(total: Total, groups: frozenset[str]) -> UsageResult:
         output_tokens=total.output_tokens,
         output_reasoning_tokens=total.reasoning_tokens,
         **total.group,
-        batch=False if "batch" in groups else None,
         api_source="unlabeled" if "api_source" in groups else None,
     )
 

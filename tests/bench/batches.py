@@ -1,0 +1,196 @@
+"""What a batch is worth: `python -m tests.bench batches`.
+
+Each round measures, one right after the other: a batch, its requests as background POSTs, and bare vLLM with the same
+prompts; streams alone, and with a large batch behind them; and how soon clients that wait for the end of a response
+learn of it. All are compared within their round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+from sqlalchemy import text
+
+from app.store.database import Database
+from tests.bench.contenders.bare import Bare
+from tests.bench.contenders.base import CannotStart
+from tests.bench.contenders.longhaul import Longhaul
+from tests.bench.contenders.models import NAME as MODEL
+from tests.bench.load import Load, Mode, Time
+from tests.bench.measurement import measure_load
+from tests.bench.processes import Role, freeze, thaw
+from tests.bench.results import Results
+from tests.support.waiting import until
+
+NAME = "batches"
+CONNECTIONS_BESIDE = 512
+"""Beside those that wait, an eighth of which are kept for WebSockets."""
+SETTLE_SECONDS = 3.0
+"""Until all connections of clients that wait are accepted."""
+PATIENCE_SECONDS = 1800.0
+_ENDS = text("SELECT id, CAST(extract(epoch FROM finished_at) AS float8) AS at FROM responses WHERE id = ANY(:ids)")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What one round is made of."""
+
+    lines: int = 5000
+    tokens: int = 64
+    behind: int = 50_000
+    """Lines of the batch behind the streams."""
+    streams: int = 64
+    at_once: int = 4
+    waiters: int = 5000
+    rounds: int = 3
+    concurrency: int = 256
+    """Of the POSTs and of bare vLLM."""
+    prompt: str = "Tell me a story."
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of the Longhaul that is measured."""
+        return {"LONGHAUL_MAX_CONNECTIONS": str(2 * self.waiters + CONNECTIONS_BESIDE)}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"max_output_tokens": self.tokens, "ignore_eos": True, "temperature": 0.0}
+
+    def load(self, mode: Mode, concurrency: int, requests: int) -> Load:
+        return Load("", mode, concurrency, requests, self.body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
+
+
+async def measure(say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, bare: Bare | None) -> None:
+    """All rounds; a row of `results` for each. Without `bare` there is no ratio to it."""
+    contenders = [longhaul] if bare is None else [longhaul, bare]
+    try:
+        for contender in contenders:
+            await contender.start()
+            contender.freeze()
+        for number in range(sizes.rounds):
+            row = {"round": number + 1, **await _round(sizes, longhaul, bare)}
+            results.rows.append(row)
+            results.save()
+            say("  " + ", ".join(f"{key}: {value}" for key, value in row.items()))
+    finally:
+        for contender in contenders:
+            await contender.stop()
+
+
+async def _round(sizes: Sizes, longhaul: Longhaul, bare: Bare | None) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    longhaul.thaw()
+    async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
+        batch = await _batch(client, sizes)
+        fired = (await measure_load(longhaul, sizes.load(Mode.FIRE, sizes.concurrency, sizes.lines))).figures
+        row |= {"batch tokens/s": f"{batch:,.0f}", "of POSTs": f"{batch / (fired.tokens / fired.seconds):.2f}"}
+        streams = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams)
+        alone = _p95((await measure_load(longhaul, streams)).figures.times)
+        behind = await _create(client, sizes, sizes.behind)
+        await until(lambda: _runs(client, behind), PATIENCE_SECONDS, "the batch behind runs")
+        busy = _p95((await measure_load(longhaul, streams)).figures.times)
+        await client.post(f"/v1/batches/{behind}/cancel")
+        await _ended(client, behind)
+        row |= {"first token p95 alone": f"{alone:.1f} ms", "with a batch behind": f"{busy / alone:.2f}"}
+        row |= await _notices(client, sizes, longhaul)
+    longhaul.freeze()
+    if bare is not None:
+        bare.thaw()
+        figures = (await measure_load(bare, sizes.load(Mode.STREAM, sizes.concurrency, sizes.lines))).figures
+        bare.freeze()
+        row["of bare vLLM"] = f"{batch / (figures.tokens / figures.seconds):.2f}"
+    return row
+
+
+def _p95(times: dict[str, dict[str, float]]) -> float:
+    return times[Time.TTFT.value]["p95"]
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+async def _batch(client: httpx.AsyncClient, sizes: Sizes) -> float:
+    """Tokens a second of a batch, from its creation to its end."""
+    begun = time.perf_counter()
+    batch = await _ended(client, await _create(client, sizes, sizes.lines))
+    if batch["request_counts"]["completed"] != sizes.lines:
+        raise CannotStart(f"the batch is {batch['status']}: {batch['request_counts']}, {batch['errors']}")
+    return float(batch["usage"]["output_tokens"]) / (time.perf_counter() - begun)
+
+
+async def _create(client: httpx.AsyncClient, sizes: Sizes, lines: int) -> str:
+    body = {"model": MODEL, "input": sizes.prompt, **sizes.body}
+    asked = {"method": "POST", "url": "/v1/responses", "body": body}
+    file = b"\n".join(orjson.dumps({"custom_id": str(number), **asked}) for number in range(lines))
+    sent = {"file": ("batch.jsonl", file)}
+    made = (await client.post("/v1/files", data={"purpose": "batch"}, files=sent)).raise_for_status().json()
+    asked = {"input_file_id": made["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+    batch_id: str = (await client.post("/v1/batches", json=asked)).raise_for_status().json()["id"]
+    return batch_id
+
+
+async def _ended(client: httpx.AsyncClient, batch_id: str) -> Any:
+    while True:
+        batch = (await client.get(f"/v1/batches/{batch_id}", params={"wait": 300})).raise_for_status().json()
+        if batch["status"] in ("completed", "failed", "expired", "cancelled"):
+            return batch
+
+
+async def _runs(client: httpx.AsyncClient, batch_id: str) -> bool:
+    batch = (await client.get(f"/v1/batches/{batch_id}")).raise_for_status().json()
+    return bool(batch["request_counts"]["completed"])
+
+
+# -- long polls --------------------------------------------------------------------------------------------------------
+
+
+async def _notices(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) -> dict[str, Any]:
+    """How long after their ends clients learn of them, each of which waits for its own response."""
+    body = {"model": MODEL, "input": sizes.prompt, "background": True, **sizes.body}
+    worker = longhaul.below(Role.WORKER)
+    freeze(worker)  # so that nothing ends before all of them wait
+    ids = [
+        (await client.post("/v1/responses", json=body)).raise_for_status().json()["id"] for _ in range(sizes.waiters)
+    ]
+    waiting = [asyncio.create_task(_wait(longhaul.url, each)) for each in ids]
+    await asyncio.sleep(SETTLE_SECONDS)
+    cpu, begun = longhaul.cpu().get(Role.API, 0.0), time.perf_counter()
+    thaw(worker)
+    told = await asyncio.gather(*waiting)
+    used = (longhaul.cpu().get(Role.API, 0.0) - cpu) / (time.perf_counter() - begun)
+    ends = await _ends(longhaul.db, ids)
+    late = [1000 * (at - ends[each]) for each, at in zip(ids, told, strict=True)]
+    return {
+        "waiters": sizes.waiters,
+        "told after (median)": f"{median(late):.1f} ms",
+        "p95": f"{quantiles(late, n=20)[-1]:.1f} ms",
+        "cores of the API": f"{used:.2f}",
+    }
+
+
+async def _wait(url: str, response_id: str) -> float:
+    """Returns when the answer began to come. A client of its own for each takes more time than what is measured."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    path = f"/v1/responses/{response_id}?wait=300"
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode())
+    line = await reader.readline()
+    at = time.time()
+    if b" 200 " not in line:
+        raise CannotStart(f"a client that waits was answered {line.decode().strip()!r}")
+    writer.close()
+    return at
+
+
+async def _ends(db: Database, ids: Sequence[str]) -> dict[str, float]:
+    return {row.id: row.at for row in await db.execute(_ENDS, {"ids": ids})}

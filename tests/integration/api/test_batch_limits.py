@@ -1,0 +1,98 @@
+"""Batches of projects with limits: lines wait in the file until there is room for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from sqlalchemy import text
+
+from app.access.administration import Administration
+from app.protocol.limits import LimitKind
+from app.store.database import Database
+from tests.support.api import Api, serving, settings_for
+from tests.support.batches import Carried, created, ended, line, lines_of
+from tests.support.player import Player, ids
+from tests.support.tenants import Tenant
+from tests.support.waiting import until
+
+ROOM = 10
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: Api, mine: Tenant) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=mine.key.secret, max_retries=0) as running:
+        yield running
+
+
+async def limit(admin: Administration, mine: Tenant, **values: int) -> None:
+    await admin.set_limits(mine.project, "*", {LimitKind(kind): value for kind, value in values.items()})
+
+
+async def test_lines_become_responses_as_room_appears(
+    client: openai.AsyncOpenAI, admin: Administration, mine: Tenant, carried: Carried, player: Player, db: Database
+) -> None:
+    await limit(admin, mine, queued_responses=ROOM, tokens_per_day=10**7)
+    seen: set[int] = set()
+    async with carried.on():
+        made = await created(client, [line(str(number)) for number in range(50)])
+        while (batch := await client.batches.retrieve(made.id)).status != "completed":
+            waiting = await ids(db, "queued")
+            seen.add(len(waiting))
+            for response_id in waiting[:4]:
+                await player.answer("Hello", response_id=response_id)
+    assert ROOM in seen and max(seen) == ROOM
+    assert batch.request_counts.completed == 50
+    assert [each["custom_id"] for each in await lines_of(client, batch.output_file_id)] == list(map(str, range(50)))
+
+
+async def test_a_line_that_never_fits_is_named_before_any_runs(
+    client: openai.AsyncOpenAI, admin: Administration, mine: Tenant, carried: Carried, db: Database
+) -> None:
+    await limit(admin, mine, tokens_per_minute=5000)
+    lines = [line("fits", max_output_tokens=100), line("never", max_output_tokens=6000)]
+    async with carried.on():
+        batch = await ended(client, (await created(client, lines)).id)
+    (error,) = batch.errors.data
+    assert (batch.status, error.line, error.code) == ("failed", 2, "rate_limit_exceeded")
+    assert "never fits" in error.message and "tokens_per_minute" in error.message
+    assert await ids(db) == []
+
+
+async def test_a_limit_that_shrinks_below_a_line_fails_that_line_alone(
+    client: openai.AsyncOpenAI, admin: Administration, mine: Tenant, carried: Carried, player: Player, db: Database
+) -> None:
+    await limit(admin, mine, queued_responses=1, tokens_per_day=10**6)
+    names = ("a", "b", "large", "c")
+    lines = [line(name, max_output_tokens=5000 if name == "large" else 100) for name in names]
+    async with carried.on():
+        made = await created(client, lines)
+        await until(lambda: ids(db, "queued"), what="the first line is a response")
+        await limit(admin, mine, tokens_per_day=4000)
+        async with player.at_work("Hello"):
+            batch = await ended(client, made.id)
+    assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 3, 1)
+    (failed,) = await lines_of(client, batch.error_file_id)
+    assert (failed["custom_id"], failed["error"]["code"]) == ("large", "rate_limit_exceeded")
+
+
+async def test_batches_that_wait_for_room_keep_no_other_batch_waiting(
+    client: openai.AsyncOpenAI, admin: Administration, mine: Tenant, carried: Carried, db: Database
+) -> None:
+    await limit(admin, mine, queued_responses=1)
+    async with carried.on():
+        for _ in range(5):
+            await created(client, [line("a"), line("b")])
+        bad = await created(client, [b"{}"])
+        assert (await ended(client, bad.id)).status == "failed"
+        found = await db.execute(text("SELECT count(*) AS waiting FROM batches WHERE expanded < total"))
+    assert found[0].waiting >= 4
