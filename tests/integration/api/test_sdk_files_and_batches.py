@@ -18,14 +18,11 @@ from openai.types.uploads import UploadPart
 from pydantic import BaseModel
 
 from app.api.docs import schemas
-from tests.integration.api import test_batches as batches
-from tests.integration.api.test_batches import Carried, created, ended, line, uploaded
 from tests.support.api import Api
+from tests.support.batches import Carried, created, ended, line, uploaded
 from tests.support.player import Player, ids
 from tests.support.sdk import check
 from tests.support.waiting import until
-
-carried = batches.carried
 
 NEW_UPLOAD: dict[str, Any] = {"bytes": 6, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"}
 EXPIRING: Any = {"anchor": "created_at", "seconds": 3600}
