@@ -1,4 +1,4 @@
-"""Flower's memory does not grow with what has passed: 110 MiB after 50,000 responses, and after a million."""
+"""Flower's memory does not grow with what has passed: 110 MiB after 50,000 responses, and after 800,000."""
 
 from __future__ import annotations
 
