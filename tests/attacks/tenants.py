@@ -49,7 +49,8 @@ _FILL = text(
     SELECT 'proj_filler_' || lpad(n::text, 6, '0'), repeat('n', 200), now() FROM generate_series(1, :count) n
     """
 )
-_EMPTY = text("DELETE FROM projects WHERE id LIKE 'proj\\_filler\\_%'")
+_EMPTY = text("UPDATE projects SET archived_at = now() WHERE id LIKE 'proj\\_filler\\_%'")
+"""No process may delete a project."""
 
 
 @attack("keys that nobody has", 5000, 50, {"401"}, demand=Demand(connections=64))

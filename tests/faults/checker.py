@@ -43,7 +43,7 @@ CRASH_WORDS = (
     "hangs; the process ends",
     "did not end cleanly",
     "; the worker stops",
-    "the engine cannot be checked",
+    "cannot be checked",
     "the engine gave up its request",
     "cannot render a plain message",
 )

@@ -152,8 +152,8 @@ class Deployment:
         self.processes = {}
         self.metrics_port = free_port()
         own = {"LONGHAUL_METRICS_PORT": str(self.metrics_port), "LONGHAUL_MONITOR_DATABASE_URL": urls[MONITOR]}
-        for name, role in {"api": API, "worker": WORKER, "maintenance": MAINTENANCE, "flower": None}.items():
-            more = {**({"DATABASE_URL": urls[role]} if role else {}), **(own if name == "maintenance" else {})}
+        for name, role in {"api": API, "worker": WORKER, "maintenance": MAINTENANCE, "flower": API}.items():
+            more = {"DATABASE_URL": urls[role], **(own if name == "maintenance" else {})}
             process = Process([*LONGHAUL, name], {**env, **more}, folder / f"{name}.log")
             stack.callback(process.kill)
             self.processes[name] = process
