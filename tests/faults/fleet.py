@@ -224,15 +224,19 @@ class Fleet:
         return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
 
     def _parameters(self, role: Role) -> str:
-        """Each process has the rights of its role; behind PgBouncer, which takes no options, those of all roles."""
+        """Each process has the rights of its role. It has those of all roles behind PgBouncer, which takes no options,
+        and the owner's without a promise: what breaks it does what no role may."""
         if self.plan.pgbouncer is not None:
             return "?pgbouncer=true" if self.plan.pgbouncer == "transaction" else ""
-        return f"?options={quote(f'-c role={_ROLES[role]}', safe='')}" if role in _ROLES else ""
+        if self.plan.broken is not None or role not in _ROLES:
+            return ""
+        return f"?options={quote(f'-c role={_ROLES[role]}', safe='')}"
 
     def _program(
         self, role: Role, model: str, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None
     ) -> Program:
-        user, redis_password = urlsplit(self.services.database_url), urlsplit(self.services.redis_url).password
+        url = self.services.database_url if self.plan.broken is None else self.services.owner_url
+        user, redis_password = urlsplit(url), urlsplit(self.services.redis_url).password
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
         password = "" if self.plan.passfile else f":{user.password}"
         urls = {
