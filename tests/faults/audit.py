@@ -65,7 +65,8 @@ _INSTALL = (
     BEGIN
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
         IF owner.log = 'merged' AND EXISTS (
-            SELECT FROM fault_writes f WHERE f.response = NEW.response_id AND f.last >= NEW.last
+            SELECT FROM fault_writes f
+            WHERE f.response = NEW.response_id AND f.last = NEW.last AND f.attempt = NEW.attempt
         ) THEN RETURN NULL; END IF;
         INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes,
             input_tokens, cached_tokens)
