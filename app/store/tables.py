@@ -768,7 +768,7 @@ usage = Table(
 )
 
 
-_UNFINISHED_BATCHES = _list(each.value for each in BatchStatus if not each.final)
+UNFINISHED_BATCHES = _list(each.value for each in BatchStatus if not each.final)
 
 batches = Table(
     "batches",
@@ -815,7 +815,7 @@ batches = Table(
     CheckConstraint(f"status IN ({_list(each.value for each in BatchStatus)})", name="status_known"),
     CheckConstraint("numbered <= expanded AND written <= expanded AND expanded <= total", name="in_order"),
     Index("batches_project_idx", "project", "created_at", "id"),
-    Index("batches_unfinished_idx", "created_at", postgresql_where=text(f"status IN ({_UNFINISHED_BATCHES})")),
+    Index("batches_unfinished_idx", "created_at", postgresql_where=text(f"status IN ({UNFINISHED_BATCHES})")),
 )
 
 # What lines came to: notes of the trigger `responses_batch`, and of lines that never became responses, with an error.

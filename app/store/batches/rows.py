@@ -15,7 +15,7 @@ from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.paging import Page, read_page
-from app.store.tables import batches
+from app.store.tables import UNFINISHED_BATCHES, batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +112,14 @@ _FIND = text(
     FROM batches b CROSS JOIN LATERAL (
         SELECT {COUNTS} FROM batch_results WHERE batch_id = b.id AND number IS NULL
     ) n
-    WHERE b.id = :id AND (CAST(:project AS text) IS NULL OR b.project = :project)
+    WHERE b.id = ANY(CAST(:ids AS text[])) AND (CAST(:project AS text) IS NULL OR b.project = :project)
     """
 )
 _LOCK = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE id = :id FOR NO KEY UPDATE")
-_UNFINISHED_STATES = "'validating', 'in_progress', 'finalizing', 'cancelling'"
 _UNFINISHED = text(
     f"""
     SELECT b.id, b.project, b.status, b.due_at < now() AS is_due FROM batches b
-    WHERE b.status IN ({_UNFINISHED_STATES}) AND (
+    WHERE b.status IN ({UNFINISHED_BATCHES}) AND (
         b.status = 'validating' AND coalesce(b.validating_until < now(), true)
         OR b.status IN ('finalizing', 'cancelling')
         OR b.status = 'in_progress' AND (b.due_at < now() OR b.expanded < b.total OR b.numbered = b.total
@@ -128,9 +127,9 @@ _UNFINISHED = text(
     ORDER BY b.created_at
     """
 )
-_COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({_UNFINISHED_STATES})")
+_COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})")
 _RETRY = text(
-    f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({_UNFINISHED_STATES}) LIMIT 1"
+    f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({UNFINISHED_BATCHES}) LIMIT 1"
 )
 _MOVE: dict[BatchStatus, TextClause] = {
     target: text(
@@ -180,7 +179,7 @@ async def create(connection: AsyncConnection, new: NewBatch) -> None:
 
 async def find(db: Database, project: str | None, batch_id: str) -> BatchRow | None:
     """The batch; None: the project has none with that id. With `project` None, of whatever project."""
-    rows = await db.execute(_FIND, {"id": batch_id, "project": project})
+    rows = await db.execute(_FIND, {"ids": [batch_id], "project": project})
     return _counted_row(rows[0]) if rows else None
 
 
@@ -190,8 +189,8 @@ async def find_page(db: Database, project: str, page: Page) -> tuple[list[BatchR
     found = await read_page(db, select(batches.c.id), (batches.c.created_at, batches.c.id), page, _id, owned)
     if found is None:
         return None
-    rows = [await find(db, project, batch_id) for batch_id in found[0]]
-    return [row for row in rows if row is not None], found[1]
+    rows = {row.id: _counted_row(row) for row in await db.execute(_FIND, {"ids": found[0], "project": project})}
+    return [rows[batch_id] for batch_id in found[0] if batch_id in rows], found[1]
 
 
 def _id(row: Row[Any]) -> str:

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, select, text
 from app.store.database import Connection, Database
 from app.store.files.rows import FILE_COLUMNS, IS_THERE, FileRow
 from app.store.paging import Page, read_page
-from app.store.tables import files
+from app.store.tables import UNFINISHED_BATCHES, files
 
 # The parts count no more, and maintenance deletes their blocks: 8 GB take longer than a request may.
 DELETE = """
@@ -19,9 +19,9 @@ DELETE = """
     )
     SELECT id FROM gone
 """
-IS_READ = """
+IS_READ = f"""
     EXISTS (SELECT FROM batches b WHERE b.input_file = files.id
-        AND b.status IN ('validating', 'in_progress', 'finalizing', 'cancelling'))
+        AND b.status IN ({UNFINISHED_BATCHES}))
 """
 """Whether an unfinished batch reads the file: until it has ended, the file stays."""
 _LOCK = text("SELECT id FROM files WHERE id = :id AND project = :project FOR UPDATE")

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
+from app.store.tables import UNFINISHED_BATCHES
 
 SETTLE_SECONDS = 10.0
 """Before an erasure begins: a process without Redis takes 5 s to learn that the project's keys have ended."""
@@ -68,7 +69,7 @@ _DELETE_PAGE = [
 _END_BATCHES = text(
     f"""
     UPDATE batches SET status = 'cancelled', cancelled_at = now()
-    WHERE project = :project AND {_IS_OLDER} AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+    WHERE project = :project AND {_IS_OLDER} AND status IN ({UNFINISHED_BATCHES})
     """
 )
 _DELETE_BATCHES = text(
