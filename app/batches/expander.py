@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
@@ -21,7 +21,7 @@ from app.store.batches import results, rows
 from app.store.batches.results import Skipped
 from app.store.batches.rows import BatchRow
 from app.store.database import Connection, Database, StoreUnavailable
-from app.store.files import content, files
+from app.store.files import content
 from app.store.files.content import FileGone
 from app.store.responses.inserts import insert_lines
 from app.store.responses.new_rows import NewResponse
@@ -86,7 +86,7 @@ class Expander:
         validation = Validation(batch.endpoint, self._settings.max_batch_lines, most)
         splitter = LineSplitter(most)
         own = await limits.states(self._db, batch.project)
-        async with aclosing(self._read(batch, 0)) as pieces:
+        async with aclosing(content.read_from(self._db, batch.project, batch.input_file, 0)) as pieces:
             async for piece in pieces:
                 if not await rows.claim(self._db, batch.id, VALIDATION_SECONDS, renews=True):
                     return None
@@ -157,7 +157,8 @@ class Expander:
         """At least one: the batch has lines that are not expanded."""
         splitter = LineSplitter(self._settings.max_body_bytes, offset=batch.expanded_bytes)
         found: list[RawLine] = []
-        async with aclosing(self._read(batch, batch.expanded_bytes)) as pieces:
+        reading = content.read_from(self._db, batch.project, batch.input_file, batch.expanded_bytes)
+        async with aclosing(reading) as pieces:
             async for piece in pieces:
                 for line in splitter.feed(piece):
                     found.append(line)
@@ -191,15 +192,6 @@ class Expander:
         except Exception as error:
             log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
             return ServerFault(_BROKEN)
-
-    async def _read(self, batch: BatchRow, first: int) -> AsyncGenerator[bytes, None]:
-        """The bytes of the batch's file from `first` on."""
-        file = await files.get(self._db, batch.project, batch.input_file)
-        if file is None:
-            raise FileGone
-        async with aclosing(content.read(self._db, batch.project, file.id, first, file.bytes)) as pieces:
-            async for piece in pieces:
-                yield piece
 
 
 def _too_large(own: Sequence[LimitState], new: NewResponse) -> ApiError | None:

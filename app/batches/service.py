@@ -23,7 +23,6 @@ from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
-from app.responses.read.reader import END_POLL_SECONDS
 from app.store.batches import results, rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow, NewBatch
@@ -78,14 +77,11 @@ class BatchService:
 
     async def until_ended(self, project: str, batch_id: str, seconds: float) -> None:
         """Returns once the batch has ended, or after `seconds`."""
-        until = asyncio.get_running_loop().time() + seconds
-        async with self._pubsub.subscribe(batch_id) as subscription:
-            await subscription.wait_until_confirmed()
-            while not (await self._row(project, batch_id)).status.final:
-                left = until - asyncio.get_running_loop().time()
-                if left <= 0:
-                    return
-                await subscription.wait_for_end(min(left, END_POLL_SECONDS))
+
+        async def has_ended() -> bool:
+            return (await self._row(project, batch_id)).status.final
+
+        await self._pubsub.until_ended(batch_id, has_ended, seconds)
 
     async def page(self, project: str, page: Page) -> Encoded:
         """Returns a page of batches, the newest first. Raises InvalidRequest for an unknown cursor."""
@@ -228,11 +224,8 @@ class BatchService:
 
     async def _lines(self, row: BatchRow) -> AsyncGenerator[tuple[int, bytes], None]:
         """The batch's lines and their places, from 1 on."""
-        file = await files.get(self._db, row.project, row.input_file)
-        if file is None:
-            raise FileGone
         splitter, place = LineSplitter(self._settings.max_body_bytes), 0
-        async with aclosing(content.read(self._db, row.project, file.id, 0, file.bytes)) as pieces:
+        async with aclosing(content.read_from(self._db, row.project, row.input_file, 0)) as pieces:
             async for piece in pieces:
                 for line in splitter.feed(piece):
                     place += 1

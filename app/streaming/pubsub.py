@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from typing import cast
 
@@ -35,6 +35,10 @@ RECONNECT_SECONDS = 0.5
 
 SILENT_SECONDS = 5.0
 """Without a message for so long, Redis is asked whether it is still there; after as long again, it is not."""
+
+END_POLL_SECONDS = 10.0
+"""Without news for so long, whoever waits for an end alone asks Postgres. They are many, and only lost news keeps them
+waiting for so long."""
 
 KEY_SECONDS = 1.0
 """The pause between two attempts to read the key, while Postgres is away."""
@@ -147,6 +151,20 @@ class PubSub:
     async def tell_ends(self, *ids: str) -> None:
         """Tells those who wait for the ends of these, and find them in Postgres. Never raises, as `publish`."""
         await self.publish([Chunk(each, 0, 0, 0, (), b"", final=True) for each in ids])
+
+    async def until_ended(self, object_id: str, has_ended: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        """Returns once `has_ended` says so, which is asked at each news of an end and now and then, or after `seconds`.
+
+        Raises what `has_ended` raises.
+        """
+        until = asyncio.get_running_loop().time() + seconds
+        async with self.subscribe(object_id) as subscription:
+            await subscription.wait_until_confirmed()
+            while not await has_ended():
+                left = until - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return
+                await subscription.wait_for_end(min(left, END_POLL_SECONDS))
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -47,8 +46,6 @@ Pulse = Chunk | None
 
 POLL_SECONDS = 2.0
 """Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
-END_POLL_SECONDS = 10.0
-"""The same for those who wait for an end alone. They are many, and only lost news keeps them waiting for so long."""
 WRITES_PER_SECOND = 10_000
 """To all readers of one project. Each takes 17 us: 500 readers of 200 events a second took more
 than a core, and another project's request waited for seconds."""
@@ -157,14 +154,7 @@ class ResponseReader:
     async def until_ended(self, project: str, response_id: str, seconds: float) -> None:
         """Returns once the response has ended, or after `seconds`. Raises NotFound."""
         await self.flags(project, response_id)
-        until = asyncio.get_running_loop().time() + seconds
-        async with self._pubsub.subscribe(response_id) as subscription:
-            await subscription.wait_until_confirmed()
-            while not await self._ended.submit(response_id):
-                left = until - asyncio.get_running_loop().time()
-                if left <= 0:
-                    return
-                await subscription.wait_for_end(min(left, END_POLL_SECONDS))
+        await self._pubsub.until_ended(response_id, partial(self._ended.submit, response_id), seconds)
 
     async def _show(self, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T:
         """Returns what `make` makes of the response. Raises NotFound as `flags` does."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from sqlalchemy import text
 
 from app.store.database import Database
+from app.store.files import files
 from app.store.files.parts import BLOCK_BYTES
 from app.store.responses.lookup import Hold
 
@@ -40,6 +41,15 @@ async def read(
         place = end
     if place < stop:
         raise FileGone
+
+
+async def read_from(db: Database, project: str, file_id: str, first: int) -> AsyncGenerator[bytes, None]:
+    """`read` up to the end of the file. Raises FileGone, also if there is no such file."""
+    file = await files.get(db, project, file_id)
+    if file is None:
+        raise FileGone
+    async for piece in read(db, project, file_id, first, file.bytes):
+        yield piece
 
 
 async def read_parts(db: Database, project: str, sizes: Mapping[str, int]) -> AsyncGenerator[bytes, None]:
