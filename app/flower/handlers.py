@@ -14,7 +14,7 @@ from tornado.web import HTTPError, authenticated
 
 from app.access.changes import Operator
 from app.flower.desk import Refused
-from app.operations.workers import SeenWorker, WorkerState
+from app.operations.workers import SeenWorker, WorkerState, taken_slots
 from app.queue.commands import Command
 from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
@@ -90,7 +90,7 @@ def _row(seen: SeenWorker) -> str:
     badge = f'<span class="badge {_BADGES.get(seen.state, "bg-warning")}" title="{reason}">{seen.state}</span>'
     link = f'<a href="worker/{name}">{name}</a>'
     rest = (
-        worker.slots,
+        f"{taken_slots(worker)}/{worker.slots}",
         worker.running,
         worker.sent,
         seen.tokens_per_second,

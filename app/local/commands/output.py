@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 import typer
@@ -109,8 +109,9 @@ def _show_table(entries: Iterable[Entry], columns: Sequence[Column]) -> None:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for each in columns:
-        table.add_column(each.title, justify="right" if each.is_number else "left", overflow="fold")
+    for each in columns:  # The first one names the entry, for another command: it is copied from here.
+        justify: Literal["right", "left"] = "right" if each.is_number else "left"
+        table.add_column(each.title, justify=justify, overflow="fold", no_wrap=each is columns[0])
     for entry in entries:
         table.add_row(*(Text(_cell(each.of(entry))) for each in columns))
     Console(highlight=False).print(table)

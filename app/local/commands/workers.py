@@ -16,7 +16,7 @@ COLUMNS = (
     column("unit"),
     column("devices"),
     column("device"),
-    number("slots"),
+    Column("slots", lambda worker: f"{worker['taken_slots']}/{worker['slots']}", is_number=True),
     number("running"),
     number("sent"),
     number("in tools"),
