@@ -55,6 +55,12 @@ class LockedMetrics(Metrics):  # type: ignore[misc]  # Flower has no types
 class LonghaulWorkers(WorkersView):  # type: ignore[misc]
     """The list of workers, and above it their engines as Postgres knows them."""
 
+    @classmethod
+    def _as_dict(cls, worker: Any) -> dict[str, Any]:
+        """One that is offline runs nothing, whatever its last sign of life said."""
+        shown: dict[str, Any] = super()._as_dict(worker)
+        return shown if worker.alive else {**shown, "active": 0}
+
     def render_string(self, template: str, **values: Any) -> bytes:
         page: bytes = super().render_string(template, **values)
         mark = b'<section class="workers-table-card"'
