@@ -21,6 +21,7 @@ from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import DEMO, ENGINE_ARGS, Served
 from tests.bench.contenders.peer import Peer
+from tests.bench.contenders.run_batch import RunBatch
 from tests.bench.measurement import ClientFailed
 from tests.bench.plan import Cell, Name, Plan
 from tests.bench.processes import ForeignEngine, refuse_foreign_engines
@@ -214,7 +215,8 @@ def batches_command(
         results, served = Results.begin(batches.NAME, lines=lines, behind=behind), Served(path=str(model.resolve()))
         with open_folder() as folder:
             longhaul = Longhaul(Name.LONGHAUL, folder, served, Variant(settings=sizes.settings))
-            await batches.measure(say, sizes, results, longhaul, Bare(Name.CORE, folder, served, in_core=True))
+            others = [RunBatch(Name.RUN_BATCH, folder, served), Bare(Name.CORE, folder, served, in_core=True)]
+            await batches.measure(say, sizes, results, longhaul, others)
         show(results)
 
     perform(measure)

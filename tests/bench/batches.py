@@ -1,8 +1,8 @@
 """What a batch is worth: `python -m tests.bench batches`.
 
-Each round measures, one right after the other: a batch, its requests as background POSTs, and bare vLLM with the same
-prompts; streams alone, and with a large batch behind them; and how soon clients that wait for the end of a response
-learn of it. All are compared within their round.
+Each round measures, one right after the other: a batch, its requests as background POSTs, `vllm run-batch` with the
+same file, and bare vLLM with the same prompts; streams alone, and with a large batch behind them; and how soon clients
+that wait for the end of a response learn of it. All are compared within their round.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import orjson
 from sqlalchemy import text
 
 from app.store.database import Database
-from tests.bench.contenders.bare import Bare
-from tests.bench.contenders.base import CannotStart
+from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import NAME as MODEL
+from tests.bench.contenders.run_batch import ENDPOINT, batch_file
 from tests.bench.load import Load, Mode, Time
 from tests.bench.measurement import measure_load
 from tests.bench.processes import Role, freeze, thaw
@@ -70,15 +69,17 @@ class Sizes:
         return Load("", mode, concurrency, requests, self.body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
 
 
-async def measure(say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, bare: Bare | None) -> None:
-    """All rounds; a row of `results` for each. Without `bare` there is no ratio to it."""
-    contenders = [longhaul] if bare is None else [longhaul, bare]
+async def measure(
+    say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, others: Sequence[Contender] = ()
+) -> None:
+    """All rounds; a row of `results` for each, with the batch's ratio to each of the others."""
+    contenders = [longhaul, *others]
     try:
         for contender in contenders:
             await contender.start()
             contender.freeze()
         for number in range(sizes.rounds):
-            row = {"round": number + 1, **await _round(sizes, longhaul, bare)}
+            row = {"round": number + 1, **await _round(sizes, longhaul, others)}
             results.rows.append(row)
             results.save()
             say("  " + ", ".join(f"{key}: {value}" for key, value in row.items()))
@@ -87,13 +88,13 @@ async def measure(say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, 
             await contender.stop()
 
 
-async def _round(sizes: Sizes, longhaul: Longhaul, bare: Bare | None) -> dict[str, Any]:
+async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     longhaul.thaw()
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
         batch = await _batch(client, sizes)
-        fired = (await measure_load(longhaul, sizes.load(Mode.FIRE, sizes.concurrency, sizes.lines))).figures
-        row |= {"batch tokens/s": f"{batch:,.0f}", "of POSTs": f"{batch / (fired.tokens / fired.seconds):.2f}"}
+        row["batch tokens/s"] = f"{batch:,.0f}"
+        row["of POSTs"] = f"{batch / await _rate(longhaul, sizes, Mode.FIRE):.2f}"
         streams = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams)
         alone = _p95((await measure_load(longhaul, streams)).figures.times)
         behind = await _create(client, sizes, sizes.behind)
@@ -104,12 +105,19 @@ async def _round(sizes: Sizes, longhaul: Longhaul, bare: Bare | None) -> dict[st
         row |= {"first token p95 alone": f"{alone:.1f} ms", "with a batch behind": f"{busy / alone:.2f}"}
         row |= await _notices(client, sizes, longhaul)
     longhaul.freeze()
-    if bare is not None:
-        bare.thaw()
-        figures = (await measure_load(bare, sizes.load(Mode.STREAM, sizes.concurrency, sizes.lines))).figures
-        bare.freeze()
-        row["of bare vLLM"] = f"{batch / (figures.tokens / figures.seconds):.2f}"
+    for other in others:
+        other.thaw()
+        row[f"of {other.name}"] = f"{batch / await _rate(other, sizes, Mode.STREAM):.2f}"
+        other.freeze()
     return row
+
+
+async def _rate(contender: Contender, sizes: Sizes, mode: Mode) -> float:
+    """Tokens a second of the batch's requests."""
+    figures = (await measure_load(contender, sizes.load(mode, sizes.concurrency, sizes.lines))).figures
+    if figures.errors:
+        raise CannotStart(f"{contender.name}: {figures.errors} errors: {figures.complaints[0]}")
+    return figures.tokens / figures.seconds
 
 
 def _p95(times: dict[str, dict[str, float]]) -> float:
@@ -129,12 +137,9 @@ async def _batch(client: httpx.AsyncClient, sizes: Sizes) -> float:
 
 
 async def _create(client: httpx.AsyncClient, sizes: Sizes, lines: int) -> str:
-    body = {"model": MODEL, "input": sizes.prompt, **sizes.body}
-    asked = {"method": "POST", "url": "/v1/responses", "body": body}
-    file = b"\n".join(orjson.dumps({"custom_id": str(number), **asked}) for number in range(lines))
-    sent = {"file": ("batch.jsonl", file)}
+    sent = {"file": ("batch.jsonl", batch_file(sizes.load(Mode.FIRE, sizes.concurrency, lines)))}
     made = (await client.post("/v1/files", data={"purpose": "batch"}, files=sent)).raise_for_status().json()
-    asked = {"input_file_id": made["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+    asked = {"input_file_id": made["id"], "endpoint": ENDPOINT, "completion_window": "24h"}
     batch_id: str = (await client.post("/v1/batches", json=asked)).raise_for_status().json()["id"]
     return batch_id
 

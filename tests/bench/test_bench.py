@@ -158,7 +158,7 @@ async def test_a_batch_is_compared_with_posts_and_streams_with_and_without_it(tm
     with open_folder() as folder:
         served = scripted(tokens_per_second=100.0, max_num_seqs=8)
         longhaul = Longhaul("longhaul", folder, served, Variant(settings=sizes.settings))
-        await batches.measure(lambda _: None, sizes, results, longhaul, None)
+        await batches.measure(lambda _: None, sizes, results, longhaul)
     (row,) = results.rows
     assert float(row["of POSTs"]) > 0 and float(row["with a batch behind"]) > 0 and row["waiters"] == 5
 
