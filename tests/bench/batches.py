@@ -124,7 +124,7 @@ async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) 
     longhaul.freeze()
     for other in others:
         other.thaw()
-        row[f"of {other.name}"] = f"{batch / await _rate(other, sizes, Mode.STREAM):.2f}"
+        row[f"of {other.name}"] = f"{batch / await _rate(other, sizes, *other.modes):.2f}"
         other.freeze()
     return row
 
