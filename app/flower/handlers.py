@@ -14,7 +14,7 @@ from tornado.web import HTTPError, authenticated
 
 from app.access.changes import Operator
 from app.flower.desk import Refused
-from app.operations.workers import SeenWorker, WorkerState
+from app.operations.workers import SeenWorker, WorkerState, taken_slots
 from app.queue.commands import Command
 from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
@@ -55,6 +55,12 @@ class LockedMetrics(Metrics):  # type: ignore[misc]  # Flower has no types
 class LonghaulWorkers(WorkersView):  # type: ignore[misc]
     """The list of workers, and above it their engines as Postgres knows them."""
 
+    @classmethod
+    def _as_dict(cls, worker: Any) -> dict[str, Any]:
+        """One that is offline runs nothing, whatever its last sign of life said."""
+        shown: dict[str, Any] = super()._as_dict(worker)
+        return shown if worker.alive else {**shown, "active": 0}
+
     def render_string(self, template: str, **values: Any) -> bytes:
         page: bytes = super().render_string(template, **values)
         mark = b'<section class="workers-table-card"'
@@ -90,7 +96,7 @@ def _row(seen: SeenWorker) -> str:
     badge = f'<span class="badge {_BADGES.get(seen.state, "bg-warning")}" title="{reason}">{seen.state}</span>'
     link = f'<a href="worker/{name}">{name}</a>'
     rest = (
-        worker.slots,
+        f"{taken_slots(worker)}/{worker.slots}",
         worker.running,
         worker.sent,
         seen.tokens_per_second,

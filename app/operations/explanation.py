@@ -80,7 +80,7 @@ class _Case:
         if number <= 1:
             return "attempt 1"
         parts = [f"yielded {count_of(yields, 'time')}"] if yields else []
-        parts += [f"crashed {count_of(crashes, 'time')} since it made progress"] if crashes else []
+        parts += [f"crashed {count_of(crashes, 'time')}"] if crashes else []
         return f"attempt {number}" + (f" ({', '.join(parts)})" if parts else "")
 
 

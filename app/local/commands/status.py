@@ -16,9 +16,10 @@ commands = typer.Typer()
 MODELS = (
     column("model"),
     Column("workers", lambda model: _workers(model["workers"])),
-    Column("slots", lambda model: f"{model['running']}/{model['slots']}", is_number=True),
+    Column("slots", lambda model: f"{model['taken_slots']}/{model['slots']}", is_number=True),
     number("waiting"),
     number("sent"),
+    number("running"),
     number("released"),
     age("oldest", "oldest_waiting_seconds"),
     age("empty in", "empty_in_seconds"),

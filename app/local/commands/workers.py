@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, number, show
+from app.local.commands.output import Column, JsonOption, age, column, extra, number, show
 
 commands = typer.Typer()
 
@@ -13,10 +13,10 @@ COLUMNS = (
     column("name"),
     column("model"),
     column("state"),
-    column("unit"),
-    column("devices"),
-    column("device"),
-    number("slots"),
+    extra(column("unit")),
+    extra(column("devices")),
+    extra(column("device")),
+    Column("slots", lambda worker: f"{worker['taken_slots']}/{worker['slots']}", is_number=True),
     number("running"),
     number("sent"),
     number("in tools"),

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from sqlalchemy import text
 
-from app.queue.message import class_of
+from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
 from app.store.database import Connection, Database
@@ -69,7 +69,7 @@ class Standing:
         return in_line and self.sent_seconds is None
 
     @property
-    def service_class(self) -> tuple[str, str]:
+    def service_class(self) -> tuple[str, Mode]:
         return class_of(self.priority)
 
 

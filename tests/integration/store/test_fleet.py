@@ -11,7 +11,7 @@ from app.queue.message import Priority, class_of
 from app.store.database import Database
 from app.store.queue import drains, fleet, pauses
 from app.store.responses import claims
-from tests.support.rows import alive, claim, claimed, queued
+from tests.support.rows import alive, claim, claimed, queued, release_all
 from tests.support.waiting_rows import QUEUE, waiting, weigh
 
 RETENTION = 3600.0
@@ -53,6 +53,25 @@ async def test_each_response_counts_in_its_state_and_class(db: Database) -> None
     assert found["responses"]["scripted", "default", "background", "yielded"] == 1
     assert found["responses"]["scripted", "default", "background", "waiting"] == 3
     assert running.worker is not None
+
+
+async def test_a_suspect_is_none_any_more_once_it_made_progress(db: Database) -> None:
+    async def suspects() -> float:
+        return (await shown(db))["suspects"]["scripted",]
+
+    row = await claimed(db, "dead")
+    await release_all(db, "dead")
+    assert await suspects() == 1
+    await alive(db, "w")
+    assert await claim(db, row.id, "w") is not None
+    assert await suspects() == 1
+    chunk = (
+        "INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)"
+        " VALUES (:id, 50, 50, 2, false, 'abcd', '', 0)"
+    )
+    async with db.begin() as connection:
+        await connection.execute(text(chunk), {"id": row.id})
+    assert await suspects() == 0
 
 
 async def test_the_age_is_that_of_the_oldest_response_that_nobody_has_claimed(db: Database) -> None:

@@ -9,9 +9,10 @@ from app.operations.explanation import Explanation, Reason
 from app.operations.problems import ProblemCode
 from app.operations.service import Status
 from app.operations.summary import ModelSummary
-from app.operations.workers import SeenWorker, WorkerState
+from app.operations.workers import SeenWorker, WorkerState, taken_slots
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status as ResponseStatus
+from app.queue.message import Mode
 from app.store.queue.standing import Standing
 from app.store.tenants.full_limits import FullLimit
 
@@ -50,7 +51,9 @@ class Worker(RowShape):
     """Since an operator drained it."""
     drain_reason: str | None
     slots: int
+    taken_slots: int
     running: int
+    """It may be more than its slots: some wait for their tools, some for a slot."""
     sent: int
     """Sent to it, and not claimed yet."""
     in_tools: int
@@ -64,8 +67,8 @@ class Worker(RowShape):
     @classmethod
     def of(cls, row: SeenWorker, **given: Any) -> Self:
         worker, rate = row.row, row.tokens_per_second
-        seconds = round(worker.lease_seconds, 1)
-        return super().of(worker, state=row.state, tokens_per_second=rate, lease_seconds=seconds, **given)
+        given |= {"lease_seconds": round(worker.lease_seconds, 1), "taken_slots": taken_slots(worker)}
+        return super().of(worker, state=row.state, tokens_per_second=rate, **given)
 
 
 class Pause(RowShape):
@@ -86,7 +89,7 @@ class ClassStatus(RowShape):
     """What has not ended of one service tier and mode."""
 
     tier: str
-    mode: Literal["background", "foreground"]
+    mode: Mode
     waiting: int
     sent: int
     running: int
@@ -103,7 +106,10 @@ class ModelStatus(RowShape):
     workers: dict[WorkerState, int]
     older_workers: int
     slots: int
+    taken_slots: int
+    """Those in which responses generate."""
     free_slots: int
+    """Open to all that waits."""
     waiting: int
     sent: int
     running: int
@@ -209,7 +215,7 @@ class Why(Shape):
     project_name: str | None
     key_id: str | None
     tier: str
-    mode: Literal["background", "foreground"]
+    mode: Mode
     inserted_at: Seconds
     attempt: int
     worker: str | None
@@ -239,7 +245,7 @@ class Why(Shape):
             project_name=response.project_name,
             key_id=response.key_id,
             tier=tier,
-            mode="background" if mode == "background" else "foreground",
+            mode=mode,
             inserted_at=response.inserted_at,
             attempt=response.attempt,
             worker=response.worker or (response.sent_to if is_sent else None),
