@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import certifi
 import httpx
@@ -13,6 +12,7 @@ import httpx
 from app.fetching.body import read_body
 from app.fetching.egress import EgressPolicy
 from app.fetching.errors import FetchError, NotAllowed
+from app.fetching.fetched import Fetched
 from app.fetching.resolving import Resolve, by_dns, checked_address
 
 MAX_REDIRECTS = 5
@@ -22,21 +22,6 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Egress = Callable[[str, int], EgressPolicy | None]
 """Which addresses of a host may be connected to on a port; None: the host is not allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What a server answered."""
-
-    url: str
-    """After redirects."""
-    headers: Mapping[str, str]
-    """Their names in small letters."""
-    body: bytes
-
-    @property
-    def content_type(self) -> str:
-        return self.headers.get("content-type", "")
 
 
 class Fetcher:

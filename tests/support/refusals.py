@@ -522,7 +522,8 @@ ITEMS: list[Case] = [
             ({"type": "input_file"}, MISSING, ".file_id"),
             ({"type": "input_file", "file_data": "eA=="}, MISSING, ".filename"),
             ({"type": "input_file", "text": "x"}, MISSING, ".filename"),
-            ({"type": "input_file", "file_url": "https://a.example/a.pdf"}, UNSUPPORTED, ".file_url"),
+            ({"type": "input_file", "file_url": "file:///etc/passwd"}, VALUE, ".file_url"),
+            ({"type": "input_file", "file_url": "https://a.example/a", "file_id": "f"}, EXCLUSIVE, ".file_url"),
             ({"type": "input_file", "file_id": "f", "detail": "high"}, UNSUPPORTED, ".detail"),
             ({**IMAGE, "image_url": "file:///etc/passwd"}, VALUE, ".image_url"),
         ]
