@@ -517,7 +517,6 @@ ITEMS: list[Case] = [
             ),
             ({"type": "input_image"}, MISSING, ".image_url"),
             ({**IMAGE, "detail": "tiny"}, VALUE, ".detail"),
-            ({**IMAGE, "image_url": "https://a.example/a.png", "detail": "low"}, UNSUPPORTED, ".detail"),
             ({**IMAGE, "file_id": 5}, KIND, ".file_id"),
             ({"type": "input_file"}, MISSING, ".file_id"),
             ({"type": "input_file", "file_data": "eA=="}, MISSING, ".filename"),

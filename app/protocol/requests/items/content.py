@@ -81,12 +81,6 @@ class InputImage(RequestModel):
         if self.image_url is None and self.file_id is None:
             message = "Missing required parameter: '{path}'. An image has an 'image_url', or a 'file_id'."
             raise refused(message, "missing_required_parameter", "image_url")
-        if self.detail == "low" and (self.image_url or "").startswith(_WEB):
-            message = (
-                "'{path}': an image at a URL is shown as it is, so 'low' is not supported for it. "
-                "Send the image as a data URL, or leave 'detail' out."
-            )
-            raise refused(message, "unsupported_parameter", "detail")
         return self
 
     def stored(self) -> Json:
