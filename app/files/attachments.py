@@ -19,7 +19,7 @@ from app.bounds import Bound
 from app.fetching.body import codec_of
 from app.fetching.fetched import Fetched
 from app.files.documents import DocumentReader
-from app.files.downloads import Downloads, WantedUrl, name_of
+from app.files.downloads import Downloads, name_of
 from app.files.errors import no_such_file
 from app.heavy import off_loop
 from app.ids import may_exist
@@ -142,8 +142,9 @@ class Attachments:
             raise _no_urls(wanted[0].source_where, "in batches")
         if not self._downloads.any_allowed:
             raise _no_urls(wanted[0].source_where, "here: the operator allows no hosts")
-        most = {True: self._most_bytes * 3 // 4, False: self._most_bytes}
-        urls = [WantedUrl(each.part[each.source], each.source_where, most[each.is_image]) for each in wanted]
+        urls: dict[str, str] = {}
+        for each in wanted:
+            urls.setdefault(each.part[each.source], each.source_where)
         async with self._downloads.read(project, urls) as fetched:
             yield {each.place: fetched[each.part[each.source]] for each in wanted}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from email.message import Message
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -30,16 +29,9 @@ SECONDS = 20.0
 """How long all downloads of one request may take together. It holds its turn to be accepted meanwhile."""
 MAX_NAME_CHARS = 512
 _HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; Longhaul)", "Accept": "*/*"}
+_MAX_HEADER_CHARS = 2048
+"""Of Content-Disposition: Python takes quadratic time to parse it."""
 _MAX_MESSAGE_CHARS = 300
-
-
-@dataclass(frozen=True, slots=True)
-class WantedUrl:
-    """A URL in a request; `where` is its field, and `most_bytes` of it can be used."""
-
-    url: str
-    where: str
-    most_bytes: int
 
 
 class Downloads:
@@ -70,41 +62,36 @@ class Downloads:
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
-    async def read(self, project: str, wanted: Sequence[WantedUrl]) -> AsyncGenerator[dict[str, Fetched]]:
-        """Yields what is at the URLs. The bytes count as held until the end of the context.
+    async def read(self, project: str, urls: Mapping[str, str]) -> AsyncGenerator[dict[str, Fetched]]:
+        """Yields what is at the URLs, each of which has its field here. It counts as downloaded until the end of the
+        context.
 
         Raises InvalidRequest about the field of the first URL that cannot be read, and BoundReached.
         """
-        if not wanted:
-            yield {}
-            return
         with await self.bound.wait(project):
             found: dict[str, Fetched] = {}
             left = self._most_bytes
             deadline = asyncio.get_running_loop().time() + SECONDS
-            for each in wanted:
-                if each.url not in found:
-                    found[each.url] = got = await self._download(each, deadline)
-                    left -= len(got.body)
-                    if left < 0:
-                        message = (
-                            f"Invalid '{each.where}': the files of a request may bring in {self._most_bytes} bytes."
-                        )
-                        raise InvalidRequest(message, each.where, "files_too_large")
+            for url, where in urls.items():
+                found[url] = await self._download(url, where, deadline)
+                left -= len(found[url].body)
+                if left < 0:
+                    message = f"Invalid '{where}': the files of a request may bring in {self._most_bytes} bytes."
+                    raise InvalidRequest(message, where, "files_too_large")
             yield found
 
-    async def _download(self, wanted: WantedUrl, deadline: float) -> Fetched:
+    async def _download(self, url: str, where: str, deadline: float) -> Fetched:
         try:
             async with asyncio.timeout_at(deadline):
-                found = await (await self._made()).fetch(wanted.url, _HEADERS)
+                found = await (await self._made()).fetch(url, _HEADERS)
         except NotAllowed as error:
-            raise _failed(wanted, str(error), "host_not_allowed") from None
+            raise _failed(where, str(error), "host_not_allowed") from None
         except FetchError as error:
-            raise _failed(wanted, str(error)) from None
+            raise _failed(where, str(error)) from None
         except TimeoutError:
-            raise _failed(wanted, f"It took longer than {SECONDS:g} seconds.") from None
-        if len(found.body) > wanted.most_bytes:
-            raise _failed(wanted, f"The file may have {wanted.most_bytes} bytes, and has more.", "file_too_large")
+            raise _failed(where, f"It took longer than {SECONDS:g} seconds.") from None
+        if len(found.body) > self._most_bytes:
+            raise _failed(where, f"The file may have {self._most_bytes} bytes, and has more.", "file_too_large")
         return found
 
     async def _made(self) -> Fetcher:
@@ -127,17 +114,24 @@ class Downloads:
 
 def name_of(found: Fetched) -> str:
     """The name that the server gives a file, else the last part of its URL."""
-    message = Message()
-    message["content-disposition"] = found.headers.get("content-disposition", "").replace("\n", " ")
     url = urlsplit(found.url)
-    for name in (message.get_filename() or "", unquote(url.path)):
+    for name in (_sent_name(found), unquote(url.path)):
         last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
         if shown := "".join(filter(str.isprintable, last)).strip()[:MAX_NAME_CHARS]:
             return shown
     return url.hostname or "file"
 
 
-def _failed(wanted: WantedUrl, sentence: str, code: str = "invalid_value") -> InvalidRequest:
+def _sent_name(found: Fetched) -> str:
+    message = Message()
+    message["content-disposition"] = found.headers.get("content-disposition", "")[:_MAX_HEADER_CHARS]
+    try:
+        return message.get_filename() or ""
+    except ValueError:  # of a charset that is none
+        return ""
+
+
+def _failed(where: str, sentence: str, code: str = "invalid_value") -> InvalidRequest:
     """In OpenAI's words, and with its code for whatever is wrong with a URL."""
-    message = f"Error while downloading '{wanted.where}': {shortened(sentence, _MAX_MESSAGE_CHARS)}"
-    return InvalidRequest(message, wanted.where, code)
+    message = f"Error while downloading '{where}': {shortened(sentence, _MAX_MESSAGE_CHARS)}"
+    return InvalidRequest(message, where, code)
