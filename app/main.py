@@ -29,6 +29,7 @@ from app.api.shutdown import Shutdown, begun_by_signals
 from app.batches.service import BatchService
 from app.files.attachments import Attachments
 from app.files.documents import DocumentReader
+from app.files.downloads import Downloads
 from app.files.service import FileService
 from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
@@ -112,7 +113,8 @@ async def _lifespan(
     limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
     shares = settings.asks_for_keys
     documents = DocumentReader(settings.max_body_bytes, shares=shares)
-    attachments = Attachments(db, documents, settings.max_body_bytes, shares=shares)
+    downloads = Downloads(settings.file_url_hosts, settings.max_body_bytes, shares=shares)
+    attachments = Attachments(db, documents, downloads, settings.max_body_bytes, shares=shares)
     references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
     directory = Directory(db, pubsub)
     catalog = models.catalog if isinstance(models, ModelsFile) else models
@@ -137,7 +139,7 @@ async def _lifespan(
     if isinstance(models, ModelsFile):
         background.start(catalogs.follow(models))
     bounds = ProcessBounds.of(settings)
-    watched = BoundsCollector([*bounds.all, *reader.bounds, documents.bound, attachments.bound])
+    watched = BoundsCollector([*bounds.all, *reader.bounds, documents.bound, downloads.bound, attachments.bound])
     registry.register(watched)
     try:
         with begun_by_signals(shutdown), serving(settings, registry, settings.api_processes):
@@ -174,4 +176,5 @@ async def _lifespan(
         await queue.close()
         await pubsub.close()
         await db.close()
+        downloads.close()
         await asyncio.to_thread(documents.close)
