@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import orjson
@@ -70,7 +70,9 @@ class BatchService:
             metadata=request.metadata,
             output_seconds=None if expiry is None else expiry.seconds,
         )
-        return await self._create(new)
+        async with self._db.begin(waits=True) as connection:
+            await self._insert(connection, new)
+        return await self.get(project, new.id)
 
     async def get(self, project: str, batch_id: str) -> Json:
         return batch_object(await self._row(project, batch_id))
@@ -120,20 +122,18 @@ class BatchService:
         unanswered = await results.unanswered(self._db, batch_id)
         if not unanswered:
             raise InvalidRequest("Every request of the batch has an answer.", "batch_id", "nothing_to_retry")
-        file_id = await self._file_of(row, unanswered)
-        new = NewBatch(
-            id=new_batch_id(),
-            project=project,
-            key_id=key_id,
-            endpoint=row.endpoint,
-            input_file=file_id,
-            completion_window=row.completion_window,
-            window_seconds=WINDOWS[row.completion_window],
-            metadata=row.metadata,
-            output_seconds=row.output_seconds,
-            retry_of=batch_id,
-        )
-        return await self._create(new)
+        file = NewFile(new_file_id(), f"{batch_id}_retry.jsonl", "batch", None)
+        new = _retry_of(row, key_id, file.id)
+        async with self._written(row, unanswered) as lines:
+            async with self._db.begin(waits=True) as connection:
+                await rows.lock(connection, batch_id)
+                known = await rows.unfinished_retry(connection, project, batch_id)
+                if known is None:
+                    await lines.finish_file_within(connection, file)
+                    await self._insert(connection, new)
+            if known is not None:  # Somebody else was faster.
+                await lines.drop()
+        return await self.get(project, known or new.id)
 
     async def follow(self, project: str, batch_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Returns lines of JSON, one for each result with a number larger than `after`, until the batch has ended.
@@ -176,18 +176,6 @@ class BatchService:
             raise NotFound(f"No such batch: '{shortened(batch_id)}'.", "batch_id", "batch_not_found")
         return row
 
-    async def _create(self, new: NewBatch) -> Json:
-        known: str | None = None
-        async with self._db.begin(waits=True) as connection:
-            if new.retry_of is not None:
-                await rows.lock(connection, new.retry_of)
-                known = await rows.unfinished_retry(connection, new.project, new.retry_of)
-            if known is None:
-                await self._insert(connection, new)
-            else:  # Somebody else was faster.
-                await files.delete_within(connection, new.input_file)
-        return await self.get(new.project, known or new.id)
-
     async def _insert(self, connection: Connection, new: NewBatch) -> None:
         """Raises InvalidRequest."""
         file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
@@ -206,21 +194,26 @@ class BatchService:
             raise InvalidRequest(message, "input_file_id", "too_many_batches")
         await rows.create(connection, new)
 
-    async def _file_of(self, row: BatchRow, lines: frozenset[int]) -> str:
-        """Makes a file of these lines of the batch's own; returns its id."""
+    @asynccontextmanager
+    async def _written(self, row: BatchRow, lines: frozenset[int]) -> AsyncIterator[PartWriter]:
+        """Yields these lines of the batch, written where nobody sees them before they are a file.
+
+        Nothing is left if the block raises.
+        """
         is_limited = await self._catalogs.is_limited(row.project)
         part = PartWriter(self._db, row.project, new_part_id(), is_limited=is_limited)
         await part.open(None)
-        try:
-            async with dropped_on_errors(part), aclosing(self._lines(row)) as read:
-                async for place, line in read:
-                    if place in lines:
-                        await part.write(line + b"\n")
-                new = NewFile(new_file_id(), f"{row.id}_retry.jsonl", "batch", None)
-                return (await part.finish_file(new)).id
-        except FileGone:
-            message = f"The batch's file '{row.input_file}' is gone; send the requests again."
-            raise InvalidRequest(message, "batch_id", "file_not_found") from None
+        async with dropped_on_errors(part):
+            try:
+                async with aclosing(self._lines(row)) as read:
+                    async for place, line in read:
+                        if place in lines:
+                            await part.write(line + b"\n")
+            except FileGone:
+                message = f"The batch's file '{row.input_file}' is gone; send the requests again."
+                raise InvalidRequest(message, "batch_id", "file_not_found") from None
+            await part.flush()
+            yield part
 
     async def _lines(self, row: BatchRow) -> AsyncGenerator[tuple[int, bytes], None]:
         """The batch's lines and their places, from 1 on."""
@@ -232,3 +225,18 @@ class BatchService:
                     yield place, line.data or b""
         for line in splitter.end():
             yield place + 1, line.data or b""
+
+
+def _retry_of(row: BatchRow, key_id: str | None, input_file: str) -> NewBatch:
+    return NewBatch(
+        id=new_batch_id(),
+        project=row.project,
+        key_id=key_id,
+        endpoint=row.endpoint,
+        input_file=input_file,
+        completion_window=row.completion_window,
+        window_seconds=WINDOWS[row.completion_window],
+        metadata=row.metadata,
+        output_seconds=row.output_seconds,
+        retry_of=row.id,
+    )

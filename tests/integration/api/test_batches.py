@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import text
 
 from app.api.docs import schemas
-from app.batches import expander
+from app.batches import expander, service
 from app.batches.line import LineError, read_line
-from app.store.database import Database
+from app.store.batches import rows
+from app.store.database import Database, StoreUnavailable
 from app.store.files import files
 from tests.support.api import MODEL, Api
 from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
@@ -249,8 +250,42 @@ class TestRetry:
         path = f"/v1/batches/{made.id}/retry_failed"
         answers = await asyncio.gather(*(api.client.post(path) for _ in range(5)))
         assert len({answer.json()["id"] for answer in answers}) == 1
-        names = [file.filename async for file in client.files.list()]
-        assert len([name for name in names if name.endswith("_retry.jsonl")]) == 1
+        assert len(await retry_files(client)) == 1
+
+    async def test_what_dies_or_is_refused_before_the_batch_is_there_leaves_no_file(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line("a")])
+            await until(lambda: has_responses(db, 1), what="the line is a response")
+            await client.batches.cancel(made.id)
+            await ended(client, made.id)
+        inserting, go_on, create = asyncio.Event(), asyncio.Event(), rows.create
+
+        async def dies(*args: Any) -> None:
+            await create(*args)
+            inserting.set()
+            await go_on.wait()
+            raise StoreUnavailable
+
+        path = f"/v1/batches/{made.id}/retry_failed"
+        with monkeypatch.context() as patched:
+            patched.setattr(rows, "create", dies)
+            posting = asyncio.create_task(api.client.post(path))
+            await inserting.wait()
+            assert await retry_files(client) == []  # What others see now is what a kill would leave.
+            go_on.set()
+            assert (await posting).status_code == 503
+        with monkeypatch.context() as patched:
+            patched.setattr(service, "MAX_UNFINISHED", 0)
+            assert (await api.client.post(path)).json()["error"]["code"] == "too_many_batches"
+        assert await retry_files(client) == []
+        retried = (await api.client.post(path)).json()
+        assert [file.id for file in await retry_files(client)] == [retried["input_file_id"]]
+
+
+async def retry_files(client: openai.AsyncOpenAI) -> list[Any]:
+    return [file async for file in client.files.list() if file.filename.endswith("_retry.jsonl")]
 
 
 class TestResults:
