@@ -145,7 +145,6 @@ class RequestAcceptor:
                 queue_seconds=deadlines.queue_seconds,
                 run_seconds=deadlines.run_seconds,
                 window_seconds=deadlines.window_seconds,
-                continuation_id=request.fields.continuation_id,
                 idempotency=idempotency,
                 chain_length=continued.chain.count + 1,
                 context_bytes=continued.chain.bytes,
