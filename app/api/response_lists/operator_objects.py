@@ -140,7 +140,8 @@ class Action(RowShape):
     id: str
     object: Literal["operator.action"] = "operator.action"
     kind: Literal["cancel", "retry"]
-    state: Literal["running", "completed", "cancelled"]
+    state: Literal["running", "completed", "cancelled", "failed"]
+    """`failed`: the server cannot read the filter, because another version wrote it."""
     filter: Json
     reason: str
     actor: str | None
@@ -155,4 +156,4 @@ class Action(RowShape):
 
     @classmethod
     def of(cls, row: ActionRow, **given: Any) -> Self:
-        return super().of(row, filter=row.only.as_json(), refused=dict(row.refused), **given)
+        return super().of(row, refused=dict(row.refused), **given)

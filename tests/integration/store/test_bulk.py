@@ -20,10 +20,12 @@ from app.queue.message import Priority
 from app.responses.create.retried import retried
 from app.store.batches import rows as batches
 from app.store.batches.rows import NewBatch
+from app.store.columns import to_json
 from app.store.database import Database
 from app.store.operations import actions, cancels, listing, retries
 from app.store.operations.actions import ActionKind, ActionRow, ActionState
 from app.store.operations.filters import ResponseFilter
+from app.store.paging import Page
 from app.store.responses import endings, logs
 from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
@@ -232,6 +234,23 @@ async def test_a_process_that_is_killed_in_a_step_loses_and_doubles_nothing(
     else:
         rows = await db.execute(text("SELECT retry_of FROM responses WHERE status = 'queued'"))
         assert sorted(row.retry_of for row in rows) == sorted(ids)
+
+
+async def test_an_action_with_a_filter_of_another_version_fails_and_stops_no_other(db: Database) -> None:
+    strange = [await started(db, ActionKind.CANCEL, QUEUED, 3) for _ in range(2)]
+    good = await started(db, ActionKind.CANCEL, QUEUED)
+    async with db.autocommit() as connection:
+        for action, said in zip(strange, ({"color": "red"}, {"statuses": ["frozen"]}), strict=True):
+            changed = "UPDATE bulk_actions SET filter = CAST(:filter AS json), done = 1 WHERE id = :id"
+            await connection.execute(text(changed), {"id": action.id, "filter": to_json(said)})
+    assert [each.id for each in await actions.running(as_role(db, MAINTENANCE))] == [good.id]
+    listed = await actions.find_page(db, Page(10))
+    assert listed is not None
+    assert [(each.state, each.refused) for each in listed[0]] == [
+        *[(ActionState.FAILED, {actions.UNREADABLE_FILTER: 2})] * 2,
+        (ActionState.RUNNING, {}),
+    ]
+    assert listed[0][0].filter == {"color": "red"}
 
 
 # -- retries -----------------------------------------------------------------------------------------------------------
