@@ -32,6 +32,7 @@ from app.store.files.content import FileGone
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.paging import Page
+from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
@@ -189,6 +190,7 @@ class BatchService:
             most = self._settings.max_batch_bytes
             message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
             raise InvalidRequest(message, "input_file_id", "file_too_large")
+        await limits.lock(connection, [new.project])  # Two at once would not count each other.
         if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
             message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
             raise InvalidRequest(message, "input_file_id", "too_many_batches")

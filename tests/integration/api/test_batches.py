@@ -17,7 +17,7 @@ from app.batches.line import LineError, read_line
 from app.store.batches import rows
 from app.store.database import Database, StoreUnavailable
 from app.store.files import files
-from tests.support.api import MODEL, Api
+from tests.support.api import MODEL, Api, serving
 from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids
 from tests.support.waiting import until
@@ -218,6 +218,30 @@ class TestWindow:
         assert (batch.status, batch.request_counts.completed) == ("expired", 1)
         assert [each["error"]["code"] for each in await lines_of(client, batch.error_file_id)] == ["batch_expired"]
         assert len(await lines_of(client, batch.output_file_id)) == 1
+
+
+class TestBound:
+    async def test_of_two_at_the_same_time_the_bound_lets_one_through(
+        self, client: openai.AsyncOpenAI, api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        counted: list[str] = []
+        create = rows.create
+
+        async def other_is_here() -> bool:
+            return len(counted) == 2 or bool(await db.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")))
+
+        async def together(connection: Any, new: Any) -> None:
+            counted.append(new.id)
+            await until(other_is_here, what="the other one has counted, or waits for its turn")
+            await create(connection, new)
+
+        monkeypatch.setattr(service, "MAX_UNFINISHED", 1)
+        monkeypatch.setattr(rows, "create", together)
+        sent = {"input_file_id": await uploaded(client, line("a")), "endpoint": RESPONSES, "completion_window": "24h"}
+        async with serving(api.runtime.settings) as other:  # Within one process they take turns.
+            answers = await asyncio.gather(*(each.client.post("/v1/batches", json=sent) for each in (api, other)))
+        refused, made = sorted(answers, key=lambda answer: answer.status_code, reverse=True)
+        assert (made.status_code, refused.json()["error"]["code"]) == (200, "too_many_batches")
 
 
 class TestRetry:
