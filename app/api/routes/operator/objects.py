@@ -51,6 +51,10 @@ class Worker(RowShape):
     drain_reason: str | None
     slots: int
     running: int
+    """Claimed by it, and not ended: in its slots, ahead of them, and in tools."""
+    in_slots: int
+    ahead: int
+    """Running responses that wait in it for a slot."""
     sent: int
     """Sent to it, and not claimed yet."""
     in_tools: int
@@ -103,6 +107,10 @@ class ModelStatus(RowShape):
     workers: dict[WorkerState, int]
     older_workers: int
     slots: int
+    in_slots: int
+    """Running responses that these slots have, which are those of ready workers."""
+    ahead: int
+    """Running responses that wait in their workers for a slot."""
     free_slots: int
     waiting: int
     sent: int
