@@ -30,7 +30,7 @@ def test_what_is_unclear_is_refused(arguments: list[str], word: str) -> None:
 
 
 def test_a_filter_is_said_to_actions_and_to_lists() -> None:
-    only = Filter(["queued"], "m", metadata=["run=a=b"], created_after="2026-11-27T14:00", ids=["resp_1"])
+    only = Filter(status=["queued"], model="m", metadata=["run=a=b"], created_after="2026-11-27T14:00", ids=["resp_1"])
     at = int(datetime(2026, 11, 27, 14, tzinfo=UTC).timestamp())
     body = {"ids": ["resp_1"], "status": ["queued"], "model": "m", "metadata": {"run": "a=b"}, "created_after": at}
     assert only.body() == body
