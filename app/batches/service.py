@@ -38,6 +38,9 @@ from config.settings import Settings
 
 MAX_UNFINISHED = 100
 """Unfinished batches of one project."""
+MAX_BYTES = 200 * 1024 * 1024
+"""Of a batch's file, as at OpenAI; more where it may have more lines than there: so many bytes for each."""
+LINE_BYTES = 4096
 FOLLOW_SECONDS = 0.25
 """How often a reader that follows results looks for new ones."""
 
@@ -186,8 +189,8 @@ class BatchService:
         if file.purpose != "batch":
             message = f"The file '{file.id}' has the purpose '{file.purpose}'; that of a batch must be 'batch'."
             raise InvalidRequest(message, "input_file_id", "invalid_purpose")
-        if file.bytes > self._settings.max_batch_bytes:
-            most = self._settings.max_batch_bytes
+        most = max(MAX_BYTES, LINE_BYTES * self._settings.max_batch_lines)
+        if file.bytes > most:
             message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
             raise InvalidRequest(message, "input_file_id", "file_too_large")
         await limits.lock(connection, [new.project])  # Two at once would not count each other.

@@ -221,6 +221,16 @@ class TestWindow:
 
 
 class TestBound:
+    async def test_a_file_may_have_some_bytes_for_each_line_of_a_batch(
+        self, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(service, "MAX_BYTES", 100)
+        monkeypatch.setattr(service, "LINE_BYTES", 1)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await created(client, [line("a", input="a" * 50_000)])
+        assert (caught.value.code, caught.value.param) == ("file_too_large", "input_file_id")
+        assert (await created(client, [line("a", input="a" * 40_000)])).status == "validating"
+
     async def test_of_two_at_the_same_time_the_bound_lets_one_through(
         self, client: openai.AsyncOpenAI, api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
