@@ -193,8 +193,6 @@ class Settings(BaseSettings):
     that clients have not taken, and of large pages of events; more are refused."""
     max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
     """The most connections of one API process, an eighth of them WebSockets, and the most readers of events."""
-    head_seconds: Timeout = 10.0
-    """Seconds that a client may take to send the head of a request."""
     body_seconds: Timeout = 120.0
     """Seconds that a client may take to send the body of a request."""
     write_seconds: Timeout = 60.0
