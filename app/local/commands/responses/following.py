@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from app.local.commands.operator_client import OperatorClient
+from app.local.commands.operator_client import OperatorClient, path
 from app.local.commands.output import Column, column, moment, number, plain, say, show_json
 
 POLL_SECONDS = 0.5
@@ -38,7 +38,7 @@ COLUMNS = (
 async def follow_events(api: OperatorClient, response_id: str, *, as_json: bool) -> None:
     after: int | None = None
     while True:
-        page = await api.get(f"responses/{response_id}/events", starting_after=after)
+        page = await api.get(path("responses", response_id, "events"), starting_after=after)
         for event in page["data"]:
             after = event["sequence_number"]
             show_json([event]) if as_json else _say_cells(after, event["type"])

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.local.commands.operator_client import OperatorClient, UrlOption, ask
+from app.local.commands.operator_client import OperatorClient, UrlOption, ask, path
 from app.local.commands.output import (
     Column,
     JsonOption,
@@ -64,7 +64,7 @@ def show_response(
     as_json: JsonOption = False,
 ) -> None:
     """Tell what became of a response: its states, attempts, workers and tool calls."""
-    story = ask(lambda api: api.get(f"responses/{response_id}"), url)
+    story = ask(lambda api: api.get(path("responses", response_id)), url)
     if as_json:
         show_json([story])
         return
@@ -164,7 +164,7 @@ async def _carried_out(api: OperatorClient, *, body: Mapping[str, Any], wait: bo
     with progress(action["kind"], action["matched"]) as shown:
         while action["state"] == "running":
             await asyncio.sleep(POLL_SECONDS)
-            action = await api.get(f"actions/{action['id']}")
+            action = await api.get(path("actions", action["id"]))
             shown(action["done"] + sum(action["refused"].values()))
     return action
 
@@ -199,7 +199,7 @@ def actions(
 ) -> None:
     """List what was done to many responses, the newest first; or stop it."""
     if stop is not None:
-        _say_done(ask(lambda api: api.post(f"actions/{stop}/cancel"), url), as_json=as_json)
+        _say_done(ask(lambda api: api.post(path("actions", stop, "cancel")), url), as_json=as_json)
         return
     show(ask(lambda api: api.get("actions", limit=limit), url)["data"], ACTION_COLUMNS, as_json=as_json)
 
