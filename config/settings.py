@@ -200,15 +200,11 @@ class Settings(BaseSettings):
     """The most bytes, as JSON, that a request continues, and of what the responses of one worker hold of it at once."""
     max_batch_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
     """The most requests of one batch."""
-    max_batch_bytes: Annotated[int, Field(ge=1024)] = 200 * 1024 * 1024
-    """The largest file of requests of a batch."""
     buffer_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
     """The most bytes of large request bodies that one API process holds at once, and as many again of answers
     that clients have not taken, and of large pages of events; more are refused."""
     max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
     """The most connections of one API process, an eighth of them WebSockets, and the most readers of events."""
-    head_seconds: Timeout = 10.0
-    """Seconds that a client may take to send the head of a request."""
     body_seconds: Timeout = 120.0
     """Seconds that a client may take to send the body of a request."""
     write_seconds: Timeout = 60.0

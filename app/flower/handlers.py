@@ -14,13 +14,13 @@ from tornado.web import HTTPError, authenticated
 
 from app.access.changes import Operator
 from app.flower.desk import Refused
-from app.operations.workers import SeenWorker, WorkerState, taken_slots
+from app.operations.workers import SeenWorker, WorkerState
 from app.queue.commands import Command
 from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
 
 READ_ONLY = "This Flower is read-only (FLOWER_READ_ONLY)."
-COLUMNS = ("Worker", "Model", "State", "Slots", "Running", "Sent", "Tokens/s", "Device", "Unit")
+COLUMNS = ("Worker", "Model", "State", "Slots", "Ahead", "Sent", "Tokens/s", "Device", "Unit")
 _HIDDEN = (
     *("#worker-pool-restart", ".worker-control-group:has(#worker-pool-autoscale)", "#worker-tab-limits"),
     *("[id^=worker-cancel-consumer]", "div:has(> #worker-add-consumer)"),
@@ -96,8 +96,8 @@ def _row(seen: SeenWorker) -> str:
     badge = f'<span class="badge {_BADGES.get(seen.state, "bg-warning")}" title="{reason}">{seen.state}</span>'
     link = f'<a href="worker/{name}">{name}</a>'
     rest = (
-        f"{taken_slots(worker)}/{worker.slots}",
-        worker.running,
+        f"{worker.in_slots}/{worker.slots}",
+        worker.ahead,
         worker.sent,
         seen.tokens_per_second,
         worker.device or "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.operations.workers import LIVING, WorkerState, state_of, taken_slots
+from app.operations.workers import LIVING, WorkerState, state_of
 from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.store.queue.fleet import FleetFacts
@@ -42,8 +42,10 @@ class ModelSummary:
     """Living ones of an older version, which leave to newer ones what they cannot read."""
     slots: int = 0
     """Of ready workers."""
-    taken_slots: int = 0
-    """Of these."""
+    in_slots: int = 0
+    """Running responses that these slots have."""
+    ahead: int = 0
+    """Running ones that wait in their workers for a slot."""
     is_held_up: bool = False
     """Whether some wait that are not paused."""
     free_slots: int = 0
@@ -145,9 +147,10 @@ def summaries(
 def _add_worker(summary: ModelSummary, worker: WorkerRow, layout: int) -> None:
     state = state_of(worker)
     summary.workers[state] += 1
+    summary.ahead += worker.ahead
     if state is WorkerState.READY:
         summary.slots += worker.slots
-        summary.taken_slots += taken_slots(worker)
+        summary.in_slots += worker.in_slots
     summary.older_workers += state in LIVING and worker.layout < layout
 
 

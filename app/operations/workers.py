@@ -45,10 +45,5 @@ def state_of(row: WorkerRow) -> WorkerState:
     return WorkerState.READY if row.slots and row.draining_since is None else WorkerState.DRAINING
 
 
-def taken_slots(row: WorkerRow) -> int:
-    """Those of its slots in which responses generate. It runs more: some wait for their tools, some for a slot."""
-    return max(min(row.running - row.in_tools, row.slots), 0)
-
-
 LIVING = frozenset({WorkerState.READY, WorkerState.DRAINING, WorkerState.DRAINED})
 """The states of workers that show signs of life."""

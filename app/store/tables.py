@@ -674,7 +674,7 @@ bulk_actions = Table(
     Column("cursor_position", BigInteger),
     Column("passed_by", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("kind IN ('cancel', 'retry')", name="kind_known"),
-    CheckConstraint("state IN ('running', 'completed', 'cancelled')", name="state_known"),
+    CheckConstraint("state IN ('running', 'completed', 'cancelled', 'failed')", name="state_known"),
     CheckConstraint("(finished_at IS NULL) = (state = 'running')", name="finished_unless_running"),
     CheckConstraint("(cursor_at IS NULL) = (cursor_position IS NULL)", name="cursor_whole"),
     Index("bulk_actions_running_idx", "created_at", postgresql_where=text("state = 'running'")),

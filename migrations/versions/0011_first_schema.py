@@ -120,7 +120,7 @@ CREATE TABLE bulk_actions (
     passed_by BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT bulk_actions_pkey PRIMARY KEY (id),
     CONSTRAINT bulk_actions_kind_known CHECK (kind IN ('cancel', 'retry')),
-    CONSTRAINT bulk_actions_state_known CHECK (state IN ('running', 'completed', 'cancelled')),
+    CONSTRAINT bulk_actions_state_known CHECK (state IN ('running', 'completed', 'cancelled', 'failed')),
     CONSTRAINT bulk_actions_finished_unless_running CHECK ((finished_at IS NULL) = (state = 'running')),
     CONSTRAINT bulk_actions_cursor_whole CHECK ((cursor_at IS NULL) = (cursor_position IS NULL))
 );

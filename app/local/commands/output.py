@@ -47,6 +47,10 @@ def number(title: str, name: str | None = None) -> Column:
     return Column(title, column(title, name).of, is_number=True)
 
 
+def slots() -> Column:
+    return Column("slots", lambda entry: f"{entry['in_slots']}/{entry['slots']}", is_number=True)
+
+
 def age(title: str, name: str) -> Column:
     """A column of seconds."""
     return Column(title, lambda entry: duration(entry[name]), is_number=True)

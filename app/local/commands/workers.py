@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, extra, number, show
+from app.local.commands.output import Column, JsonOption, age, column, extra, number, show, slots
 
 commands = typer.Typer()
 
@@ -16,8 +16,8 @@ COLUMNS = (
     extra(column("unit")),
     extra(column("devices")),
     extra(column("device")),
-    Column("slots", lambda worker: f"{worker['taken_slots']}/{worker['slots']}", is_number=True),
-    number("running"),
+    slots(),
+    number("ahead"),
     number("sent"),
     number("in tools"),
     Column("tokens/s", lambda worker: worker["tokens_per_second"], is_number=True),

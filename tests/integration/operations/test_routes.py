@@ -87,10 +87,11 @@ class TestStatus:
         await take(db, ids[:3])
         found = await asked(operator, "status")
         (model,) = (each for each in found["models"] if each["model"] == "scripted")
-        counts = ("slots", "taken_slots", "waiting", "sent", "running", "released", "free_slots")
+        counts = ("slots", "in_slots", "ahead", "waiting", "sent", "running", "released", "free_slots")
         assert {name: model[name] for name in counts} == {
             "slots": 4,
-            "taken_slots": 3,
+            "in_slots": 3,
+            "ahead": 0,
             "waiting": 2,
             "sent": 1,
             "running": 3,

@@ -9,7 +9,7 @@ from app.operations.explanation import Explanation, Reason
 from app.operations.problems import ProblemCode
 from app.operations.service import Status
 from app.operations.summary import ModelSummary
-from app.operations.workers import SeenWorker, WorkerState, taken_slots
+from app.operations.workers import SeenWorker, WorkerState
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status as ResponseStatus
 from app.queue.message import Mode
@@ -51,9 +51,11 @@ class Worker(RowShape):
     """Since an operator drained it."""
     drain_reason: str | None
     slots: int
-    taken_slots: int
     running: int
-    """It may be more than its slots: some wait for their tools, some for a slot."""
+    """Claimed by it, and not ended: in its slots, ahead of them, and in tools."""
+    in_slots: int
+    ahead: int
+    """Running responses that wait in it for a slot."""
     sent: int
     """Sent to it, and not claimed yet."""
     in_tools: int
@@ -67,7 +69,7 @@ class Worker(RowShape):
     @classmethod
     def of(cls, row: SeenWorker, **given: Any) -> Self:
         worker, rate = row.row, row.tokens_per_second
-        given |= {"lease_seconds": round(worker.lease_seconds, 1), "taken_slots": taken_slots(worker)}
+        given |= {"lease_seconds": round(worker.lease_seconds, 1)}
         return super().of(worker, state=row.state, tokens_per_second=rate, **given)
 
 
@@ -106,8 +108,10 @@ class ModelStatus(RowShape):
     workers: dict[WorkerState, int]
     older_workers: int
     slots: int
-    taken_slots: int
-    """Those in which responses generate."""
+    in_slots: int
+    """Running responses that these slots have, which are those of ready workers."""
+    ahead: int
+    """Running responses that wait in their workers for a slot."""
     free_slots: int
     """Open to all that waits."""
     waiting: int
