@@ -234,8 +234,8 @@ _SELDOM: Columns[NewResponse] = Columns(
     Column("batch_line", "int", _if_any("line"), of="place"),
     Column("custom_id", "text", _if_any("custom_id"), of="place"),
 )
-"""NULL in most rows. A batch of such rows is inserted without them: each column is a parameter, which costs an API
-process 1 % of a small background POST."""
+"""NULL in most rows. A batch of such rows is inserted without them: together they, and what they are joined with, were
+2 % of what an insert costs an API process and up to a tenth of what it costs Postgres."""
 _CONTINUATION: Columns[NewResponse] = Columns(Column("continuation_id", "text"))
 _SENDING: Columns[Sending] = Columns(
     Column("at_once", "bool"), Column("sent_to", "text"), Column("foreground_place", "bool")
