@@ -48,6 +48,7 @@ from app.store.database import CALLER_SECONDS, Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
+from config.logging.handler import gathering_lines
 from config.memory import freeze_gc, return_large_blocks
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
@@ -123,7 +124,8 @@ async def _lifespan(
         collector = BoundsCollector([*bounds.all, *watched])
         registry.register(collector)
         opened.callback(registry.unregister, collector)
-        with begun_by_signals(runtime.shutdown), serving(settings, registry, settings.api_processes):
+        # uvicorn ends the process by the signal that it got, so nothing may wait behind the lifespan's end.
+        with gathering_lines(), begun_by_signals(runtime.shutdown), serving(settings, registry, settings.api_processes):
             yield State(runtime=runtime, bounds=bounds, directory=directory)
 
 
