@@ -16,13 +16,16 @@ LINE = {"most": 2000, "least_of_flow": 8, "most_of_flow": 1000, "queue": QUEUE}
 READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "by flow": (backlog._BY_FLOW, {}),
     "by key": (backlog._BY_KEY, {}),
-    "pace": (pace._PACE, {"seconds": 300.0, "most": 1}),
+    "pace": (pace._PACE, {"seconds": 300.0, "most": 1, "most_read": 10}),
     "workers": (roster._WORKERS, {}),
     "living workers": (fleet._WORKERS, {}),
     "shown": (shown._UNFINISHED, {"most": 10_000}),
     "signs": (signs._SIGNS, {}),
     "line": (standing._FLOWS, LINE),
-    "before": (standing._BEFORE, {"queue": QUEUE, "project": "p4", "priority": 6, "late": 0}),
+    "before": (
+        standing._BEFORE,
+        {"queue": QUEUE, "project": "p4", "priority": 6, "late": 0, "rank": 70, "position": 70},
+    ),
     "row": (standing._ROW, {"id": "ended-77"}),
 }
 
@@ -34,11 +37,9 @@ async def test_a_look_reads_what_is_unfinished_and_no_more(db: Database, name: s
         await connection.execute(ENDED, {"count": 5_000})
     await with_slots(db, 4)
     for number in range(5):
-        ids = await waiting(db, f"p{number}", 20)
-    if statement is standing._BEFORE:
-        values = {**values, "id": ids[-1]}
+        await waiting(db, f"p{number}", 20)
     async with db.begin() as connection:
-        await connection.execute(backlog._SETTINGS if statement is backlog._BY_KEY else text(fleet.FOLLOW_INDEXES))
+        await fleet.follow_indexes(connection)
         explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {statement.text}")
         plan = "\n".join((await connection.execute(explained, values)).scalars())
     assert "Seq Scan on responses" not in plan
