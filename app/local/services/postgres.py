@@ -40,6 +40,7 @@ OPTIONS = {
     "shared_buffers": "128MB",
     "fsync": "on",
     "jit": "off",
+    "autovacuum_naptime": "10s",  # what has come or ended since is counted row by row (docs/scaling.md)
     "max_parallel_workers_per_gather": "0",  # parallel workers need /dev/shm, which is small in containers
     "log_checkpoints": "off",
     "log_error_verbosity": "terse",  # DETAIL lines quote rows, and rows hold prompts

@@ -153,38 +153,3 @@ async def test_projects_beyond_the_fifty_with_most_waiting_are_one(db: Database)
     found = (await shown(db))["waiting_by_project"]
     assert len(found) == 51
     assert found["other",] == 2
-
-
-async def _plan(db: Database) -> str:
-    async with db.begin() as connection:
-        await fleet.follow_indexes(connection)
-        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {fleet._RESPONSES.text}")
-        return "\n".join((await connection.execute(explained, {"retention": RETENTION})).scalars())
-
-
-ENDED = text(
-    """
-    INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        input_bytes, cost, chain_length, context_bytes, layout, finished_at, output, started_at, attempt, log)
-    SELECT 'ended-' || n, 'p' || n % 20, 'scripted', 'model.scripted', 6, 'completed', true, false, true, '{}', now(),
-        0, 100, 1, 0, 1, now(), '[]', now(), 1, CASE WHEN n % 2 = 0 THEN 'merged' ELSE 'deleted' END
-    FROM generate_series(1, :count) n
-    """
-)
-
-
-async def test_a_scrape_reads_what_is_unfinished_and_no_more(db: Database) -> None:
-    async with db.begin(large=True) as connection:
-        await connection.execute(ENDED, {"count": 20_000})
-    for number in range(5):
-        await waiting(db, f"p{number}", 20)
-    plan = await _plan(db)
-    assert "Seq Scan on responses" not in plan
-    assert "Bitmap" not in plan
-    assert pages(plan) < 600, plan
-
-
-def pages(plan: str) -> int:
-    """The pages that the statement touched: those of its root node, which stand first."""
-    line = next(line for line in plan.splitlines() if "Buffers: shared" in line)
-    return sum(int(part.partition("=")[2]) for part in line.split() if part.startswith(("hit=", "read=")))
