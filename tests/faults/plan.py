@@ -30,6 +30,8 @@ class Plan:
     seed: int = 1
     faults: int = 40
     responses: int = 80
+    batches: int = 0
+    """How many of them clients create beside the responses."""
     pause: float = 1.0
     """Mean seconds from one fault to the next."""
     at_once: int = 24

@@ -27,7 +27,7 @@ USAGE: Json = {
     "output_tokens_details": {"reasoning_tokens": 2},
     "total_tokens": 8,
 }
-INSERTED = Entry("r1", "p", "k", ("q", "p", 5), 1, None, Status.QUEUED, False, 100, None, AT, AT)
+INSERTED = Entry("r1", "p", "k", ("q", "p", 5), (1, 1), None, Status.QUEUED, False, 100, None, AT, AT)
 SENT = replace(INSERTED, before=Status.QUEUED, is_sent=True, at=AT + 1)
 CLAIMED = replace(SENT, after=Status.IN_PROGRESS, at=AT + 2)
 ENDED = replace(CLAIMED, before=Status.IN_PROGRESS, after=Status.COMPLETED, usage=USAGE, at=AT + 3)
@@ -37,7 +37,8 @@ LIFE = [INSERTED, SENT, CLAIMED, ENDED]
 
 def other(entry: Entry, places: int = 0) -> Entry:
     """The same of a response that is so many places behind it."""
-    return replace(entry, response_id="r2", position=entry.position + places)
+    rank, position = entry.place
+    return replace(entry, response_id="r2", place=(rank + places, position + places))
 
 
 def broken_rules(accounts: list[Entry], ledger: Ledger | None = None, *limits: LimitState) -> set[str]:
