@@ -88,11 +88,12 @@ async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> Non
     began = time.monotonic()
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
-        ended = sum(story.ended > 0 for story in load.stories)
+        ended, batches = (sum(story.ended > 0 for story in stories) for stories in (load.stories, load.batches))
         faults = schedule.inflicted.total()
         say(
             f"{time.monotonic() - began:5.0f} s: {faults} of {plan.faults} faults, "
-            f"{ended} of {max(plan.responses, len(load.stories))} clients have their answer"
+            f"{ended} of {max(plan.responses, len(load.stories))} clients have their answer, "
+            f"{batches} of {len(load.batches)} their batch"
         )
 
 
