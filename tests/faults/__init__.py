@@ -15,11 +15,11 @@ The parts:
     load, clients, readers      users; each records in a story what it was sent
     batch_clients               users of batches: they follow, cancel and retry
     tenants                     two projects with keys and limits, and the ledger that the admin API shows
-    audit, accounts             triggers by which Postgres records every transition, chunk, result, reservation and usage
+    audit, accounts             triggers by which Postgres records transitions, chunks, results, reservations and usage
     evidence, checker           everything that was recorded; the rules that compare it
     project_rules               those about usage, limits, conversations, and what one project sees of another
-    batches, batch_rules        what is there of batches in the end; every line has one result, files say what rows say
-    gauges                      whether `/metrics` of each process shows what the rows say, at rest and with work in line
+    batches, batch_rules        batches in the end; each line has one result, and files say what rows say
+    gauges                      whether `/metrics` of each process shows what the rows say
     doorbells                   whether every worker still publishes, and every API process still receives
     scenarios                   what the tests of single faults share
     breaks                      switches off one promise of the product, to prove that the checker notices

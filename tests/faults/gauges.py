@@ -6,7 +6,7 @@ Counters end with their process, so gauges are compared alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -86,7 +86,7 @@ async def _settled(fleet: Fleet, when: str, unfinished: int = 0) -> list[str]:
         before, oldest = await _facts(fleet), await _oldest(fleet)
         scrapes = {member: await _scrape(member) for member in fleet.members if member.metrics}
         if before == await _facts(fleet) and sum(before.states.values()) == unfinished:
-            found = list(_differences(before, oldest, scrapes))
+            found = list(find_differences(before, oldest, scrapes))
         if found:
             await asyncio.sleep(0.2)
         return not found
@@ -124,7 +124,8 @@ Pair = tuple[str, object, object]
 """What is shown, what a scrape says of it, and what the rows say."""
 
 
-def _differences(facts: Facts, oldest: float, scrapes: dict[Member, Scrape | None]) -> Iterator[str]:
+def find_differences(facts: Facts, oldest: float, scrapes: Mapping[Member, Scrape | None]) -> Iterator[str]:
+    """What processes show and the rows do not say. `oldest`: seconds that the oldest queued response has waited."""
     for member, scrape in scrapes.items():
         if scrape is None:
             yield f"{member.name} shows no metrics"
