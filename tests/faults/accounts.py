@@ -253,6 +253,6 @@ def _flows(accounts: Sequence[Entry]) -> dict[tuple[str, str, int], list[_Waitin
         each = waiting[entry.response_id]
         if each.until is None and (entry.is_sent or entry.leaves_queue):
             each.until = entry.at
-            if entry.is_sent:
+            if entry.is_sent and not entry.leaves_queue:  # a repeated message may lead to a claim without a dispatch
                 each.sent_at, each.chosen_at = entry.at, entry.began
     return found

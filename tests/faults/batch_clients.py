@@ -18,8 +18,10 @@ from tests.faults.plan import MODEL
 from tests.faults.questions import Question, line
 from tests.faults.records import BatchStory, Json
 
-SIZES = ((5, 30), (5, 30), (5, 30), (30, 120))
-"""Lines of a batch. Those of a project with tight limits have the first of these."""
+SIZES = ((5, 30), (5, 30), (5, 30), (30, 200))
+"""Lines of a batch."""
+TIGHT = (3, 10)
+"""The same of a project with tight limits, whose other clients are refused while lines have its places."""
 BAD = 0.08
 """The share of batches of which some lines are no requests."""
 CANCELLED = 0.2
@@ -36,7 +38,7 @@ FILES = ("output", "error")
 def batch_story(random: Random, key: str, tenant: int) -> BatchStory:
     """A random batch."""
     endpoint, window = random.choice((RESPONSES, CHAT)), random.choice(sorted(WINDOWS))
-    fewest, most = SIZES[0] if tenant else random.choice(SIZES)
+    fewest, most = TIGHT if tenant else random.choice(SIZES)
     lines = {f"{key}-line-{number}": line(random) for number in range(1, random.randint(fewest, most) + 1)}
     numbers = range(1, len(lines) + 1)
     bad = random.sample(numbers, random.randint(1, 3)) if random.random() < BAD else ()

@@ -128,6 +128,8 @@ def test_a_response_that_is_sent_while_an_older_one_of_its_flow_goes_on_waiting_
     assert broken_rules([*passing, replace(SENT, at=late + 1)]) == set(), "the same dispatch, or the next"
     held_up = replace(other(SENT, 1), began=AT, at=late)
     assert broken_rules([*passing[:2], held_up]) == set(), "its transaction began before the older one could be seen"
+    claimed = replace(other(CLAIMED, 1), before=Status.QUEUED, began=late, at=late)
+    assert broken_rules([*passing[:2], claimed]) == set(), "by a message that the suite has sent"
     cancelled = replace(CANCELLED, before=Status.QUEUED, is_sent=False, at=late - 1)
     assert broken_rules([*passing[:2], cancelled, passing[2]]) == set(), "it waited no longer"
     assert (
