@@ -80,6 +80,8 @@ class Report:
             yield f" suite {failure}"
         for violation in self.violations[:SHOWN]:
             yield f"BROKEN {violation}"
+        for rule, count in Counter(violation.rule for violation in self.violations).most_common():
+            yield f"{count:6} times broken: {rule}"
         yield f"{len(self.violations):6} violations"
 
 
