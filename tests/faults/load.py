@@ -20,7 +20,7 @@ from tests.faults.records import BatchStory, Form, Story
 BURST = 0.06
 """The chance that several clients come at once."""
 BURSTS = (6, 16)
-BATCHES_AT_ONCE = 4
+BATCHES_AT_ONCE = 8
 TIERS = {"auto": 5, "flex": 2, "priority": 2}
 """Service tier -> its share, where projects have keys. Who may not have `priority` gets the best that it may have."""
 FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYNC: 1}
@@ -151,4 +151,7 @@ class Load:
         _, late = await asyncio.wait(clients, timeout=seconds)
         for client in late:
             client.cancel()
-        await asyncio.gather(*clients, return_exceptions=True)
+        await asyncio.wait(clients)
+        for client in clients:
+            if not client.cancelled():
+                client.result()  # Raises an error of the suite.
