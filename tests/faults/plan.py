@@ -118,5 +118,6 @@ class Plan:
             "LONGHAUL_KEEPALIVE_SECONDS": "1.5",
             "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",
+            "LONGHAUL_UNSTORED_RETENTION_SECONDS": "86400",  # the checker compares lines of chat completions with rows
             **({"LONGHAUL_AUTH": "keys", "LONGHAUL_RESERVED_OUTPUT_TOKENS": str(RESERVED_TOKENS)} if self.keys else {}),
         }
