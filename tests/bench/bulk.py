@@ -1,7 +1,8 @@
-"""What operators' lists and bulk actions take with a million responses: `python -m tests.bench.bulk`.
+"""What operators' looks, lists and bulk actions take with a million responses: `python -m tests.bench.bulk`.
 
-Postgres is real. 900,000 responses have ended, 100,000 wait; a rare one of each kind is among them. Lists are read with
-the filters that match least. Then all that wait are cancelled, by the steps that maintenance takes.
+Postgres is real. 900,000 responses have ended, 100,000 wait, of three models and five projects; a rare one of each kind
+is among them. Lists are read with the filters that match least. Then all that wait are cancelled, by the steps that
+maintenance takes. All of it is measured as Postgres has not vacuumed yet what came or ended last, and then as it has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,11 +27,14 @@ from app.store.operations import actions, cancels, listing
 from app.store.operations.actions import ActionKind, NewAction
 from app.store.operations.filters import ResponseFilter
 from app.store.packing import pack_events
+from app.store.queue import backlog, fleet, overview, roster, standing
 from tests.support.requests import stored_request
 from tests.support.rows import new_response
 from tests.support.services import Server, Services
 
 PAGES = 10
+LOOKS = 7
+RETENTION = 3600.0
 
 
 def say(line: str) -> None:
@@ -41,10 +45,10 @@ def say(line: str) -> None:
 _FILL = """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
         inserted_at, input_bytes, cost, chain_length, context_bytes, layout, key_id, metadata, started_at, attempt,
-        finished_at, output, error, error_code, usage, log)
+        finished_at, output, error, error_code, usage, log, sent_to)
     SELECT 'resp_' || lpad(to_hex(n + CAST(:first AS int)), 12, '0') || substr(md5(n::text), 1, 28),
-        CASE WHEN n % 300000 = 7 THEN 'few' WHEN n % 3 = 0 THEN 'project-b' ELSE 'project-a' END,
-        'scripted', 'model.scripted', 6, s.status, true, n % 2 = 0, true, CAST(:request AS json),
+        CASE WHEN n % 300000 = 7 THEN 'few' ELSE 'project-' || n / 3 % 5 END,
+        'm' || n % 3, 'model.m' || n % 3, 6, s.status, true, n % 2 = 0, true, CAST(:request AS json),
         now() - make_interval(secs => 1000000 - :first - n), now() - make_interval(secs => 1000000 - :first - n),
         0, 100, 1, 0, 1, CASE WHEN n % 300000 = 9 THEN 'key_few' ELSE 'key_many' END,
         CASE WHEN n % 300000 = 11 THEN CAST('{"run":"rare"}' AS json)
@@ -53,11 +57,12 @@ _FILL = """
         CASE WHEN s.status <> 'queued' THEN CAST('[]' AS json) END,
         CASE WHEN s.status = 'failed' THEN CAST('{"code":"server_error","message":"x"}' AS json) END,
         CASE WHEN s.status = 'failed' THEN CASE WHEN n % 300000 = 13 THEN 'rare_error' ELSE 'server_error' END END,
-        NULL, CASE WHEN s.status = 'queued' THEN 'live' ELSE 'deleted' END
+        NULL, CASE WHEN s.status = 'queued' THEN 'live' ELSE 'deleted' END,
+        CASE WHEN s.status <> 'queued' THEN 'worker@host' END
     FROM generate_series(1, CAST(:count AS int)) n CROSS JOIN LATERAL (
         SELECT CASE WHEN CAST(:queued AS boolean) THEN 'queued' WHEN n % 300000 = 13 OR n % 20 = 1 THEN 'failed'
             ELSE 'completed' END AS status,
-            CASE WHEN NOT CAST(:queued AS boolean) THEN now() END AS at
+            CASE WHEN NOT CAST(:queued AS boolean) THEN now() - make_interval(secs => 900000 - :first - n) END AS at
     ) s ORDER BY n
 """
 _OPEN = """
@@ -75,7 +80,7 @@ FILTERS = {
     "metadata of few": ResponseFilter(metadata=(("run", "rare"),)),
     "metadata of nobody": ResponseFilter(metadata=(("run", "never"),)),
     "a model of nobody": ResponseFilter(model="other"),
-    "a project, cancelled": ResponseFilter(project="project-a", statuses=(Status.CANCELLED,)),
+    "a project, cancelled": ResponseFilter(project="project-1", statuses=(Status.CANCELLED,)),
     "a time in the middle": ResponseFilter(until=datetime.fromtimestamp(time.time() - 500_000, UTC)),
     "queued, flex": ResponseFilter(statuses=(Status.QUEUED,), tier="flex"),
 }
@@ -85,17 +90,60 @@ async def fill(owner: Database, finished: int, queued: int) -> None:
     new = new_response()
     frames = pack_events(new.opening.frames)
     async with owner.begin(large=True) as connection:
-        for project in ("project-a", "project-b", "few"):
+        # Once the rest is vacuumed, what comes is not, until the benchmark says so.
+        await connection.execute(text("ALTER TABLE responses SET (autovacuum_enabled = off)"))
+        for project in ("few", *(f"project-{number}" for number in range(5))):
             await connection.execute(
                 text(f"INSERT INTO projects (id, name, created_at) VALUES ('{project}', 'x', now())")
             )
-        request = json.dumps(stored_request(), separators=(",", ":"))
-        for first, count, is_queued in ((0, finished, False), (finished, queued, True)):
-            values = {"first": first, "count": count, "queued": is_queued, "request": request}
+    request = json.dumps(stored_request(), separators=(",", ":"))
+    for first, count, is_queued in ((0, finished, False), (finished, queued, True)):
+        values = {"first": first, "count": count, "queued": is_queued, "request": request}
+        async with owner.begin(large=True) as connection:
             await connection.execute(text(_FILL), values)
+        if not is_queued:
+            async with owner.autocommit() as connection:
+                await connection.execute(text("VACUUM ANALYZE responses"))
+    async with owner.begin(large=True) as connection:
         await connection.execute(text(_OPEN), {"frames": frames, "size": len(new.opening.frames)})
-    async with owner.autocommit() as connection:
-        await connection.execute(text("VACUUM ANALYZE responses"))
+
+
+async def autovacuumed(owner: Database) -> None:
+    """Lets Postgres vacuum the responses, by the settings of the table and of `longhaul up`, and waits until it has."""
+    count = text("SELECT autovacuum_count FROM pg_stat_all_tables WHERE relid = 'responses'::regclass")
+    (before,) = await owner.execute(count)
+    await owner.execute(text("ALTER TABLE responses RESET (autovacuum_enabled)"))
+    begun = time.perf_counter()
+    while (await owner.execute(count))[0] == before:  # noqa: ASYNC110 - Postgres does not tell
+        await asyncio.sleep(0.2)
+    await owner.execute(text("ALTER TABLE responses SET (autovacuum_enabled = off)"))
+    say(f"-- Postgres has vacuumed, {time.perf_counter() - begun:.0f} s later")
+
+
+async def look(db: Database) -> None:
+    """What looks at all that has not ended take."""
+    middle = "SELECT id FROM responses WHERE status = 'queued' ORDER BY inserted_at OFFSET 50000 LIMIT 1"
+    waiting = [row.id for row in await db.execute(text(middle))]
+
+    async def why() -> None:
+        response = await standing.find(db, waiting[0])
+        assert response is not None
+        await standing.surroundings(db, response)
+
+    looks: dict[str, Callable[[], Awaitable[object]]] = {
+        "a scrape": lambda: fleet.read(db, RETENTION),
+        "status": lambda: overview.read(db, RETENTION, ["model.m0"]),
+        "queue by model": lambda: backlog.read(db, "model"),
+        "queue by key": lambda: backlog.read(db, "key"),
+        "workers": lambda: roster.read(db),
+    }
+    for name, each in (looks | ({"why": why} if waiting else {})).items():
+        times = []
+        for _ in range(LOOKS):
+            begun = time.perf_counter()
+            await each()
+            times.append(time.perf_counter() - begun)
+        say(f"{name:30} {statistics.median(times) * 1000:6.1f} ms median, {max(times) * 1000:6.1f} ms most")
 
 
 async def list_all(db: Database) -> None:
@@ -151,9 +199,14 @@ async def measure(services: Services, finished: int, queued: int) -> None:
     begun = time.perf_counter()
     await fill(owner, finished, queued)
     say(f"filled in {time.perf_counter() - begun:.0f} s")
-    await list_all(db)
-    await cancel_all(db, services.postgres)
-    await list_all(db)
+    for is_cancelled in (False, True):
+        if is_cancelled:
+            await cancel_all(db, services.postgres)
+        await list_all(db)
+        await look(db)
+        await autovacuumed(owner)
+        await list_all(db)
+        await look(db)
     await owner.close()
     await db.close()
 
