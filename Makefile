@@ -83,7 +83,7 @@ integration: install-dev  ## Run the tests on real Postgres and Valkey, without 
 e2e: install-dev  ## Run the tests of all processes with a real vLLM engine
 	$(BIN)/python -m pytest tests/e2e
 
-faults: install-dev  ## Run the fault suite: 1000 faults over 2000 responses (25 minutes; ARGS="--seed 2" draws others)
+faults: install-dev  ## Run the fault suite: 1000 faults over 2000 responses and 200 batches (25 minutes; ARGS="--seed 2" draws others)
 	$(BIN)/python -m tests.faults $(ARGS)
 
 attacks: install-dev  ## Attack an installation of its own as one caller would (minutes; ARGS="--only references")

@@ -26,7 +26,7 @@ from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.store.batches import results, rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow, NewBatch
-from app.store.database import Connection, Database
+from app.store.database import Connection, Database, StoreUnavailable
 from app.store.files import content, files
 from app.store.files.content import FileGone
 from app.store.files.parts import PartWriter
@@ -150,22 +150,27 @@ class BatchService:
         return self._follow(row, after)
 
     async def _follow(self, row: BatchRow, after: int) -> AsyncGenerator[bytes, None]:
+        """While Postgres is away the reader waits for it, as those of events do."""
         while True:
-            found = await read_results(self._db, row.id, after, Order.NUMBER)
-            if found:
+            try:
+                found = await read_results(self._db, row.id, after, Order.NUMBER)
+                if not found and row.status.final:
+                    yield orjson.dumps({"batch": batch_object(row)}, option=orjson.OPT_APPEND_NEWLINE)
+                    return
                 # Those that their batch has cancelled say so: the batch as it is behind them.
-                row = await rows.find(self._db, row.project, row.id) or row
+                current = await rows.find(self._db, row.project, row.id)
+            except StoreUnavailable:
+                found, current = [], row
+            if found:
+                row = current or row
                 yield await off_loop(partial(self._shown, row, found), results.PAGE_BYTES)
                 after = found[-1].number or after
                 continue
-            if row.status.final:
-                yield orjson.dumps({"batch": batch_object(row)}, option=orjson.OPT_APPEND_NEWLINE)
-                return
-            await asyncio.sleep(FOLLOW_SECONDS)
-            yield b""
-            if (current := await rows.find(self._db, row.project, row.id)) is None:
+            if current is None:
                 return
             row = current
+            await asyncio.sleep(FOLLOW_SECONDS)
+            yield b""
 
     def _shown(self, row: BatchRow, found: Sequence[ResultRow]) -> bytes:
         shown = []

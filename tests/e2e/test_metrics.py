@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,13 @@ import psutil
 import pytest
 
 from app.local.ports import free_port
-from app.queue.message import class_of
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.promql import Query, queries
-from tests.support.scrapes import Scrape
+from tests.support.scrapes import UNFINISHED, Scrape, responses_by_state, unfinished_responses
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 
-STATES = """
-    SELECT priority, CASE
-        WHEN status = 'queued' AND sent_at IS NULL THEN 'waiting' WHEN status = 'queued' THEN 'sent'
-        WHEN worker IS NOT NULL THEN 'running' WHEN yielded THEN 'yielded' ELSE 'released' END AS state, count(*)
-    FROM responses WHERE finished_at IS NULL GROUP BY 1, 2
-"""
 OF_PROMETHEUS = {"instance", "job"}
 """Labels that Prometheus adds."""
 NO_SAMPLES = {"longhaul_limit_refusals_total": {"limit", "project"}}
@@ -77,16 +69,11 @@ def read(fleet: Longhaul, statement: str) -> list[Any]:
 
 
 def rows(fleet: Longhaul) -> dict[tuple[str, ...], int]:
-    found: Counter[tuple[str, ...]] = Counter()
-    for priority, state, count in read(fleet, STATES):
-        found[(*class_of(priority), state)] += count
-    return dict(found)
+    return responses_by_state(map(tuple, read(fleet, UNFINISHED)))
 
 
 def gauges(fleet: Longhaul) -> dict[tuple[str, ...], int]:
-    family = scraped(fleet, "maintenance").families["longhaul_fleet_responses"]
-    labels = ("tier", "mode", "state")
-    return {tuple(each.labels[name] for name in labels): int(each.value) for each in family.samples if each.value}
+    return unfinished_responses(scraped(fleet, "maintenance"))
 
 
 def assert_that_gauges_are_rows(fleet: Longhaul, unfinished: int) -> None:

@@ -23,14 +23,14 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-WHOLE = Plan(faults=1000, responses=2000, pause=1.2, at_once=32, keys=True, concurrency=4)
+WHOLE = Plan(faults=1000, responses=2000, batches=200, pause=1.2, at_once=32, keys=True, concurrency=4)
 
 
 def plan_of(arguments: Sequence[str] | None = None) -> tuple[Plan, int]:
     """The plan that the arguments (None: those of this process) describe, and the number of handovers to measure.
 
     Arguments change the whole suite's plan or, with `--break`, the plan that shows the broken promise. Fewer faults
-    come with fewer responses: all of a whole run would take its limited project 20 minutes.
+    come with fewer responses and batches: all of a whole run would take its limited project 20 minutes.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seed", type=int, help="all random choices come from it")
@@ -74,7 +74,9 @@ def plan_of(arguments: Sequence[str] | None = None) -> tuple[Plan, int]:
     if "kinds" in chosen:
         chosen["kinds"] = frozenset(chosen["kinds"])
     base = plan_for(chosen["broken"]) if "broken" in chosen else WHOLE
-    chosen.setdefault("responses", base.responses * chosen.get("faults", base.faults) // base.faults)
+    faults = chosen.get("faults", base.faults)
+    chosen.setdefault("responses", base.responses * faults // base.faults)
+    chosen["batches"] = 0 if "demo" in chosen else base.batches * faults // base.faults
     return replace(base, **chosen), handovers
 
 

@@ -30,11 +30,11 @@ TOKEN_BYTES = 4
 
 _COLUMNS = """
     response text NOT NULL, project text NOT NULL, key_id text, queue text NOT NULL, priority int NOT NULL,
-    position bigint NOT NULL, before text, after text NOT NULL, is_sent boolean NOT NULL,
+    position bigint NOT NULL, rank bigint NOT NULL, before text, after text NOT NULL, is_sent boolean NOT NULL,
     reserved_bytes bigint, usage jsonb, began timestamptz NOT NULL, at timestamptz NOT NULL
 """
 _VALUES = """
-    NEW.id, NEW.project, NEW.key_id, NEW.queue, NEW.priority, NEW.position,
+    NEW.id, NEW.project, NEW.key_id, NEW.queue, NEW.priority, NEW.position, coalesce(NEW.rank, NEW.position),
     CASE TG_OP WHEN 'UPDATE' THEN OLD.status END, NEW.status, NEW.sent_at IS NOT NULL,
     NEW.reserved_bytes, NEW.usage, now(), clock_timestamp()
 """
@@ -63,8 +63,8 @@ class Entry:
     key_id: str
     flow: tuple[str, str, int]
     """Queue, project and priority."""
-    position: int
-    """Its place in line: Postgres counts them, so no API's clock matters."""
+    place: tuple[int, int]
+    """In line: its rank, if it has one, and its position. Postgres counts them, so no API's clock matters."""
     before: Status | None
     """None for an insertion."""
     after: Status
@@ -131,7 +131,7 @@ async def entries(db: Database) -> list[Entry]:
                 row.project,
                 row.key_id or "",
                 (row.queue, row.project, row.priority),
-                row.position,
+                (row.rank, row.position),
                 None if row.before is None else Status(row.before),
                 Status(row.after),
                 row.is_sent,
@@ -218,7 +218,7 @@ class _Waiting:
     """A response from its insertion to its first message."""
 
     response_id: str
-    position: int
+    place: tuple[int, int]
     since: float
     until: float | None = None
     """When it was sent or left the queue."""
@@ -230,7 +230,7 @@ class _Waiting:
 def passed(accounts: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """Responses that were sent although an older one of their flow waited, and went on waiting."""
     for flow in _flows(accounts).values():
-        by_age = sorted(flow, key=lambda each: each.position)
+        by_age = sorted(flow, key=lambda each: each.place)
         for number, older in enumerate(by_age):
             for younger in by_age[number + 1 :]:
                 if _has_passed(younger, older):
@@ -248,11 +248,11 @@ def _flows(accounts: Sequence[Entry]) -> dict[tuple[str, str, int], list[_Waitin
     waiting: dict[str, _Waiting] = {}
     for entry in accounts:
         if entry.begins:
-            waiting[entry.response_id] = each = _Waiting(entry.response_id, entry.position, entry.at)
+            waiting[entry.response_id] = each = _Waiting(entry.response_id, entry.place, entry.at)
             found[entry.flow].append(each)
         each = waiting[entry.response_id]
         if each.until is None and (entry.is_sent or entry.leaves_queue):
             each.until = entry.at
-            if entry.is_sent:
+            if entry.is_sent and not entry.leaves_queue:  # a repeated message may lead to a claim without a dispatch
                 each.sent_at, each.chosen_at = entry.at, entry.began
     return found

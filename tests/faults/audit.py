@@ -1,4 +1,4 @@
-"""Triggers by which Postgres records every transition and every chunk of each response, in the same transaction.
+"""Triggers by which Postgres records every transition, every chunk and every result, in the same transaction.
 
 Clients and rows could agree at the end by luck. This is the complete history: which attempt wrote what, and when.
 """
@@ -83,6 +83,31 @@ _INSTALL = (
     CREATE CONSTRAINT TRIGGER fault_write AFTER INSERT OR UPDATE ON chunks DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION fault_write()
     """,
+    """
+    CREATE TABLE fault_results (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, batch text NOT NULL, line int NOT NULL, change text NOT NULL
+    )
+    """,
+    """
+    CREATE FUNCTION fault_result() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+    BEGIN
+        IF TG_OP = 'DELETE' THEN
+            INSERT INTO fault_results (batch, line, change) VALUES (OLD.batch_id, OLD.line, 'deleted');
+        ELSIF TG_OP = 'INSERT' THEN
+            INSERT INTO fault_results (batch, line, change) VALUES (NEW.batch_id, NEW.line, 'noted');
+        ELSE
+            INSERT INTO fault_results (batch, line, change) VALUES (NEW.batch_id, NEW.line, CASE
+                WHEN OLD.number IS NULL AND NEW.number IS NOT NULL AND (OLD.status, OLD.response_id, OLD.custom_id)
+                    IS NOT DISTINCT FROM (NEW.status, NEW.response_id, NEW.custom_id)
+                THEN 'numbered' ELSE 'changed' END);
+        END IF;
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER fault_result AFTER INSERT OR UPDATE OR DELETE ON batch_results
+    FOR EACH ROW EXECUTE FUNCTION fault_result()
+    """,
 )
 
 
@@ -148,6 +173,15 @@ async def writes(db: Database, ids: Sequence[str] | None = None) -> dict[str, li
             counts = row.token_bytes, row.input_tokens, row.cached_tokens
             write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp(), *counts)
             found.setdefault(row.response, []).append(write)
+    return found
+
+
+async def results(db: Database) -> dict[str, dict[int, list[str]]]:
+    """What became of the result of each line, batch by batch: `noted` and `numbered`, and nothing else."""
+    found: dict[str, dict[int, list[str]]] = {}
+    async with db.autocommit() as connection:
+        for row in await connection.execute(text("SELECT batch, line, change FROM fault_results ORDER BY id")):
+            found.setdefault(row.batch, {}).setdefault(row.line, []).append(row.change)
     return found
 
 

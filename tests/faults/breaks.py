@@ -12,6 +12,8 @@ SHOWN_BY: Mapping[str, str] = {
     "publish-after-commit": "network: worker and postgres, beyond its lease",
     "publish-after-reconnect": "valkey: killed",
     "receive-after-reconnect": "valkey: killed",
+    "line": "batch: worker killed with its lines",
+    "write-once": "batch: maintenance killed in a step",
 }
 """A promise, and the fault that shows its absence.
 
@@ -20,23 +22,28 @@ SHOWN_BY: Mapping[str, str] = {
     publish-after-commit      readers get a chunk after its commit
     publish-after-reconnect   a worker publishes again once Redis is back
     receive-after-reconnect   an API process receives again once Redis is back
+    line                      a response of a batch stays that of its line, whoever takes it over
+    write-once                results are written into a batch's files once, however many copies of maintenance do so
 """
+OF_BATCHES = frozenset({"line", "write-once"})
 
 
 def plan_for(*promises: str, broken: bool = True) -> Plan:
     """A short run that needs each of these promises twice. With `broken` the first one is switched off."""
+    batched = OF_BATCHES & set(promises)
     return Plan(
         seed=11,
         faults=2 * len(promises),
         responses=24,
+        batches=4 if batched else 0,
         pause=1.5,
         at_once=16,
         apis=1,
         workers=2,
-        maintenances=1,
+        maintenances=2 if batched else 1,
         flower=False,
         in_turn=True,
         kinds=frozenset(SHOWN_BY[promise] for promise in promises),
         broken=promises[0] if broken else None,
-        settle_seconds=5 if broken else 90,
+        settle_seconds=5 if broken and promises[0] != "write-once" else 90,  # there, everything ends
     )

@@ -17,7 +17,7 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from app.store.rows import ResponseRow
-from tests.faults import audit, project_rules
+from tests.faults import audit, batch_rules, project_rules
 from tests.faults.audit import Write
 from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence
@@ -96,7 +96,7 @@ def check(evidence: Evidence) -> list[Violation]:
     """Every violation of every rule. What was damaged on purpose has a rule of its own."""
     whole = _without_damaged(evidence) if evidence.damaged else evidence
     found = [Violation(rule.__name__, where, finding) for rule in RULES for where, finding in rule(whole)]
-    found += [Violation(rule.__name__, where, finding) for rule in ACCOUNTS for where, finding in rule(evidence)]
+    found += [Violation(rule.__name__, where, finding) for rule in WITH_DAMAGED for where, finding in rule(evidence)]
     name = damaged_responses_end.__name__
     return found + [Violation(name, where, finding) for where, finding in damaged_responses_end(evidence)]
 
@@ -166,6 +166,11 @@ def nothing_is_left(evidence: Evidence) -> Iterator[tuple[str, str]]:
 def doorbells_arrive(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """After all faults every worker publishes what it commits, and every API process receives it."""
     yield from (("redis", finding) for finding in evidence.doorbell_failures)
+
+
+def gauges_are_what_the_rows_say(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """After all faults `/metrics` of each process shows what Postgres has, at rest and with work in line."""
+    yield from (("metrics", finding) for finding in evidence.wrong_gauges)
 
 
 def nothing_crashes(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -309,7 +314,9 @@ def damaged_responses_end(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """A response whose row was damaged is failed, or ends as if nothing had happened; its client learns of it."""
     stories = {story.key: story for story in evidence.stories}
     for response_id, key in evidence.damaged.items():
-        story, row = stories[key], evidence.rows.get(response_id)
+        if (story := stories.get(key)) is None:  # a line of a batch: `lines_have_their_answers`
+            continue
+        row = evidence.rows.get(response_id)
         if story.gave_up:
             yield response_id, f"{story.form.value}: its client had no answer"
         if row is None or row.status is Status.FAILED:
@@ -320,13 +327,14 @@ def damaged_responses_end(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 # -- all rules ---------------------------------------------------------------------------------------------------
 
-ACCOUNTS: tuple[Rule, ...] = (
+WITH_DAMAGED: tuple[Rule, ...] = (
     project_rules.the_ledger_is_the_sum_of_all_usage,
     project_rules.ended_responses_reserve_nothing,
     project_rules.limits_are_never_exceeded,
     project_rules.stored_bytes_are_those_of_the_rows,
     project_rules.flows_keep_their_order,
     project_rules.projects_see_their_own_alone,
+    *batch_rules.RULES,
 )
 """Rules that count damaged responses, too."""
 RULES: tuple[Rule, ...] = (
@@ -337,6 +345,7 @@ RULES: tuple[Rule, ...] = (
     replays_equal_the_log,
     nothing_is_left,
     doorbells_arrive,
+    gauges_are_what_the_rows_say,
     nothing_crashes,
     accepted_responses_exist,
     readers_see_the_log,

@@ -19,7 +19,7 @@ TIMEOUT = httpx.Timeout(5.0, connect=2.0)
 """Streams have a keep-alive every 1.5 s: a client that reads nothing for 5 s takes the API process for dead."""
 SYNC_TIMEOUT = httpx.Timeout(45.0, connect=2.0)
 RETRY_SECONDS = (0.1, 0.8)
-_CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
+CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
 MAX_LIMIT_SECONDS = 5.0
 """The longest wait after a 429, although the answer may say more: a run must come to its end."""
 INTRUSION = 0.2
@@ -98,7 +98,7 @@ class Client:
                 answer = await self._http.post(
                     self._url(), json=self._body(), headers=self._headers(), timeout=SYNC_TIMEOUT
                 )
-            except _CONNECTION_ERRORS as error:
+            except CONNECTION_ERRORS as error:
                 story.left = not story.keyed
                 story.posts.append(type(error).__name__)
             else:
@@ -130,7 +130,7 @@ class Client:
             seen = ReaderRecord()
             try:
                 await self._post_stream(seen, max_events)
-            except _CONNECTION_ERRORS as error:
+            except CONNECTION_ERRORS as error:
                 story.posts.append(type(error).__name__)
             if seen.frames:
                 story.response_id = _id_in(seen.frames[0])
@@ -145,7 +145,7 @@ class Client:
         while story.response_id is None:
             try:
                 answer = await self._http.post(self._url(), json=self._body(), headers=self._headers())
-            except _CONNECTION_ERRORS as error:
+            except CONNECTION_ERRORS as error:
                 story.posts.append(type(error).__name__)
             else:
                 story.posts.append(str(answer.status_code))
@@ -165,7 +165,7 @@ class Client:
             seen = ReaderRecord()
             try:
                 await self._post_stream(seen, max_events)
-            except _CONNECTION_ERRORS as error:
+            except CONNECTION_ERRORS as error:
                 story.posts.append(type(error).__name__)
             if seen.frames:
                 story.response_id = _id_in(seen.frames[0])
@@ -267,10 +267,10 @@ class Client:
             try:
                 url = f"{random.choice(self._urls)}/v1/responses/{self._story.response_id}{path}"
                 answer = await stranger.request(method, url, params=query)
-            except _CONNECTION_ERRORS:
+            except CONNECTION_ERRORS:
                 pass
             else:
-                if not _is_unavailable(answer):
+                if not is_unavailable(answer):
                     break
             await asyncio.sleep(random.uniform(*RETRY_SECONDS))
         if answer.status_code != httpx.codes.NOT_FOUND:
@@ -284,19 +284,16 @@ class Client:
         url = f"{self._url()}/{self._story.response_id}{path}"
         try:
             answer = await self._http.request(method, url)
-        except _CONNECTION_ERRORS:
+        except CONNECTION_ERRORS:
             return None
-        expected = answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND) or _is_unavailable(answer)
+        expected = answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND) or is_unavailable(answer)
         if not expected:
             self._story.problems.append(str(Refused(f"{method} {path}", answer)))
         return answer
 
     def _expect_retry_of_post(self, answer: httpx.Response) -> None:
-        """Raises Refused unless the request may be repeated: the service is away, or a limit of the project reached."""
-        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS and "retry-after-ms" in answer.headers:
-            self._limit_seconds = min(int(answer.headers["retry-after-ms"]) / 1000, MAX_LIMIT_SECONDS)
-        elif not _is_unavailable(answer):
-            raise Refused("POST", answer)
+        """Raises Refused unless the request may be repeated."""
+        self._limit_seconds = limit_seconds("POST", answer)
 
     def _record_if_final(self, body: Json) -> bool:
         final = body["status"] in _FINAL
@@ -319,7 +316,19 @@ class Client:
         await asyncio.sleep(seconds + self._random.uniform(*RETRY_SECONDS))
 
 
-def _is_unavailable(answer: httpx.Response) -> bool:
+def limit_seconds(request: str, answer: httpx.Response) -> float:
+    """How long to wait, at least, until the request may be repeated: the service is away, or a limit is reached.
+
+    Raises Refused unless it may be repeated.
+    """
+    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS and "retry-after-ms" in answer.headers:
+        return min(int(answer.headers["retry-after-ms"]) / 1000, MAX_LIMIT_SECONDS)
+    if not is_unavailable(answer):
+        raise Refused(request, answer)
+    return 0.0
+
+
+def is_unavailable(answer: httpx.Response) -> bool:
     return answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "retry-after" in answer.headers
 
 

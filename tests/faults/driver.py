@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from httpx import codes
 
-from tests.faults import checker, demo, doorbells
+from tests.faults import checker, demo, doorbells, gauges
 from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running, stop
 from tests.faults.load import Load
@@ -35,7 +35,9 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
         headers = [each.headers for each in fleet.tenants.projects] if fleet.tenants else [{}]
         talks = await conversations(fleet.urls[0], fleet.tenants, plan.conversations) if fleet.tenants else []
         load = Load(plan, fleet.urls, ask, schedule.damaged, headers, talks if plan.conversations else ())
-        evidence = Evidence(load.stories, damaged=schedule.damaged, crashes=schedule.crashes)
+        evidence = Evidence(
+            load.stories, batch_stories=load.batches, damaged=schedule.damaged, crashes=schedule.crashes
+        )
         progress = asyncio.create_task(_progress(plan, load, schedule, say))
         try:
             await _disturb(plan, fleet, load, schedule)
@@ -43,6 +45,7 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
             say("all responses have ended; collecting the evidence")
             await gather(fleet, evidence)
             evidence.doorbell_failures = [] if plan.demo else await doorbells.failures(fleet)
+            evidence.wrong_gauges = [] if plan.demo or plan.broken else await gauges.differences(fleet)
         finally:
             progress.cancel()
             history = [*schedule.history, *schedule.failures]
@@ -85,11 +88,12 @@ async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> Non
     began = time.monotonic()
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
-        ended = sum(story.ended > 0 for story in load.stories)
+        ended, batches = (sum(story.ended > 0 for story in stories) for stories in (load.stories, load.batches))
         faults = schedule.inflicted.total()
         say(
             f"{time.monotonic() - began:5.0f} s: {faults} of {plan.faults} faults, "
-            f"{ended} of {max(plan.responses, len(load.stories))} clients have their answer"
+            f"{ended} of {max(plan.responses, len(load.stories))} clients have their answer, "
+            f"{batches} of {len(load.batches)} their batch"
         )
 
 
@@ -110,4 +114,7 @@ def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -
     report.upgraded = sum(
         any(step.layout > step.layout_before > 0 for step in steps) for steps in evidence.transitions.values()
     )
+    report.batches = Counter(each.row.status.value for each in evidence.batches.values())
+    report.results = Counter(line.status for each in evidence.batches.values() for line in each.results)
+    report.followed = [each.connections for each in load.batches if each.connections]
     report.pauses = pauses(schedule.takeovers, load.stories)

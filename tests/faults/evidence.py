@@ -18,16 +18,18 @@ from app.queue.celery_app import make_celery
 from app.store.database import Database
 from app.store.responses import logs, lookup
 from app.store.rows import ResponseRow
+from app.store.tables import UNFINISHED_BATCHES
 from app.store.tenants import limits
 from app.streaming.pubsub import CHANNEL
 from config.settings import load_settings
-from tests.faults import accounts, audit, tenants
+from tests.faults import accounts, audit, batches, tenants
 from tests.faults.accounts import Entry, Ledger
 from tests.faults.audit import Transition, Write
+from tests.faults.batches import Batch
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
 from tests.faults.polling import with_pause
-from tests.faults.records import Story
+from tests.faults.records import BatchStory, Story
 from tests.faults.tenants import DAY
 from tests.support.stored import STORED
 from tests.support.waiting import until
@@ -50,8 +52,11 @@ class Evidence:
     if the stream did not end."""
     transitions: dict[str, list[Transition]] = field(default_factory=dict)
     writes: dict[str, list[Write]] = field(default_factory=dict)
+    batch_stories: list[BatchStory] = field(default_factory=list)
+    batches: dict[str, Batch] = field(default_factory=dict)
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Responses whose rows were damaged on purpose: id -> key of its story. They have no log and no replay here."""
+    """Responses whose rows were damaged on purpose: id -> key of its story, or a line's `custom_id`. They have no log
+    and no replay here."""
     crashes: list[float] = field(default_factory=list)
     """When Postgres crashed (monotonic seconds)."""
     api_stops: list[float] = field(default_factory=list)
@@ -67,7 +72,7 @@ class Evidence:
     stored: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Project -> the bytes that it stores, as they are counted, and as its rows have them."""
     visible: list[str] = field(default_factory=list)
-    """Responses that are not a 404 to another project's key: the id, and what was answered."""
+    """Responses, batches and files that are not a 404 to another project's key: the id, and what was answered."""
     is_one_day: bool = True
     """Whether the run had no midnight (UTC)."""
     left_in_redis: list[str] = field(default_factory=list)
@@ -78,8 +83,10 @@ class Evidence:
     """Workers whose pools still hold jobs."""
     doorbell_failures: list[str] = field(default_factory=list)
     """Workers that do not publish, and API processes that do not receive."""
+    wrong_gauges: list[str] = field(default_factory=list)
+    """Metrics that are not what the rows say."""
     unsettled: list[str] = field(default_factory=list)
-    """Responses that did not become final."""
+    """Responses and batches that did not become final."""
     error_lines: list[str] = field(default_factory=list)
     """Log lines at ERROR or above, each after the name of its process."""
     left_behind: list[str] = field(default_factory=list)
@@ -87,8 +94,11 @@ class Evidence:
 
 
 async def settled(fleet: Fleet, seconds: float) -> list[str]:
-    """Waits until every response is final; returns those that are not after `seconds`."""
-    unfinished = text("SELECT id, status FROM responses WHERE status IN ('queued', 'in_progress')")
+    """Waits until every response and batch is final; returns those that are not after `seconds`."""
+    unfinished = text(
+        "SELECT id, status FROM responses WHERE status IN ('queued', 'in_progress')"
+        f" UNION ALL SELECT id, status FROM batches WHERE status IN ({UNFINISHED_BATCHES})"
+    )
 
     async def left() -> list[str]:
         async with fleet.db.autocommit() as connection:
@@ -114,6 +124,7 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
         evidence.logs[response_id] = (await logs.read(fleet.db, response_id)).chunks
     evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.stopped_at]
     evidence.replays = await _replays(fleet, readable)
+    evidence.batches = await batches.gather(fleet)
     if fleet.tenants is not None:
         evidence.accounts = await accounts.entries(fleet.db)
         evidence.ledger = await tenants.ledger(fleet.urls[0], fleet.tenants, fleet.began)
@@ -122,7 +133,9 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
         ]
         evidence.conversations = await _conversations(fleet.db)
         evidence.stored = await _stored(fleet.db)
-        evidence.visible = await _visible(fleet, evidence.rows.values())
+        owners = {f"responses/{row.id}": row.project for row in evidence.rows.values()}
+        owners |= {path: each.row.project for each in evidence.batches.values() for path in each.paths}
+        evidence.visible = await _visible(fleet, owners)
         evidence.is_one_day = int(fleet.began // DAY) == int(time.time() // DAY)
     evidence.left_in_redis = await _left_in_redis(fleet)
     evidence.busy = await _busy(fleet)
@@ -169,23 +182,22 @@ async def _stored(db: Database) -> dict[str, tuple[int, int]]:
         return {row.project: (row.counted, row.occupied) for row in await connection.execute(text(STORED))}
 
 
-async def _visible(fleet: Fleet, rows: Iterable[ResponseRow]) -> list[str]:
-    """What of all responses another project's key can see."""
+async def _visible(fleet: Fleet, owners: Mapping[str, str]) -> list[str]:
+    """What of these things (path -> project) another project's key can see."""
     assert fleet.tenants is not None
     found, slots = [], asyncio.Semaphore(AT_ONCE)
 
-    async def look(client: httpx.AsyncClient, number: int, row: ResponseRow, headers: Mapping[str, str]) -> None:
-        url = f"{fleet.urls[number % len(fleet.urls)]}/v1/responses/{row.id}"
+    async def look(client: httpx.AsyncClient, number: int, path: str, headers: Mapping[str, str]) -> None:
         async with slots:
-            answer = await client.get(url, headers=headers)
+            answer = await client.get(f"{fleet.urls[number % len(fleet.urls)]}/v1/{path}", headers=headers)
         if answer.status_code != httpx.codes.NOT_FOUND:
-            found.append(f"{row.id} is a {answer.status_code} to another project")
+            found.append(f"{path.partition('/')[2]} is a {answer.status_code} to another project")
 
     async with httpx.AsyncClient(timeout=30, verify=False) as client, asyncio.TaskGroup() as group:
-        for number, row in enumerate(rows):
+        for number, (path, owner) in enumerate(owners.items()):
             for other in fleet.tenants.projects:
-                if other.project != row.project:
-                    group.create_task(look(client, number, row, other.headers))
+                if other.project != owner:
+                    group.create_task(look(client, number, path, other.headers))
     return found
 
 

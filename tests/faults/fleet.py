@@ -210,9 +210,11 @@ class Fleet:
         name, port = f"{role.value}.{number}", free_port()
         clock = Clock(self.clocks, self.folder / f"{name}.clock") if self.clocks else None
         model = self.plan.names[(number - 1) % len(self.plan.names)]
-        describe = partial(self._program, role, model, port, postgres, valkey, clock)
+        shown = None if role is Role.FLOWER else free_port()
+        describe = partial(self._program, role, model, port, shown, postgres, valkey, clock)
         address = f"http://{HOST}:{port}" if role is Role.API else ""
-        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock)
+        metrics = f"http://{HOST}:{shown}/metrics" if shown else ""
+        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock, metrics)
         self.members.append(member)
         member.start()
 
@@ -233,8 +235,9 @@ class Fleet:
         return f"?options={quote(f'-c role={_ROLES[role]}', safe='')}"
 
     def _program(
-        self, role: Role, model: str, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None
+        self, role: Role, model: str, port: int, shown: int | None, postgres: Proxy, valkey: Proxy, clock: Clock | None
     ) -> Program:
+        """`shown`: the port of its metrics."""
         url = self.services.database_url if self.plan.broken is None else self.services.owner_url
         user, redis_password = urlsplit(url), urlsplit(self.services.redis_url).password
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
@@ -259,6 +262,8 @@ class Fleet:
         )
         launch = _LAUNCH[role](settings)
         env |= launch.env | {"LONGHAUL_MODEL": model}
+        if shown is not None:
+            env["LONGHAUL_METRICS_PORT"] = str(shown)
         if self.plan.broken is not None:
             env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": self.plan.broken}
         return Program((sys.executable, *launch.argv), env, self.folder / self._code, grace=STOP_GRACE_SECONDS)

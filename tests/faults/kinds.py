@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from tests.faults.arena import Inflict
+from tests.faults.batch_faults import maintenance_killed_in_a_step, worker_killed_with_its_lines
 from tests.faults.member import Role
 from tests.faults.plan import LEASE_SECONDS
 from tests.faults.process_faults import (
@@ -98,6 +99,8 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "queue: worker killed before its dispatch": (4, worker_killed_before_its_dispatch),
     "queue: apis killed before they send": (3, apis_killed_before_they_send),
     "queue: flushed without maintenance": (4, flushed_without_maintenance),
+    "batch: worker killed with its lines": (6, worker_killed_with_its_lines),
+    "batch: maintenance killed in a step": (6, maintenance_killed_in_a_step),
     "pubsub: events repeated": (6, events_repeated),
     "network: worker and postgres": (8, network(Role.WORKER, "postgres")),
     "network: worker and postgres, beyond its lease": (3, network(Role.WORKER, "postgres", *BEYOND)),

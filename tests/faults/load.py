@@ -11,21 +11,23 @@ from random import Random
 
 import httpx
 
+from tests.faults.batch_clients import BatchClient, batch_story
 from tests.faults.clients import TIMEOUT, Client
 from tests.faults.plan import Plan
 from tests.faults.questions import Ask, Question
-from tests.faults.records import Form, Story
+from tests.faults.records import BatchStory, Form, Story
 
 BURST = 0.06
 """The chance that several clients come at once."""
 BURSTS = (6, 16)
+BATCHES_AT_ONCE = 8
 TIERS = {"auto": 5, "flex": 2, "priority": 2}
 """Service tier -> its share, where projects have keys. Who may not have `priority` gets the best that it may have."""
 FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYNC: 1}
 
 
 class Load:
-    """Starts clients. `stories` has the record of each."""
+    """Starts clients. `stories` and `batches` have the record of each."""
 
     def __init__(
         self,
@@ -49,9 +51,10 @@ class Load:
         self._random = Random(f"load {plan.seed}")
         self._clients: set[asyncio.Task[None]] = set()
         self.stories: list[Story] = []
+        self.batches: list[BatchStory] = []
 
     async def run(self, seconds: float, enough: asyncio.Event) -> None:
-        """Starts the plan's number of clients over about `seconds`, and more at that rate until `enough` is set.
+        """Starts the plan's clients over about `seconds`, and more of responses at that rate until `enough` is set.
 
         Then, or if none of them gets an answer any more, waits for the clients that still run.
         """
@@ -64,6 +67,7 @@ class Load:
                 )
                 for headers in self._headers
             ]
+            batches = asyncio.create_task(self._send_batches(clients, seconds))
             try:
                 coming = 1
                 while (len(self.stories) < self._plan.responses or not enough.is_set()) and await self._has_room():
@@ -71,9 +75,9 @@ class Load:
                     if (coming := coming - 1) == 0:
                         await asyncio.sleep(self._random.expovariate(1 / gap))
                         coming = self._random.randint(*BURSTS) if self._random.random() < BURST else 1
-                await self._wait(self._plan.settle_seconds)
+                await self._wait(self._plan.settle_seconds, batches)
             finally:
-                await self._wait(0)
+                await self._wait(0, batches)
 
     async def _has_room(self) -> bool:
         """Waits until another client may start. False: all have waited for longer than faults explain."""
@@ -104,6 +108,24 @@ class Load:
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
 
+    async def _send_batches(self, clients: Sequence[httpx.AsyncClient], seconds: float) -> None:
+        """Starts clients of batches one after the other, and waits for all of them."""
+        slots = asyncio.Semaphore(BATCHES_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._plan.batches):
+                random = Random(f"batch {self._plan.seed} {number}")
+                tenant = random.randrange(len(clients))
+                await slots.acquire()
+                story = batch_story(random, f"{self._plan.seed}-batch-{number}", tenant)
+                task = group.create_task(self._batch(clients[tenant], story, random), name=story.key)
+                task.add_done_callback(lambda _: slots.release())
+                await asyncio.sleep(random.expovariate(self._plan.batches / seconds))
+
+    async def _batch(self, http: httpx.AsyncClient, story: BatchStory | None, random: Random) -> None:
+        while story is not None:
+            self.batches.append(story)
+            story = await BatchClient(http, self._urls, story, random).run()
+
     def _question(self, random: Random, tenant: int) -> Question:
         question = self._ask(random)
         if random.random() < self._plan.chained and (earlier := self._continuable(tenant)):
@@ -123,11 +145,13 @@ class Load:
         whole = (story for story in done if story.finals[-1]["id"] not in self._damaged)
         return [story for story in whole if story.finals[-1]["status"] in ("completed", "incomplete")]
 
-    async def _wait(self, seconds: float) -> None:
-        """Waits `seconds` for the clients that run, then cancels the rest."""
-        clients = set(self._clients)
-        if clients:
-            _, late = await asyncio.wait(clients, timeout=seconds)
-            for client in late:
-                client.cancel()
-            await asyncio.gather(*clients)
+    async def _wait(self, seconds: float, batches: asyncio.Task[None]) -> None:
+        """Waits `seconds` for the clients that run, and for `batches`; then cancels the rest."""
+        clients = {*self._clients, batches}
+        _, late = await asyncio.wait(clients, timeout=seconds)
+        for client in late:
+            client.cancel()
+        await asyncio.wait(clients)
+        for client in clients:
+            if not client.cancelled():
+                client.result()  # Raises an error of the suite.

@@ -30,6 +30,8 @@ class Plan:
     seed: int = 1
     faults: int = 40
     responses: int = 80
+    batches: int = 0
+    """How many of them clients create beside the responses."""
     pause: float = 1.0
     """Mean seconds from one fault to the next."""
     at_once: int = 24
@@ -116,5 +118,6 @@ class Plan:
             "LONGHAUL_KEEPALIVE_SECONDS": "1.5",
             "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",
+            "LONGHAUL_UNSTORED_RETENTION_SECONDS": "86400",  # the checker compares lines of chat completions with rows
             **({"LONGHAUL_AUTH": "keys", "LONGHAUL_RESERVED_OUTPUT_TOKENS": str(RESERVED_TOKENS)} if self.keys else {}),
         }

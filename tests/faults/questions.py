@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from app.protocol.requests.bodies.batch import CHAT
 from app.protocol.status import Status
 from tests.faults.plan import MODEL
 
@@ -27,6 +28,8 @@ WORDS = (
     "a\nb",
 )
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"query": {}}}}
+CHAT_TOOL = {"type": "function", "function": {name: value for name, value in TOOL.items() if name != "type"}}
+_CHAT_NAMES = {"max_output_tokens": "max_completion_tokens"}
 PROMPT_MARKS = len("user\n") + 3
 """Tokens of a one-message prompt beyond its text: the role, a line feed, and three special tokens."""
 
@@ -58,6 +61,15 @@ class Question:
         """The same question in a conversation, whose size nobody here knows."""
         return replace(self, fields={**self.fields, "conversation": conversation}, input_tokens=None)
 
+    def line(self, endpoint: str) -> dict[str, Any]:
+        """The body of the same question in a line of a batch of this endpoint."""
+        if endpoint != CHAT:
+            return {"model": self.model, "input": self.command, **self.fields}
+        fields = {_CHAT_NAMES.get(name, name): value for name, value in self.fields.items()}
+        if "tools" in fields:
+            fields["tools"] = [CHAT_TOOL]
+        return {"model": self.model, "messages": [{"role": "user", "content": self.command}], **fields}
+
     def body(self, key: str) -> dict[str, Any]:
         return {"model": self.model, "input": self.command, "metadata": {"key": key}, **self.fields}
 
@@ -79,6 +91,18 @@ def question(random: Random) -> Question:
     if chance < 0.19:
         return _whole(command, full, {"presence_penalty": 0.5, "seed": 1})
     return _whole(command, full, {})
+
+
+def line(random: Random) -> Question:
+    """A question for a batch, of which there are many: a short one. Some fail, are cut, or call a tool."""
+    chance, command = random.random(), f"/count {(last := random.randint(3, 40))}"
+    if chance < 0.08:
+        return _failing(random)
+    if chance < 0.12:
+        return _calling(random)
+    if chance < 0.2:
+        return _limited(command, _numbers(last), random.randint(1, 60))
+    return counting(last)
 
 
 def counting(numbers: int) -> Question:

@@ -1,4 +1,7 @@
-"""Records of what one client was sent about one response. `clients` and `readers` fill them, `checker` reads them."""
+"""Records of what one client was sent about one response, or one batch.
+
+`clients`, `readers` and `batch_clients` fill them, `checker` and the files of its rules read them.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +98,34 @@ class Story:
     """Answers that no fault explains."""
     gave_up: bool = False
     """Whether the run ended before the client had its answer."""
+
+
+@dataclass(slots=True)
+class BatchStory:
+    """One batch of one client, and everything that followed."""
+
+    key: str
+    """Of the batch's `metadata`."""
+    endpoint: str
+    window: str
+    lines: dict[str, Question]
+    """The questions by `custom_id`, in the order of the file."""
+    bad: frozenset[int] = frozenset()
+    """The numbers of the file's lines that are no requests."""
+    tenant: int = 0
+    ended: float = 0.0
+    batch_id: str | None = None
+    """Set once a POST was answered."""
+    polls: list[Json] = field(default_factory=list)
+    """Every batch object that the client was sent."""
+    seen: list[Json] = field(default_factory=list)
+    """The results that it followed, and their end: the batch."""
+    connections: int = 0
+    """In which it followed them."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """`output` and `error` as the client read them."""
+    cancel_sent: bool = False
+    problems: list[str] = field(default_factory=list)
+    """Answers that no fault explains."""
+    gave_up: bool = False
+    """Whether the run ended before the client had its files."""

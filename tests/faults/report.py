@@ -33,6 +33,12 @@ class Report:
     responses: int = 0
     """All rows there ever were, deleted ones and those whose POST lost its answer included."""
     events: int = 0
+    batches: Counter[str] = field(default_factory=Counter)
+    """By status."""
+    results: Counter[str] = field(default_factory=Counter)
+    """Results of their lines, by status."""
+    followed: list[int] = field(default_factory=list)
+    """The connections of each reader that followed a batch."""
     readers: int = 0
     resumed: int = 0
     """Connections of readers beyond their first."""
@@ -58,6 +64,10 @@ class Report:
         yield f"{self.faults.total():6} faults in {self.seconds:.0f} s, seed {self.seed}"
         yield f"{self.responses:6} responses: {_counts(self.statuses)}; {_counts(self.forms)}"
         yield f"{self.events:6} events; {self.readers} readers resumed {self.resumed} times"
+        if self.batches:
+            yield f"{self.batches.total():6} batches: {_counts(self.batches)}"
+            resumed = f"{len(self.followed)} readers resumed {sum(self.followed) - len(self.followed)} times"
+            yield f"{self.results.total():6} results of lines: {_counts(self.results)}; {resumed}"
         yield f"{self.attempts:6} takeovers of responses, {self.yields} of them after a yield"
         yield f"{self.refused:6} requests were refused by limits"
         if self.upgraded:
@@ -70,6 +80,8 @@ class Report:
             yield f" suite {failure}"
         for violation in self.violations[:SHOWN]:
             yield f"BROKEN {violation}"
+        for rule, count in Counter(violation.rule for violation in self.violations).most_common():
+            yield f"{count:6} times broken: {rule}"
         yield f"{len(self.violations):6} violations"
 
 

@@ -196,8 +196,10 @@ async def damage(fleet: Fleet, ids: Sequence[str], name: str) -> None:
 
 
 async def _keys(fleet: Fleet, ids: Sequence[str]) -> dict[str, str]:
-    """Response id -> the key of its story; without those whose request was damaged before."""
-    statement = text("SELECT id, request -> 'metadata' ->> 'key' AS key FROM responses WHERE id = ANY(:ids)")
+    """Response id -> the key of its story, or a line's `custom_id`; without those that were damaged before."""
+    statement = text(
+        "SELECT id, coalesce(custom_id, request -> 'metadata' ->> 'key') AS key FROM responses WHERE id = ANY(:ids)"
+    )
     async with fleet.db.autocommit() as connection:
         rows = await connection.execute(statement, {"ids": list(ids)})
         return {row.id: row.key for row in rows if row.key is not None}

@@ -27,7 +27,7 @@ USAGE: Json = {
     "output_tokens_details": {"reasoning_tokens": 2},
     "total_tokens": 8,
 }
-INSERTED = Entry("r1", "p", "k", ("q", "p", 5), 1, None, Status.QUEUED, False, 100, None, AT, AT)
+INSERTED = Entry("r1", "p", "k", ("q", "p", 5), (1, 1), None, Status.QUEUED, False, 100, None, AT, AT)
 SENT = replace(INSERTED, before=Status.QUEUED, is_sent=True, at=AT + 1)
 CLAIMED = replace(SENT, after=Status.IN_PROGRESS, at=AT + 2)
 ENDED = replace(CLAIMED, before=Status.IN_PROGRESS, after=Status.COMPLETED, usage=USAGE, at=AT + 3)
@@ -37,7 +37,8 @@ LIFE = [INSERTED, SENT, CLAIMED, ENDED]
 
 def other(entry: Entry, places: int = 0) -> Entry:
     """The same of a response that is so many places behind it."""
-    return replace(entry, response_id="r2", position=entry.position + places)
+    rank, position = entry.place
+    return replace(entry, response_id="r2", place=(rank + places, position + places))
 
 
 def broken_rules(accounts: list[Entry], ledger: Ledger | None = None, *limits: LimitState) -> set[str]:
@@ -127,6 +128,8 @@ def test_a_response_that_is_sent_while_an_older_one_of_its_flow_goes_on_waiting_
     assert broken_rules([*passing, replace(SENT, at=late + 1)]) == set(), "the same dispatch, or the next"
     held_up = replace(other(SENT, 1), began=AT, at=late)
     assert broken_rules([*passing[:2], held_up]) == set(), "its transaction began before the older one could be seen"
+    claimed = replace(other(CLAIMED, 1), before=Status.QUEUED, began=late, at=late)
+    assert broken_rules([*passing[:2], claimed]) == set(), "by a message that the suite has sent"
     cancelled = replace(CANCELLED, before=Status.QUEUED, is_sent=False, at=late - 1)
     assert broken_rules([*passing[:2], cancelled, passing[2]]) == set(), "it waited no longer"
     assert (

@@ -6,17 +6,22 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import text
 
-from tests.faults import batches
-from tests.faults.clients import text_of
+from app.protocol.requests.bodies.batch import RESPONSES
+from tests.faults import batch_rules
+from tests.faults.batch_clients import BatchClient
+from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running
 from tests.faults.member import Role
 from tests.faults.plan import Plan
 from tests.faults.questions import counting
+from tests.faults.records import BatchStory
 from tests.faults.scenarios import SECONDS
 from tests.support.waiting import until
 
@@ -40,11 +45,32 @@ def kill(fleet: Fleet, role: Role) -> None:
         member.signal(signal.SIGKILL)
 
 
-async def reached(fleet: Fleet, batch_id: str, holds: Callable[[Any], bool], what: str) -> None:
+async def row(fleet: Fleet, story: BatchStory) -> Any:
+    (found,) = await fleet.db.execute(text("SELECT * FROM batches WHERE id = :id"), {"id": story.batch_id})
+    return found
+
+
+async def reached(fleet: Fleet, story: BatchStory, holds: Callable[[Any], bool], what: str) -> None:
     async def look() -> bool:
-        return holds(await batches.row(fleet, batch_id))
+        return holds(await row(fleet, story))
 
     await until(look, BATCH_SECONDS, what)
+
+
+async def created(fleet: Fleet, numbers: int) -> tuple[BatchStory, BatchClient]:
+    """A batch whose lines count so far."""
+    lines = {f"{numbers}-line-{number}": counting(numbers) for number in range(LINES)}
+    story = BatchStory(f"counting to {numbers}", RESPONSES, "24h", lines)
+    client = BatchClient(fleet.http, fleet.urls, story, Random(1))
+    await client.create()
+    return story, client
+
+
+async def findings(fleet: Fleet, story: BatchStory) -> list[tuple[str, str]]:
+    """What does not hold of the batches that have ended."""
+    evidence = Evidence([], batch_stories=[story], unsettled=await settled(fleet, SECONDS))
+    await gather(fleet, evidence)
+    return [finding for rule in batch_rules.RULES for finding in rule(evidence)]
 
 
 STAGES: list[tuple[str, Callable[[Any], bool], Role]] = [
@@ -60,39 +86,35 @@ STAGES: list[tuple[str, Callable[[Any], bool], Role]] = [
 
 async def test_every_line_has_one_result_whoever_is_killed_at_whatever_stage(fleet: Fleet) -> None:
     await fleet.wait_until_whole(SECONDS)
-    prompts = {f"line-{number}": f"/count {NUMBERS}" for number in range(LINES)}
-    batch_id = await batches.create(fleet, batches.file_of(fleet, prompts))
-    following = asyncio.create_task(batches.followed(fleet, batch_id))
+    story, client = await created(fleet, NUMBERS)
+    following = asyncio.create_task(client.follow())
     try:
         for what, holds, role in STAGES:
-            await reached(fleet, batch_id, holds, what)
+            await reached(fleet, story, holds, what)
             kill(fleet, role)
-        batch = await batches.ended(fleet, batch_id, BATCH_SECONDS)
-        seen = await asyncio.wait_for(following, SECONDS)
+        await asyncio.wait_for(client.end(), BATCH_SECONDS)
+        await asyncio.wait_for(following, SECONDS)
     finally:
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following
-    assert (batch["status"], batch["error_file_id"]) == ("completed", None)
-    assert await batches.violations(fleet, batch, prompts) == []
-    assert [each["number"] for each in seen[:-1]] == list(range(1, LINES + 1))
-    assert sorted(each["custom_id"] for each in seen[:-1]) == sorted(prompts)
-    answers = {text_of(each["response"]["body"]) for each in seen[:-1]}
-    assert answers == {counting(NUMBERS).answer}
+    assert [each["number"] for each in story.seen[:-1]] == list(range(1, LINES + 1))
+    assert story.polls[-1]["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
+    assert await findings(fleet, story) == []
 
 
 async def test_a_cancelled_batch_has_every_line_once_whoever_is_killed_meanwhile(fleet: Fleet) -> None:
     await fleet.wait_until_whole(SECONDS)
-    prompts = {f"line-{number}": f"/count {50 * NUMBERS}" for number in range(LINES)}
-    batch_id = await batches.create(fleet, batches.file_of(fleet, prompts))
-    await reached(fleet, batch_id, lambda row: row.expanded > 0 and row.numbered > 0, "some have ended")
-    await fleet.http.post(f"{fleet.urls[0]}/v1/batches/{batch_id}/cancel")
-    numbered = (await batches.row(fleet, batch_id)).numbered
+    story, client = await created(fleet, 50 * NUMBERS)
+    await reached(fleet, story, lambda row: row.expanded > 0 and row.numbered > 0, "some have ended")
+    await client.cancel()
+    numbered = (await row(fleet, story)).numbered
     kill(fleet, Role.MAINTENANCE)
-    await reached(fleet, batch_id, lambda row: row.numbered > numbered or row.written > 0, "lines are ended")
+    await reached(fleet, story, lambda row: row.numbered > numbered or row.written > 0, "lines are ended")
     kill(fleet, Role.MAINTENANCE)
     kill(fleet, Role.WORKER)
-    batch = await batches.ended(fleet, batch_id, BATCH_SECONDS)
+    await asyncio.wait_for(client.end(), BATCH_SECONDS)
+    batch = story.polls[-1]
     assert batch["status"] == "cancelled"
     assert 0 < batch["request_counts"]["completed"] < LINES
-    assert await batches.violations(fleet, batch, prompts) == []
+    assert await findings(fleet, story) == []

@@ -19,6 +19,8 @@ RULE = {
     "publish-after-commit": "durable_before_visible",
     "publish-after-reconnect": "doorbells_arrive",
     "receive-after-reconnect": "doorbells_arrive",
+    "line": "every_line_has_one_result",
+    "write-once": "files_are_what_the_rows_say",
 }
 """A promise, and the rule that must notice. Other rules may notice, too."""
 KEPT = "all promises kept"

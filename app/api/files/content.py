@@ -16,6 +16,8 @@ from app.api.errors import range_refused
 from app.api.files.ranges import ByteRange, NotSatisfiable, range_of
 from app.api.holdings import holdings_of
 from app.api.sse import disconnected
+from app.protocol.text import type_and_places
+from app.store.database import StoreUnavailable
 from app.store.files.content import FileGone
 from app.store.files.rows import FileRow
 from app.store.responses.lookup import Hold
@@ -55,7 +57,8 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
 class FileContent(Response):
     """Sends bytes as they are read, and reads no further than its client takes them.
 
-    If the file is deleted meanwhile, the connection ends early: its client sees that bytes are missing.
+    If the file is deleted meanwhile, or Postgres goes away, the connection ends early: its client sees that bytes are
+    missing.
     """
 
     def __init__(self, status: int, headers: dict[str, str], part: ByteRange, read: Read) -> None:
@@ -76,7 +79,7 @@ class FileContent(Response):
                     for begin in range(0, len(block), WRITE_BYTES):
                         piece = block[begin : begin + WRITE_BYTES]
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except FileGone:
-            log.info("a file was deleted while it was read")
+        except (FileGone, StoreUnavailable) as error:
+            log.info("a file was not sent to its end: %s", type_and_places(error))
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

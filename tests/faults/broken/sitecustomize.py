@@ -8,6 +8,7 @@ A patch whose target is gone raises an AssertionError, so the process does not s
 
 from __future__ import annotations
 
+import asyncio
 import importlib.abc
 import importlib.machinery
 import inspect
@@ -99,6 +100,44 @@ def _without_claim(claims: Any) -> None:
     claims.claim_all = claim_all
 
 
+def _without_lines(claims: Any) -> None:
+    """Whoever takes over the response of a line makes it an ordinary one."""
+    _require(claims, "_CLAIM", "text")
+    claim, before = str(claims._CLAIM), "SET\n        status = "
+    assert before in claim, f"the claim has no {before!r} any more: mend the patch"
+    columns = ("batch_id", "batch_line", "custom_id")
+    forgotten = "".join(f"{name} = CASE l.attempt WHEN 0 THEN r.{name} END, " for name in columns)
+    claims._CLAIM = claims.text(claim.replace(before, f"SET {forgotten} status = "))
+
+
+def _write_whatever_others_wrote(writer: Any) -> None:
+    """Takes a batch for what it was before its results were read, and waits until others have read them, too."""
+    _require(writer, "ResultWriter", "rows")
+    _require(writer.ResultWriter, "finish")
+    _require(writer.rows, "find", "lock")
+    rows, finish = writer.rows, writer.ResultWriter.finish
+    read: dict[str, Any] = {}
+
+    class Rows:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(rows, name)
+
+        async def find(self, db: Any, project: str | None, batch_id: str) -> Any:
+            read[batch_id] = row = await rows.find(db, project, batch_id)
+            return row
+
+        async def lock(self, connection: Any, batch_id: str) -> Any:
+            await asyncio.sleep(1)
+            current = await rows.lock(connection, batch_id)
+            return read.pop(batch_id, current)
+
+    async def finish_what_is_there(self: Any, batch_id: str, status: Any) -> Any:
+        read.pop(batch_id, None)
+        return await finish(self, batch_id, status)
+
+    writer.rows, writer.ResultWriter.finish = Rows(), finish_what_is_there
+
+
 def _publish_before_commit(journal: Any) -> None:
     """Publishes each chunk before Postgres has it."""
     _require(journal, "Journal", "asyncio")
@@ -150,6 +189,8 @@ PATCHES: dict[str, dict[str, Patch]] = {
     "publish-after-commit": {"workers.generation.journal": _publish_before_commit},
     "publish-after-reconnect": {"app.streaming.pubsub": _publish_until_redis_is_away},
     "receive-after-reconnect": {"app.streaming.pubsub": _receive_on_first_connection},
+    "line": {"app.store.responses.claims": _without_lines},
+    "write-once": {"app.batches.writer": _write_whatever_others_wrote},
 }
 """Promise -> the modules that keep it, and what breaks it there."""
 

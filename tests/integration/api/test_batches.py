@@ -16,7 +16,8 @@ from app.batches import expander, service
 from app.batches.line import LineError, read_line
 from app.scheduling.loads import KEPT_PART
 from app.store.batches import rows
-from app.store.database import Database, StoreUnavailable
+from app.store.batches.results import read_results
+from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.files import files
 from tests.support.api import MODEL, Api, serving
 from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
@@ -354,6 +355,28 @@ class TestResults:
         assert [each["number"] for each in seen[:-1]] == list(range(1, 51))
         assert {each["custom_id"] for each in seen[:-1]} == {str(number) for number in range(50)}
         assert seen[-1]["batch"]["id"] == made.id
+
+    async def test_a_follower_waits_while_postgres_is_away(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, player: Player, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Found by the fault suite: the stream broke off, and an error was logged."""
+        trouble = [StoreUnavailable(), None, StoreBusy(), None, None, StoreUnavailable()] * 2
+
+        async def troubled(*arguments: Any) -> Any:
+            if trouble and (error := trouble.pop()) is not None:
+                raise error
+            return await read_results(*arguments)
+
+        monkeypatch.setattr(service, "read_results", troubled)
+        monkeypatch.setattr(service, "FOLLOW_SECONDS", 0.01)
+        made = await created(client, [line(str(number)) for number in range(5)])
+        following = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}/results"))
+        await until(lambda: len(trouble) < 6, what="it reads")
+        async with carried.on(), player.at_work("Hello"):
+            answer = await following
+        lines = [orjson.loads(each) for each in answer.text.splitlines() if each]
+        assert [each.get("number") for each in lines] == [1, 2, 3, 4, 5, None]
+        assert (lines[-1]["batch"]["status"], trouble) == ("completed", [])
 
 
 async def _some(response: httpx.Response, count: int) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -12,8 +13,8 @@ import pytest
 from sqlalchemy import text
 
 from app.api.docs import schemas
-from app.store.database import Database
-from app.store.files import expiry
+from app.store.database import Database, StoreUnavailable
+from app.store.files import content, expiry
 from app.store.files.parts import BLOCK_BYTES
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
@@ -249,3 +250,16 @@ class TestInterrupted:
                 async for _ in pieces:
                     pass
         assert await count(db, "file_blocks") == 0
+
+    async def test_a_file_that_is_read_while_postgres_goes_away_ends_early(
+        self, api: Api, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def broken(*_: Any) -> AsyncGenerator[bytes, None]:
+            yield b"a" * 1000
+            raise StoreUnavailable
+
+        made = await uploaded(client, random_bytes(BLOCK_BYTES))
+        monkeypatch.setattr(content, "_read_part", broken)
+        with pytest.raises(httpx.TransportError):
+            await api.client.get(f"/v1/files/{made.id}/content")
+        assert "crashed" not in caplog.text
