@@ -185,11 +185,17 @@ class Maintenance:
                     failed_in_vain.add(each.id)
 
     async def _fail_queued(self, overdue: Sequence[Overdue]) -> set[str]:
-        """Fails those that nobody else holds, all at once; returns their ids."""
+        """Fails those that nobody else holds, all at once; returns their ids. If that raises, each is failed alone."""
         failed: set[str] = set()
         for code, message in {_why(each) for each in overdue}:
             request_ids = {each.id: each.request_id for each in overdue if _why(each) == (code, message)}
-            notices = await queued.fail(self._db, list(request_ids), code, message)
+            try:
+                notices = await queued.fail(self._db, list(request_ids), code, message)
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                log.error("%d responses cannot be failed together: %s", len(request_ids), type_and_places(error))
+                continue
             for notice in notices:
                 with about(notice.response_id, request_id=request_ids[notice.response_id]):
                     log.error("failed: %s", message)

@@ -57,7 +57,8 @@ _FILL = """
             ELSE 'project-a' END,
         'scripted', 'model.scripted', CASE WHEN b.id IS NULL THEN 6 ELSE 10 END, s.status, true,
         b.id IS NULL AND n % 2 = 0, true, CAST(:request AS json), s.inserted_at, s.inserted_at, b.due_at,
-        CASE WHEN b.id IS NOT NULL THEN 1 END, b.id, CASE WHEN b.id IS NOT NULL THEN n END, CASE WHEN b.id IS NOT NULL THEN 'line-' || n END,
+        CASE WHEN b.id IS NOT NULL THEN 1 END, b.id, CASE WHEN b.id IS NOT NULL THEN n END,
+        CASE WHEN b.id IS NOT NULL THEN 'line-' || n END,
         0, 100, 1, 0, 1, CASE WHEN n % 300000 = 9 THEN 'key_few' ELSE 'key_many' END,
         CASE WHEN n % 300000 = 11 THEN CAST('{"run":"rare"}' AS json)
             WHEN n % 2 = 0 THEN CAST('{"run":"nightly","line":"' || n || '"}' AS json) END,
