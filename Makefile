@@ -104,7 +104,7 @@ bench-fair: install-dev  ## Measure whether the queue is fair, and what it costs
 bench-placement: install-dev  ## Measure what placement is worth to agents on eight workers (8 minutes)
 	$(BIN)/python -m tests.bench placement $(ARGS)
 
-bench-batches: install-dev  ## Compare a batch with POSTs and with bare vLLM, and measure streams and long polls beside it (an hour)
+bench-batches: install-dev  ## Compare a batch with `vllm run-batch`, POSTs and bare vLLM, and measure streams and long polls beside it (an hour; ARGS="--step-ms 30": on the scripted engine)
 	$(BIN)/python -m tests.bench batches $(ARGS)
 
 bench-write: install-dev  ## Write the results into docs/internals/performance.md and docs/internals/scaling.md

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
@@ -41,12 +41,17 @@ SKIPPED_LINES = 5000
 _BROKEN = "The request could not be checked."
 
 
+Dispatch = Callable[[str], Awaitable[None]]
+"""Sends what waits in a queue and has room."""
+
+
 class Expander:
     """Validates batches, and makes responses of their lines. Copies of it in other processes may do the same."""
 
-    def __init__(self, db: Database, acceptor: RequestAcceptor, settings: Settings) -> None:
+    def __init__(self, db: Database, acceptor: RequestAcceptor, dispatch: Dispatch, settings: Settings) -> None:
         self._db = db
         self._acceptor = acceptor
+        self._dispatch = dispatch
         self._settings = settings
         self._steps: dict[str, int] = {}
         """How many lines the next step of a batch takes whose last one did not fit into its project's limits."""
@@ -111,7 +116,8 @@ class Expander:
     async def expand(self, batch_id: str) -> bool:
         """Makes responses of the batch's next lines; returns False if there are none, or none that fits at the moment.
 
-        A line that was good, and is no more, because its model is gone, say, fails alone.
+        A line that was good, and is no more, because its model is gone, say, fails alone. Raises QueueUnavailable if
+        the responses are made, and nobody was told.
         """
         step = self._steps.pop(batch_id, STEP_LINES)
         batch = await rows.find(self._db, None, batch_id)
@@ -135,6 +141,8 @@ class Expander:
                 await rows.advance(connection, batch_id, batch.expanded + done, lines[done - 1].end)
         if done < len(lines) or step < STEP_LINES:
             self._steps[batch_id] = min(STEP_LINES, 2 * done or 1)
+        for queue in {each.queue for each in made[:done] if isinstance(each, NewResponse)}:
+            await self._dispatch(queue)
         return done > 0
 
     async def skip(self, batch_id: str, why: Json) -> bool:

@@ -18,6 +18,7 @@ from app.batches.writer import ResultWriter, ended_by
 from app.bounds import BoundReached
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
+from app.queue.publisher import QueueUnavailable
 from app.store.batches import results, rows
 from app.store.batches.rows import BatchRow, UnfinishedBatch
 from app.store.database import Database, StoreUnavailable
@@ -48,6 +49,7 @@ class BatchProgress:
         self._cancel_lines = cancel_lines
         self._tell_end = tell_end
         self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
+        """By the batch as it was when its task began."""
         self._turns: dict[str, int] = {}
         """In which look each batch that waits was begun the last time."""
         self._looks = 0
@@ -73,24 +75,30 @@ class BatchProgress:
         await end_tasks(*self._tasks.values())
 
     async def _advance(self, batch: UnfinishedBatch) -> None:
+        """Carries it from status to status, as far as it gets; a cancel has a task of its own."""
         try:
-            await self._steps[batch.status](batch)
             row = await rows.find(self._db, None, batch.id)
+            while row is not None and not row.status.final and _is_cancel(row) is _is_cancel(batch):
+                done = row.status
+                await self._steps[done](row)
+                row = await rows.find(self._db, None, batch.id)
+                if row is None or row.status is done:
+                    return
             if row is not None and row.status.final:
                 log.info("%s: %s, %d of %d lines have answers", row.id, row.status.value, row.completed, row.total)
                 await self._tell_end(batch.id)
-        except (StoreUnavailable, BoundReached) as error:
+        except (StoreUnavailable, QueueUnavailable, BoundReached) as error:
             log.debug("%s waits: %s", batch.id, error)
         except FileGone:
             log.error("%s: its file is gone", batch.id)
         except Exception as error:
             log.error("%s goes wrong: %s", batch.id, type_and_places(error))
 
-    async def _validate(self, batch: UnfinishedBatch) -> None:
+    async def _validate(self, batch: BatchRow) -> None:
         await self._expander.validate(batch.id)
 
-    async def _run(self, batch: UnfinishedBatch) -> None:
-        if batch.is_due:
+    async def _run(self, batch: BatchRow) -> None:
+        if batch.seconds_left <= 0:
             async with self._db.begin() as connection:
                 await rows.move(connection, batch.id, BatchStatus.FINALIZING)
             return
@@ -103,27 +111,25 @@ class BatchProgress:
             async with self._db.begin() as connection:
                 await rows.move(connection, batch.id, BatchStatus.FINALIZING)
 
-    async def _finalize(self, batch: UnfinishedBatch) -> None:
-        row = await self._end_lines(batch.id)
+    async def _finalize(self, batch: BatchRow) -> None:
+        row = await self._end_lines(batch)
         if row is not None:
             is_cut = ended_by(row) is not None and row.completed + row.failed < row.total
             await self._writer.finish(batch.id, BatchStatus.EXPIRED if is_cut else BatchStatus.COMPLETED)
 
-    async def _cancel(self, batch: UnfinishedBatch) -> None:
-        if await self._end_lines(batch.id) is not None:
+    async def _cancel(self, batch: BatchRow) -> None:
+        if await self._end_lines(batch) is not None:
             await self._writer.finish(batch.id, BatchStatus.CANCELLED)
 
-    async def _end_lines(self, batch_id: str) -> BatchRow | None:
+    async def _end_lines(self, batch: BatchRow) -> BatchRow | None:
         """Ends the lines that have not ended, and writes all results; returns the batch once that is done."""
-        row = await rows.find(self._db, None, batch_id)
-        if row is None:
-            return None
-        if row.numbered < row.total:
-            await self._cancel_lines(batch_id)
-            while await self._expander.skip(batch_id, ended_by(row) or CANCELLED):
+        row: BatchRow | None = batch
+        if batch.numbered < batch.total:
+            await self._cancel_lines(batch.id)
+            while await self._expander.skip(batch.id, ended_by(batch) or CANCELLED):
                 pass
-            row = await self._number(batch_id)
-        while await self._writer.write(batch_id):
+            row = await self._number(batch.id)
+        while await self._writer.write(batch.id):
             pass
         return row if row is not None and row.numbered == row.total else None
 
@@ -144,10 +150,10 @@ def next_batches(
     """Returns which of the waiting ones, the oldest first, begin now.
 
     They take turns, which `turns` has the last of: a batch that waits for room in its project's limits has something to
-    do at each look. A batch is carried on by one task at a time, unless it has another status by now. Cancels have room
-    of their own: they wait for no expansion.
+    do at each look. A batch is carried on by one task at a time. Cancels have tasks and room of their own, and wait for
+    no expansion.
     """
-    known = {(batch.id, batch.status) for batch in running}
+    known = {(batch.id, _is_cancel(batch)) for batch in running}
     has = Counter((_is_cancel(batch), batch.project) for batch in running)
     room = {
         is_cancel: AT_ONCE - sum(_is_cancel(batch) is is_cancel for batch in running) for is_cancel in (True, False)
@@ -156,12 +162,12 @@ def next_batches(
     for batch in sorted(waiting, key=lambda batch: turns.get(batch.id, 0)):
         is_cancel = _is_cancel(batch)
         of_project = is_cancel, batch.project
-        if (batch.id, batch.status) not in known and room[is_cancel] > 0 and has[of_project] < OF_PROJECT:
+        if (batch.id, is_cancel) not in known and room[is_cancel] > 0 and has[of_project] < OF_PROJECT:
             chosen.append(batch)
             has[of_project] += 1
             room[is_cancel] -= 1
     return chosen
 
 
-def _is_cancel(batch: UnfinishedBatch) -> bool:
+def _is_cancel(batch: UnfinishedBatch | BatchRow) -> bool:
     return batch.status is BatchStatus.CANCELLING

@@ -16,6 +16,7 @@ from app.access.directory import Directory
 from app.aio import BackgroundTasks, run_until
 from app.announcer import Announcer
 from app.batches.progress import AT_ONCE
+from app.dispatcher import Dispatcher
 from app.files.documents import DocumentReader
 from app.maintenance.batches import batch_progress
 from app.maintenance.fleet import FleetCollector
@@ -51,7 +52,10 @@ async def maintain(settings: Settings) -> None:
     announcer = Announcer(pubsub, queue, metrics.outside_endings)
     documents = DocumentReader(settings.max_body_bytes, shares=settings.asks_for_keys)
     of_batches = db.sibling(AT_ONCE)  # so that nothing else waits for connections behind large files
-    batches, catalogs = batch_progress(of_batches, pubsub, directory, announcer, documents, models.catalog, settings)
+    dispatch = Dispatcher(of_batches, queue).dispatch
+    batches, catalogs = batch_progress(
+        of_batches, pubsub, directory, announcer, dispatch, documents, models.catalog, settings
+    )
     background = BackgroundTasks()
 
     async def work() -> None:

@@ -8,7 +8,7 @@ from app.access.charges import Charges
 from app.access.directory import Directory
 from app.announcer import Announcer
 from app.api.errors import status_of
-from app.batches.expander import Expander
+from app.batches.expander import Dispatch, Expander
 from app.batches.progress import BatchProgress
 from app.batches.writer import ResultWriter
 from app.files.attachments import Attachments
@@ -30,6 +30,7 @@ def batch_progress(
     pubsub: PubSub,
     directory: Directory,
     announcer: Announcer,
+    dispatch: Dispatch,
     documents: DocumentReader,
     catalog: ModelCatalog,
     settings: Settings,
@@ -50,5 +51,5 @@ def batch_progress(
             async for ended in steps:
                 await announcer.tell_all(ended)
 
-    expander = Expander(db, acceptor, settings)
+    expander = Expander(db, acceptor, dispatch, settings)
     return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_ends), catalogs

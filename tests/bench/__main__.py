@@ -21,6 +21,7 @@ from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import DEMO, ENGINE_ARGS, Served
 from tests.bench.contenders.peer import Peer
+from tests.bench.contenders.run_batch import RunBatch
 from tests.bench.measurement import ClientFailed
 from tests.bench.plan import Cell, Name, Plan
 from tests.bench.processes import ForeignEngine, refuse_foreign_engines
@@ -202,19 +203,33 @@ def batches_command(
     behind: Annotated[int, typer.Option(min=1, help="Lines of the batch behind streams.")] = batches.Sizes().behind,
     waiters: Annotated[int, typer.Option(min=2)] = batches.Sizes().waiters,
     rounds: Annotated[int, typer.Option(min=1)] = batches.Sizes().rounds,
-    model: Annotated[Path, typer.Option(help="The folder of the model that both serve.")] = DEMO,
+    alone: Annotated[
+        bool, typer.Option(help="Measure only the batch: no POSTs, streams or clients that wait.")
+    ] = False,
+    step_ms: Annotated[
+        float | None, typer.Option(min=1, help="Measure on the scripted engine, with steps of so many milliseconds.")
+    ] = None,
+    model: Annotated[Path, typer.Option(help="The folder of the model that all serve.")] = DEMO,
     allow_foreign_engine: AllowForeignEngine = False,
 ) -> None:
-    """Compare a batch with POSTs and with bare vLLM, and measure what one behind streams costs them, and long polls."""
-    sizes = batches.Sizes(lines=lines, behind=behind, waiters=waiters, rounds=rounds)
+    """Compare a batch with `vllm run-batch`, bare vLLM and POSTs, and measure streams and long polls beside batches."""
+    step = None if step_ms is None else step_ms / 1000
+    sizes = batches.Sizes(lines=lines, behind=behind, waiters=waiters, rounds=rounds, step=step, alone=alone)
 
     async def measure() -> None:
         if not allow_foreign_engine:
             refuse_foreign_engines()
-        results, served = Results.begin(batches.NAME, lines=lines, behind=behind), Served(path=str(model.resolve()))
+        name = batches.NAME if step is None else batches.PACED
+        results, served = (
+            Results.begin(name, lines=lines, behind=behind, step_ms=step_ms),
+            sizes.served(model.resolve()),
+        )
         with open_folder() as folder:
             longhaul = Longhaul(Name.LONGHAUL, folder, served, Variant(settings=sizes.settings))
-            await batches.measure(say, sizes, results, longhaul, Bare(Name.CORE, folder, served, in_core=True))
+            others: list[Contender] = []
+            if step is None:
+                others = [RunBatch(Name.RUN_BATCH, folder, served), Bare(Name.CORE, folder, served, in_core=True)]
+            await batches.measure(say, sizes, results, longhaul, others)
         show(results)
 
     perform(measure)

@@ -1,36 +1,44 @@
 """What a batch is worth: `python -m tests.bench batches`.
 
-Each round measures, one right after the other: a batch, its requests as background POSTs, and bare vLLM with the same
-prompts; streams alone, and with a large batch behind them; and how soon clients that wait for the end of a response
-learn of it. All are compared within their round.
+Each round measures, one right after the other: a batch, its requests as background POSTs, `vllm run-batch` with the
+same file, and bare vLLM with the same prompts; streams alone, and with a large batch behind them; and how soon clients
+that wait for the end of a response learn of it. All are compared within their round.
+
+The demo model shares its cores with all of Longhaul. So there is a second way: the scripted engine with the steps of a
+GPU (`--step-ms`), where an engine that is never without work takes a time that is known.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import orjson
 from sqlalchemy import text
 
 from app.store.database import Database
-from tests.bench.contenders.bare import Bare
-from tests.bench.contenders.base import CannotStart
+from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import NAME as MODEL
+from tests.bench.contenders.models import Served, scripted
+from tests.bench.contenders.run_batch import ENDPOINT, batch_file
 from tests.bench.load import Load, Mode, Time
 from tests.bench.measurement import measure_load
 from tests.bench.processes import Role, freeze, thaw
+from tests.bench.prompts import SCRIPT, SHORT
 from tests.bench.results import Results
 from tests.support.waiting import until
 
 NAME = "batches"
+PACED = "batches-paced"
+"""Results with the scripted engine."""
 CONNECTIONS_BESIDE = 512
 """Beside those that wait, an eighth of which are kept for WebSockets."""
 SETTLE_SECONDS = 3.0
@@ -55,12 +63,24 @@ class Sizes:
     rounds: int = 3
     concurrency: int = 256
     """Of the POSTs and of bare vLLM."""
-    prompt: str = "Tell me a story."
+    step: float | None = None
+    """Seconds of a step of the scripted engine, which is measured in vLLM's place."""
+    alone: bool = False
+    """Whether the batch is all that is measured of Longhaul."""
 
     @property
     def settings(self) -> dict[str, str]:
         """Of the Longhaul that is measured."""
         return {"LONGHAUL_MAX_CONNECTIONS": str(2 * self.waiters + CONNECTIONS_BESIDE)}
+
+    @property
+    def prompt(self) -> str:
+        return SHORT if self.step is None else SCRIPT
+
+    def served(self, model: Path) -> Served:
+        if self.step is None:
+            return Served(path=str(model))
+        return scripted(tokens_per_second=1 / self.step, max_num_seqs=self.concurrency)
 
     @property
     def body(self) -> dict[str, Any]:
@@ -70,15 +90,17 @@ class Sizes:
         return Load("", mode, concurrency, requests, self.body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
 
 
-async def measure(say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, bare: Bare | None) -> None:
-    """All rounds; a row of `results` for each. Without `bare` there is no ratio to it."""
-    contenders = [longhaul] if bare is None else [longhaul, bare]
+async def measure(
+    say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, others: Sequence[Contender] = ()
+) -> None:
+    """All rounds; a row of `results` for each, with the batch's ratio to each of the others."""
+    contenders = [longhaul, *others]
     try:
         for contender in contenders:
             await contender.start()
             contender.freeze()
         for number in range(sizes.rounds):
-            row = {"round": number + 1, **await _round(sizes, longhaul, bare)}
+            row = {"round": number + 1, **await _round(sizes, longhaul, others)}
             results.rows.append(row)
             results.save()
             say("  " + ", ".join(f"{key}: {value}" for key, value in row.items()))
@@ -87,29 +109,49 @@ async def measure(say: Say, sizes: Sizes, results: Results, longhaul: Longhaul, 
             await contender.stop()
 
 
-async def _round(sizes: Sizes, longhaul: Longhaul, bare: Bare | None) -> dict[str, Any]:
+async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     longhaul.thaw()
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
         batch = await _batch(client, sizes)
-        fired = (await measure_load(longhaul, sizes.load(Mode.FIRE, sizes.concurrency, sizes.lines))).figures
-        row |= {"batch tokens/s": f"{batch:,.0f}", "of POSTs": f"{batch / (fired.tokens / fired.seconds):.2f}"}
-        streams = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams)
-        alone = _p95((await measure_load(longhaul, streams)).figures.times)
-        behind = await _create(client, sizes, sizes.behind)
-        await until(lambda: _runs(client, behind), PATIENCE_SECONDS, "the batch behind runs")
-        busy = _p95((await measure_load(longhaul, streams)).figures.times)
-        await client.post(f"/v1/batches/{behind}/cancel")
-        await _ended(client, behind)
-        row |= {"first token p95 alone": f"{alone:.1f} ms", "with a batch behind": f"{busy / alone:.2f}"}
-        row |= await _notices(client, sizes, longhaul)
+        row["batch tokens/s"] = f"{batch:,.0f}"
+        if sizes.step is not None:
+            row["of the engine"] = f"{batch / _full(sizes, sizes.step):.2f}"
+        if not sizes.alone:
+            row["of POSTs"] = f"{batch / await _rate(longhaul, sizes, Mode.FIRE):.2f}"
+            row |= await _streams(client, sizes, longhaul)
+            row |= await _notices(client, sizes, longhaul)
     longhaul.freeze()
-    if bare is not None:
-        bare.thaw()
-        figures = (await measure_load(bare, sizes.load(Mode.STREAM, sizes.concurrency, sizes.lines))).figures
-        bare.freeze()
-        row["of bare vLLM"] = f"{batch / (figures.tokens / figures.seconds):.2f}"
+    for other in others:
+        other.thaw()
+        row[f"of {other.name}"] = f"{batch / await _rate(other, sizes, *other.modes):.2f}"
+        other.freeze()
     return row
+
+
+def _full(sizes: Sizes, step: float) -> float:
+    """Tokens a second of an engine that starts a line in the moment in which another one ends."""
+    return sizes.lines / (math.ceil(sizes.lines / sizes.concurrency) * step)
+
+
+async def _rate(contender: Contender, sizes: Sizes, mode: Mode) -> float:
+    """Tokens a second of the batch's requests."""
+    figures = (await measure_load(contender, sizes.load(mode, sizes.concurrency, sizes.lines))).figures
+    if figures.errors:
+        raise CannotStart(f"{contender.name}: {figures.errors} errors: {figures.complaints[0]}")
+    return figures.tokens / figures.seconds
+
+
+async def _streams(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) -> dict[str, Any]:
+    """The first token of streams alone, and with a batch behind them."""
+    streams = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams)
+    alone = _p95((await measure_load(longhaul, streams)).figures.times)
+    behind = await _create(client, sizes, sizes.behind)
+    await until(lambda: _runs(client, behind), PATIENCE_SECONDS, "the batch behind runs")
+    busy = _p95((await measure_load(longhaul, streams)).figures.times)
+    await client.post(f"/v1/batches/{behind}/cancel")
+    await _ended(client, behind)
+    return {"first token p95 alone": f"{alone:.1f} ms", "with a batch behind": f"{busy / alone:.2f}"}
 
 
 def _p95(times: dict[str, dict[str, float]]) -> float:
@@ -129,12 +171,9 @@ async def _batch(client: httpx.AsyncClient, sizes: Sizes) -> float:
 
 
 async def _create(client: httpx.AsyncClient, sizes: Sizes, lines: int) -> str:
-    body = {"model": MODEL, "input": sizes.prompt, **sizes.body}
-    asked = {"method": "POST", "url": "/v1/responses", "body": body}
-    file = b"\n".join(orjson.dumps({"custom_id": str(number), **asked}) for number in range(lines))
-    sent = {"file": ("batch.jsonl", file)}
+    sent = {"file": ("batch.jsonl", batch_file(sizes.load(Mode.FIRE, sizes.concurrency, lines)))}
     made = (await client.post("/v1/files", data={"purpose": "batch"}, files=sent)).raise_for_status().json()
-    asked = {"input_file_id": made["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+    asked = {"input_file_id": made["id"], "endpoint": ENDPOINT, "completion_window": "24h"}
     batch_id: str = (await client.post("/v1/batches", json=asked)).raise_for_status().json()["id"]
     return batch_id
 

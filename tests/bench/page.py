@@ -58,6 +58,6 @@ def _blocks(found: Mapping[str, Results]) -> Iterator[Block]:
         yield "targets", tables.targets(compared)
     for name, results in compared.items():
         yield name, tables.compared(results)
-    for name in (placement.NAME, batches.NAME, fair.NAME, fair.SIZES):
+    for name in (placement.NAME, batches.NAME, batches.PACED, fair.NAME, fair.SIZES):
         if name in found:
             yield name, [tables.about(found[name]), "", *tables.rows_of(found[name])]

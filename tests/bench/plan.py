@@ -31,6 +31,7 @@ class Name(StrEnum):
     CORE = "bare in core"
     """With the model where Longhaul has it on such a machine (`workers/engine/vllm/cpu_executor.py`)."""
     PEER = "vllm serve"
+    RUN_BATCH = "vllm run-batch"
     LONGHAUL = "longhaul"
 
 

@@ -153,13 +153,13 @@ async def test_two_longhauls_are_compared_in_every_mode_and_written_between_the_
 
 
 async def test_a_batch_is_compared_with_posts_and_streams_with_and_without_it(tmp_path: Path) -> None:
-    sizes = Sizes(lines=8, tokens=8, behind=50, streams=4, at_once=2, waiters=5, rounds=1, concurrency=4, prompt=SCRIPT)
+    sizes = Sizes(lines=8, tokens=8, behind=50, streams=4, at_once=2, waiters=5, rounds=1, concurrency=8, step=0.01)
     results = Results.begin("batches", tmp_path)
     with open_folder() as folder:
-        served = scripted(tokens_per_second=100.0, max_num_seqs=8)
-        longhaul = Longhaul("longhaul", folder, served, Variant(settings=sizes.settings))
-        await batches.measure(lambda _: None, sizes, results, longhaul, None)
+        longhaul = Longhaul("longhaul", folder, sizes.served(folder), Variant(settings=sizes.settings))
+        await batches.measure(lambda _: None, sizes, results, longhaul)
     (row,) = results.rows
+    assert 0 < float(row["of the engine"]) < 1
     assert float(row["of POSTs"]) > 0 and float(row["with a batch behind"]) > 0 and row["waiters"] == 5
 
 

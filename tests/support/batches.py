@@ -13,6 +13,7 @@ import orjson
 from app.access.directory import Directory
 from app.announcer import Announcer
 from app.batches.progress import BatchProgress
+from app.dispatcher import Dispatcher
 from app.files.documents import DocumentReader
 from app.maintenance.batches import batch_progress
 from app.store.database import Database
@@ -56,9 +57,11 @@ async def carrying(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Car
     directory = Directory(db, pubsub)
     if settings.asks_for_keys:
         directory.start()
-    announcer = Announcer(pubsub, api.runtime.responses._creator._queue)
+    queue = api.runtime.responses._creator._queue
+    announcer = Announcer(pubsub, queue)
     documents = DocumentReader(settings.max_body_bytes, shares=False)
-    progress, _ = batch_progress(db, pubsub, directory, announcer, documents, CATALOG, settings)
+    dispatch = Dispatcher(db, queue).dispatch
+    progress, _ = batch_progress(db, pubsub, directory, announcer, dispatch, documents, CATALOG, settings)
     try:
         yield Carried(progress)
     finally:

@@ -118,7 +118,7 @@ _FIND = text(
 _LOCK = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE id = :id FOR NO KEY UPDATE")
 _UNFINISHED = text(
     f"""
-    SELECT b.id, b.project, b.status, b.due_at < now() AS is_due FROM batches b
+    SELECT b.id, b.project, b.status FROM batches b
     WHERE b.status IN ({UNFINISHED_BATCHES}) AND (
         b.status = 'validating' AND coalesce(b.validating_until < now(), true)
         OR b.status IN ('finalizing', 'cancelling')
@@ -204,8 +204,6 @@ class UnfinishedBatch:
     id: str
     project: str
     status: BatchStatus
-    is_due: bool
-    """Whether its window is over."""
 
 
 async def count_unfinished(connection: AsyncConnection, project: str) -> int:
@@ -221,7 +219,7 @@ async def unfinished_retry(connection: AsyncConnection, project: str, batch_id: 
 async def unfinished(db: Database) -> Sequence[UnfinishedBatch]:
     """The batches for which something can be done now, the oldest first."""
     found = await db.execute(_UNFINISHED)
-    return [UnfinishedBatch(row.id, row.project, BatchStatus(row.status), row.is_due) for row in found]
+    return [UnfinishedBatch(row.id, row.project, BatchStatus(row.status)) for row in found]
 
 
 async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:

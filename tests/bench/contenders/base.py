@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import psutil
@@ -19,6 +20,8 @@ from tests.bench.measurement import Go
 from tests.bench.processes import Role, cpu_seconds, freeze, thaw, tree
 from tests.support.services import descendants
 from tests.support.waiting import until
+
+T = TypeVar("T")
 
 START_SECONDS = 900.0
 """vLLM compiles for minutes when it first starts on a GPU."""
@@ -102,17 +105,17 @@ class Contender(ABC):
             thaw(tree(child.pid))
             await child.stop_and_wait()
 
-    async def ready(self, role: Role, is_ready: Callable[[], bool]) -> None:
-        """Waits for it. Raises CannotStart where the program of that role ends instead."""
+    async def ready(self, role: Role, is_ready: Callable[[], T]) -> T:
+        """What it returns once that is true. Raises CannotStart where the program of that role ends instead."""
         child = self._children[role]
 
-        def look() -> bool:
+        def look() -> T:
             with contextlib.suppress(psutil.Error):
                 if psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
                     return is_ready()
             raise CannotStart(f"{self.name}: {child.last_line or 'it ended'} (see {self.log})")
 
-        await until(look, START_SECONDS, f"{self.name} is ready (see {self.log})")
+        return await until(look, START_SECONDS, f"{self.name} is ready (see {self.log})")
 
     def _note(self, line: str) -> None:
         with self.log.open("a", encoding="utf-8") as log:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from app.local.ports import free_port
+from config.models import ServedModel
 from tests.bench.contenders.base import Contender, answers
 from tests.bench.contenders.models import NAME, Served
 from tests.bench.load import ON_PATHS, Load, Mode
@@ -34,12 +35,11 @@ class Peer(Contender):
         self._port = free_port()
 
     async def start(self) -> None:
-        named = ("--served-model-name", NAME, "--host", HOST, "--port", str(self._port))
-        quiet = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning", "--disable-log-stats")
-        args = _flags({"max_model_len": self._model.context_length, **self._model.engine_args})
-        template = ("--default-chat-template-kwargs", orjson.dumps(dict(self._model.chat_template_args)).decode())
-        command = (sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", self._model.path)
-        await self.launch(Role.API, (*command, *named, *quiet, *args, *template), self._environment(), self.folder)
+        named = ("--host", HOST, "--port", str(self._port))
+        quiet = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
+        argv = command("serve", self._model.path, *named, *quiet, *arguments(self._model))
+        store = {"VLLM_ENABLE_RESPONSES_API_STORE": "1"}
+        await self.launch(Role.API, argv, environment(self._model, self.folder) | store, self.folder)
         await self.ready(Role.API, partial(answers, f"{self._url}/health"))
 
     def client(self, load: Load) -> AbstractAsyncContextManager[Go]:
@@ -49,14 +49,23 @@ class Peer(Contender):
     def _url(self) -> str:
         return f"http://{HOST}:{self._port}"
 
-    def _environment(self) -> dict[str, str]:
-        env = {
-            "VLLM_ENABLE_RESPONSES_API_STORE": "1",
-            "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_NO_USAGE_STATS": "1",
-            "TRANSFORMERS_VERBOSITY": "error",
-        }
-        return env | ({"HF_HUB_OFFLINE": "1"} if Path(self._model.path).is_dir() else {}) | _as_vllm(self.folder)
+
+def command(*words: str) -> tuple[str, ...]:
+    """The command line of vLLM's own program."""
+    return (sys.executable, "-m", "vllm.entrypoints.cli.main", *words)
+
+
+def arguments(model: ServedModel) -> list[str]:
+    """The options of the model and of its engine."""
+    args = {"served_model_name": NAME, "max_model_len": model.context_length, "disable_log_stats": True}
+    template = ("--default-chat-template-kwargs", orjson.dumps(dict(model.chat_template_args)).decode())
+    return [*_flags({**args, **model.engine_args}), *template]
+
+
+def environment(model: ServedModel, folder: Path) -> dict[str, str]:
+    """The variables for vLLM's own program."""
+    env = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    return env | ({"HF_HUB_OFFLINE": "1"} if Path(model.path).is_dir() else {}) | _as_vllm(folder)
 
 
 def _flags(args: Mapping[str, Any]) -> list[str]:

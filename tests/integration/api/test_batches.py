@@ -14,11 +14,13 @@ from sqlalchemy import text
 from app.api.docs import schemas
 from app.batches import expander
 from app.batches.line import LineError, read_line
+from app.scheduling.loads import KEPT_PART
 from app.store.database import Database
 from app.store.files import files
 from tests.support.api import MODEL, Api
 from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids
+from tests.support.rows import SLOTS, alive
 from tests.support.waiting import until
 
 
@@ -201,6 +203,20 @@ class TestTrouble:
         )
         assert [row.batch_line for row in found] == list(range(1, 21))
         assert len({row.rank for row in found}) == 1 and all(row.is_due for row in found)
+
+    async def test_the_steps_that_make_responses_send_the_first_of_them(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database
+    ) -> None:
+        await alive(db, model=MODEL)
+        async with carried.on():  # and nobody else dispatches
+            await created(client, [line(str(number)) for number in range(SLOTS)])
+            open_to_all = SLOTS - SLOTS // KEPT_PART
+            await until(lambda: _are_sent(db, open_to_all), what="as many are sent as the worker has room for")
+
+
+async def _are_sent(db: Database, count: int) -> bool:
+    (row,) = await db.execute(text("SELECT count(*) AS sent FROM responses WHERE sent_at IS NOT NULL"))
+    return bool(row.sent == count)
 
 
 class TestWindow:

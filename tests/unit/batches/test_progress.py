@@ -8,7 +8,7 @@ from app.store.batches.rows import UnfinishedBatch
 
 
 def _batch(name: str, project: str = "a", status: BatchStatus = BatchStatus.IN_PROGRESS) -> UnfinishedBatch:
-    return UnfinishedBatch(name, project, status, is_due=False)
+    return UnfinishedBatch(name, project, status)
 
 
 def _names(batches: list[UnfinishedBatch]) -> list[str]:
@@ -21,8 +21,8 @@ def test_the_oldest_begin_and_a_project_has_a_part_of_the_room() -> None:
     assert OF_PROJECT * 2 == AT_ONCE
 
 
-def test_a_batch_is_carried_on_by_one_task() -> None:
-    assert next_batches([_batch("a0")], [_batch("a0")], {}) == []
+def test_a_batch_is_carried_on_by_one_task_from_status_to_status() -> None:
+    assert next_batches([_batch("a0")], [_batch("a0", status=BatchStatus.VALIDATING)], {}) == []
 
 
 def test_batches_take_turns() -> None:
