@@ -1,4 +1,4 @@
-"""What operators' lists and bulk cancels take with a million responses: `python -m tests.bench.bulk`.
+"""What operators' lists and bulk cancels take with a million responses: `make bench-bulk`.
 
 Longhaul runs as in production, on the scripted engine. 900,000 responses have ended, 100,000 wait; a rare one of each
 kind is among them. Lists are read with the filters that match least. Maintenance cancels all that wait, then a batch of
