@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from importlib.metadata import version
 
@@ -27,8 +27,10 @@ from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddlewa
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, begun_by_signals
 from app.batches.service import BatchService
+from app.bounds import Bound
 from app.files.attachments import Attachments
 from app.files.documents import DocumentReader
+from app.files.downloads import Downloads
 from app.files.service import FileService
 from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
@@ -46,6 +48,7 @@ from app.store.database import CALLER_SECONDS, Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
+from config.logging.handler import gathering_lines
 from config.memory import freeze_gc, return_large_blocks
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
@@ -105,73 +108,73 @@ async def _lifespan(
     metrics: ApiMetrics,
     registry: CollectorRegistry,
 ) -> AsyncIterator[State]:
-    db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
-    key = pubsub_key(db)
-    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
-    sealer = SharedSealer(db)
-    limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
+    catalog = models.catalog if isinstance(models, ModelsFile) else models
+    async with contextlib.AsyncExitStack() as opened:
+        runtime, directory, watched = _runtime(opened, settings, catalog, metrics)
+        await runtime.pubsub.start()
+        if settings.asks_for_keys:
+            directory.start()
+        freeze_gc()
+        return_large_blocks()
+        background = BackgroundTasks()
+        opened.push_async_callback(background.close, 0)
+        if isinstance(models, ModelsFile):
+            background.start(runtime.catalogs.follow(models))
+        bounds = ProcessBounds.of(settings)
+        collector = BoundsCollector([*bounds.all, *watched])
+        registry.register(collector)
+        opened.callback(registry.unregister, collector)
+        # uvicorn ends the process by the signal that it got, so nothing may wait behind the lifespan's end.
+        with gathering_lines(), begun_by_signals(runtime.shutdown), serving(settings, registry, settings.api_processes):
+            yield State(runtime=runtime, bounds=bounds, directory=directory)
+
+
+def _runtime(
+    opened: contextlib.AsyncExitStack, settings: Settings, catalog: ModelCatalog, metrics: ApiMetrics
+) -> tuple[Runtime, Directory, Sequence[Bound]]:
+    """Returns what requests are answered with, the keys, and the bounds that metrics show.
+
+    `opened` closes all of it, the last one first.
+    """
     shares = settings.asks_for_keys
     documents = DocumentReader(settings.max_body_bytes, shares=shares)
-    attachments = Attachments(db, documents, settings.max_body_bytes, shares=shares)
-    references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
-    directory = Directory(db, pubsub)
-    catalog = models.catalog if isinstance(models, ModelsFile) else models
-    asked = directory if settings.asks_for_keys else None
-    catalogs, charges = PermittedCatalogs(catalog, asked), Charges(db, asked)
-    registered = RegisteredModels(db)
+    opened.push_async_callback(asyncio.to_thread, documents.close)
+    downloads = Downloads(settings.file_url_hosts, settings.max_body_bytes, shares=shares)
+    opened.callback(downloads.close)
+    db = Database(settings.database_dsn, settings.database_pool, CALLER_SECONDS)
+    key, sealer = pubsub_key(db), SharedSealer(db)
+    pubsub, queue = PubSub(settings.broker_url, key), TaskQueue(settings, key)
     reader = ResponseReader(db, pubsub, settings)
     announcer = Announcer(pubsub, queue, metrics.outside_endings)
     canceller = ResponseCanceller(db, announcer, reader)
+    directory = Directory(db, pubsub)
+    asked = directory if shares else None
+    catalogs, charges, registered = PermittedCatalogs(catalog, asked), Charges(db, asked), RegisteredModels(db)
+    limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
+    attachments = Attachments(db, documents, downloads, settings.max_body_bytes, shares=shares)
+    references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
     responses = ResponseService(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
-    conversations = ConversationService(db, references, catalogs, settings)
-    batches = BatchService(db, pubsub, catalogs, status_of, settings)
-    shutdown = Shutdown(settings.api_grace_seconds)
-    await pubsub.start()
-    if settings.asks_for_keys:
-        directory.start()
-    freeze_gc()
-    return_large_blocks()
-    background = BackgroundTasks()
-    if isinstance(models, ModelsFile):
-        background.start(catalogs.follow(models))
-    bounds = ProcessBounds.of(settings)
-    watched = BoundsCollector([*bounds.all, *reader.bounds, documents.bound, attachments.bound])
-    registry.register(watched)
-    try:
-        with begun_by_signals(shutdown), serving(settings, registry, settings.api_processes):
-            started_at = int(time.time())
-            runtime = Runtime(
-                settings=settings,
-                db=db,
-                pubsub=pubsub,
-                responses=responses,
-                reader=reader,
-                canceller=canceller,
-                conversations=conversations,
-                batches=batches,
-                files=FileService(db, catalogs.is_limited),
-                uploads=UploadService(db, catalogs.is_limited),
-                charges=charges,
-                shutdown=shutdown,
-                catalogs=catalogs,
-                registered=registered,
-                readiness=RecentReadiness(db, pubsub),
-                started_at=started_at,
-                metrics=metrics,
-            )
-            yield State(runtime=runtime, bounds=bounds, directory=directory)
-    finally:
-        registry.unregister(watched)
-        await background.close(0)
-        await directory.close()
-        await responses.close()
-        await charges.close()
-        await canceller.close()
-        await announcer.close()
-        await reader.close()
-        await queue.close()
-        await pubsub.close()
-        await db.close()
-        await asyncio.to_thread(documents.close)
+    for each in (db, pubsub, queue, reader, announcer, canceller, charges, responses, directory):
+        opened.push_async_callback(each.close)
+    runtime = Runtime(
+        settings=settings,
+        db=db,
+        pubsub=pubsub,
+        responses=responses,
+        reader=reader,
+        canceller=canceller,
+        conversations=ConversationService(db, references, catalogs, settings),
+        batches=BatchService(db, pubsub, catalogs, status_of, settings),
+        files=FileService(db, catalogs.is_limited),
+        uploads=UploadService(db, catalogs.is_limited),
+        charges=charges,
+        shutdown=Shutdown(settings.api_grace_seconds),
+        catalogs=catalogs,
+        registered=registered,
+        readiness=RecentReadiness(db, pubsub),
+        started_at=int(time.time()),
+        metrics=metrics,
+    )
+    return runtime, directory, (*reader.bounds, documents.bound, downloads.bound, attachments.bound)

@@ -49,10 +49,19 @@ def _check_host(host: str) -> str:
     return host.lower()
 
 
+def _check_file_host(host: str) -> str:
+    found = _FILE_HOST.fullmatch(host.lower())
+    if found is None or int(found[1] or 1) not in range(1, 65536):
+        raise ValueError("must be hosts, separated by commas: files.example, *.example, files.internal:9000, or *")
+    return found[0]
+
+
 _HOST = re.compile(r"[A-Za-z0-9_.-]+")
+_FILE_HOST = re.compile(r"(?:\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9_.:\[\]-]+")
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], NoDecode, BeforeValidator(_split)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_check_host)], ...], NoDecode, BeforeValidator(_split)]
+FileHosts = Annotated[tuple[Annotated[str, AfterValidator(_check_file_host)], ...], NoDecode, BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 MAX_SECONDS = 10**9
@@ -145,6 +154,9 @@ class Settings(BaseSettings):
     """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
     allowed_hosts: Hosts = ()
     """Names, beside localhost, by which clients reach the API, separated by commas; `*`: all names."""
+    file_url_hosts: FileHosts = ()
+    """Hosts from which files and images of requests are read by URL, separated by commas: `files.example`, all below
+    `*.example`, `files.internal:9000`; `*`: all that are public."""
     flower_host: str = "127.0.0.1"
     """Address that Flower listens on."""
     flower_port: Port = 5555
@@ -188,15 +200,11 @@ class Settings(BaseSettings):
     """The most bytes, as JSON, that a request continues, and of what the responses of one worker hold of it at once."""
     max_batch_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
     """The most requests of one batch."""
-    max_batch_bytes: Annotated[int, Field(ge=1024)] = 200 * 1024 * 1024
-    """The largest file of requests of a batch."""
     buffer_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
     """The most bytes of large request bodies that one API process holds at once, and as many again of answers
     that clients have not taken, and of large pages of events; more are refused."""
     max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
     """The most connections of one API process, an eighth of them WebSockets, and the most readers of events."""
-    head_seconds: Timeout = 10.0
-    """Seconds that a client may take to send the head of a request."""
     body_seconds: Timeout = 120.0
     """Seconds that a client may take to send the body of a request."""
     write_seconds: Timeout = 60.0

@@ -22,6 +22,7 @@ READ_BYTES = 8 * SMALL_BYTES
 """What a request that reads counts as meanwhile, so 64 at once: no batch makes more of them cheaper."""
 ACCEPT_SECONDS = 30.0
 """How long a request waits to be accepted: as long as one that is accepted waits for a connection to Postgres."""
+HEAD_SECONDS = 10.0
 UPLOADS = 16
 """Files, or parts of them, that one process receives at once. Each takes up to 4 MiB, and a connection to Postgres for
 a part of the time."""
@@ -73,7 +74,7 @@ class ProcessBounds:
         every = partial(Bound, shares=shares, operators=True)  # What every request may need.
         accepted = max(ACCEPTED * settings.max_body_bytes, ACCEPTED_SMALL * SMALL_BYTES)
         return cls(
-            head_seconds=settings.head_seconds,
+            head_seconds=HEAD_SECONDS,
             body_seconds=settings.body_seconds,
             body_bytes=settings.max_body_bytes,
             write_seconds=settings.write_seconds,

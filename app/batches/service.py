@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import orjson
@@ -32,11 +32,15 @@ from app.store.files.content import FileGone
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.paging import Page
+from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
 MAX_UNFINISHED = 100
 """Unfinished batches of one project."""
+MAX_BYTES = 200 * 1024 * 1024
+"""Of a batch's file, as at OpenAI; more where it may have more lines than there: so many bytes for each."""
+LINE_BYTES = 4096
 FOLLOW_SECONDS = 0.25
 """How often a reader that follows results looks for new ones."""
 
@@ -70,7 +74,9 @@ class BatchService:
             metadata=request.metadata,
             output_seconds=None if expiry is None else expiry.seconds,
         )
-        return await self._create(new)
+        async with self._db.begin(waits=True) as connection:
+            await self._insert(connection, new)
+        return await self.get(project, new.id)
 
     async def get(self, project: str, batch_id: str) -> Json:
         return batch_object(await self._row(project, batch_id))
@@ -120,20 +126,18 @@ class BatchService:
         unanswered = await results.unanswered(self._db, batch_id)
         if not unanswered:
             raise InvalidRequest("Every request of the batch has an answer.", "batch_id", "nothing_to_retry")
-        file_id = await self._file_of(row, unanswered)
-        new = NewBatch(
-            id=new_batch_id(),
-            project=project,
-            key_id=key_id,
-            endpoint=row.endpoint,
-            input_file=file_id,
-            completion_window=row.completion_window,
-            window_seconds=WINDOWS[row.completion_window],
-            metadata=row.metadata,
-            output_seconds=row.output_seconds,
-            retry_of=batch_id,
-        )
-        return await self._create(new)
+        file = NewFile(new_file_id(), f"{batch_id}_retry.jsonl", "batch", None)
+        new = _retry_of(row, key_id, file.id)
+        async with self._written(row, unanswered) as lines:
+            async with self._db.begin(waits=True) as connection:
+                await rows.lock(connection, batch_id)
+                known = await rows.unfinished_retry(connection, project, batch_id)
+                if known is None:
+                    await lines.finish_file_within(connection, file)
+                    await self._insert(connection, new)
+            if known is not None:  # Somebody else was faster.
+                await lines.drop()
+        return await self.get(project, known or new.id)
 
     async def follow(self, project: str, batch_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Returns lines of JSON, one for each result with a number larger than `after`, until the batch has ended.
@@ -176,18 +180,6 @@ class BatchService:
             raise NotFound(f"No such batch: '{shortened(batch_id)}'.", "batch_id", "batch_not_found")
         return row
 
-    async def _create(self, new: NewBatch) -> Json:
-        known: str | None = None
-        async with self._db.begin(waits=True) as connection:
-            if new.retry_of is not None:
-                await rows.lock(connection, new.retry_of)
-                known = await rows.unfinished_retry(connection, new.project, new.retry_of)
-            if known is None:
-                await self._insert(connection, new)
-            else:  # Somebody else was faster.
-                await files.delete_within(connection, new.input_file)
-        return await self.get(new.project, known or new.id)
-
     async def _insert(self, connection: Connection, new: NewBatch) -> None:
         """Raises InvalidRequest."""
         file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
@@ -197,30 +189,36 @@ class BatchService:
         if file.purpose != "batch":
             message = f"The file '{file.id}' has the purpose '{file.purpose}'; that of a batch must be 'batch'."
             raise InvalidRequest(message, "input_file_id", "invalid_purpose")
-        if file.bytes > self._settings.max_batch_bytes:
-            most = self._settings.max_batch_bytes
+        most = max(MAX_BYTES, LINE_BYTES * self._settings.max_batch_lines)
+        if file.bytes > most:
             message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
             raise InvalidRequest(message, "input_file_id", "file_too_large")
+        await limits.lock(connection, [new.project])  # Two at once would not count each other.
         if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
             message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
             raise InvalidRequest(message, "input_file_id", "too_many_batches")
         await rows.create(connection, new)
 
-    async def _file_of(self, row: BatchRow, lines: frozenset[int]) -> str:
-        """Makes a file of these lines of the batch's own; returns its id."""
+    @asynccontextmanager
+    async def _written(self, row: BatchRow, lines: frozenset[int]) -> AsyncIterator[PartWriter]:
+        """Yields these lines of the batch, written where nobody sees them before they are a file.
+
+        Nothing is left if the block raises.
+        """
         is_limited = await self._catalogs.is_limited(row.project)
         part = PartWriter(self._db, row.project, new_part_id(), is_limited=is_limited)
         await part.open(None)
-        try:
-            async with dropped_on_errors(part), aclosing(self._lines(row)) as read:
-                async for place, line in read:
-                    if place in lines:
-                        await part.write(line + b"\n")
-                new = NewFile(new_file_id(), f"{row.id}_retry.jsonl", "batch", None)
-                return (await part.finish_file(new)).id
-        except FileGone:
-            message = f"The batch's file '{row.input_file}' is gone; send the requests again."
-            raise InvalidRequest(message, "batch_id", "file_not_found") from None
+        async with dropped_on_errors(part):
+            try:
+                async with aclosing(self._lines(row)) as read:
+                    async for place, line in read:
+                        if place in lines:
+                            await part.write(line + b"\n")
+            except FileGone:
+                message = f"The batch's file '{row.input_file}' is gone; send the requests again."
+                raise InvalidRequest(message, "batch_id", "file_not_found") from None
+            await part.flush()
+            yield part
 
     async def _lines(self, row: BatchRow) -> AsyncGenerator[tuple[int, bytes], None]:
         """The batch's lines and their places, from 1 on."""
@@ -232,3 +230,18 @@ class BatchService:
                     yield place, line.data or b""
         for line in splitter.end():
             yield place + 1, line.data or b""
+
+
+def _retry_of(row: BatchRow, key_id: str | None, input_file: str) -> NewBatch:
+    return NewBatch(
+        id=new_batch_id(),
+        project=row.project,
+        key_id=key_id,
+        endpoint=row.endpoint,
+        input_file=input_file,
+        completion_window=row.completion_window,
+        window_seconds=WINDOWS[row.completion_window],
+        metadata=row.metadata,
+        output_seconds=row.output_seconds,
+        retry_of=row.id,
+    )

@@ -1,7 +1,7 @@
 """Files in the parts of items: their text, or their picture, takes its place in the item before the request is stored.
 
-So a prompt is the same at each attempt, and in each response that continues it, whatever becomes of the file; and what
-a file costs is known when the request is accepted (docs/internals/decisions/attachments.md).
+So a prompt is the same at each attempt, and in each response that continues it, whatever becomes of the file or of what
+is at a URL; and what a file costs is known when the request is accepted (docs/internals/decisions/attachments.md).
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from pydantic_core import PydanticCustomError
 
 from app.bounds import Bound
+from app.fetching.body import codec_of
+from app.fetching.fetched import Fetched
 from app.files.documents import DocumentReader
+from app.files.downloads import Downloads, name_of
 from app.files.errors import no_such_file
 from app.heavy import off_loop
 from app.ids import may_exist
@@ -33,12 +36,15 @@ MAX_FILES = 100
 _PURPOSES = {"input_file": ("user_data",), "input_image": ("user_data", "vision")}
 
 
+_Place = tuple[int, str, int]
+"""The item's index, its field, the part's index in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Attachment:
     """A part that is a file."""
 
-    place: tuple[int, str, int]
-    """The item's index, its field, the part's index in it."""
+    place: _Place
     part: Json
     param: str
 
@@ -47,14 +53,32 @@ class _Attachment:
         index, field, part = self.place
         return f"{self.param}[{index}].{field}[{part}]"
 
+    @property
+    def is_image(self) -> bool:
+        return bool(self.part["type"] == "input_image")
+
+    @property
+    def source(self) -> str:
+        """The field that says where the file is."""
+        fields = ("image_url", "file_id") if self.is_image else ("file_data", "file_id", "file_url")
+        return next(field for field in fields if field in self.part)
+
+    @property
+    def source_where(self) -> str:
+        return f"{self.where}.{self.source}"
+
 
 class Attachments:
     """Puts what files say into the items that name them."""
 
-    def __init__(self, db: Database, documents: DocumentReader, most_bytes: int, *, shares: bool) -> None:
-        """`most_bytes`: of what the files of one request become, and of those of all requests at once."""
+    def __init__(
+        self, db: Database, documents: DocumentReader, downloads: Downloads | None, most_bytes: int, *, shares: bool
+    ) -> None:
+        """`most_bytes`: of what the files of one request become, and of those of all requests at once. Without
+        `downloads` these are the requests of batches."""
         self._db = db
         self._documents = documents
+        self._downloads = downloads
         self._most_bytes = most_bytes
         self.bound = Bound("attachments", most_bytes, unit="bytes of ", shares=shares)
 
@@ -62,20 +86,23 @@ class Attachments:
         """Returns the items with the text or the picture of each file, and the bytes that these have.
 
         What files bring in waits for room before it is read, and counts until the end of `held`. Raises NotFound for a
-        file that the project does not have, InvalidRequest for one that cannot be used, and StoreUnavailable.
+        file that the project does not have, InvalidRequest for one that cannot be used, StoreUnavailable, and
+        BoundReached if too many requests download.
         """
-        found = list(_attachments(items, param))
+        found = list(self._attachments(items, param))
         if not found:
             return list(items), 0
         if len(found) > MAX_FILES:
             raise _refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
-        rows = {each.place: await self._row(project, each) for each in found if "file_data" not in each.part}
-        expected = min(self._most_bytes, sum(_expected(each, rows.get(each.place)) for each in found))
-        holding = held.enter_context(await self.bound.wait(project, expected))
-        made: dict[tuple[int, str, int], Json] = {}
+        rows = {each.place: await self._row(project, each) for each in found if each.source == "file_id"}
+        async with self._downloaded(project, found) as fetched:
+            sources: dict[_Place, FileRow | Fetched] = {**rows, **fetched}
+            expected = min(self._most_bytes, sum(_expected(each, sources.get(each.place)) for each in found))
+            holding = held.enter_context(await self.bound.wait(project, expected))
+        made: dict[_Place, Json] = {}
         brought = 0
         for each in found:
-            part, size = await self._read(project, each, rows.get(each.place))
+            part, size = await self._read(project, each, sources.get(each.place))
             brought += size
             if brought > self._most_bytes:
                 raise _refused(
@@ -84,6 +111,42 @@ class Attachments:
             made[each.place] = part
         holding.resize(brought)
         return _replaced(items, made), brought
+
+    def _attachments(self, items: Sequence[Json], param: str) -> Iterator[_Attachment]:
+        """Yields the parts whose files are to be read."""
+        for index, item in enumerate(items):
+            for field in ("content", "output"):
+                parts = item.get(field)
+                for place, part in enumerate(parts if isinstance(parts, list) else ()):
+                    if self._is_unread(part):
+                        yield _Attachment((index, field, place), part, param)
+
+    def _is_unread(self, part: Json) -> bool:
+        """A picture at a URL that is not downloaded here is the model's to fetch, or to refuse."""
+        kind = part.get("type")
+        if kind != "input_image":
+            return kind == "input_file" and "text" not in part
+        url = part.get("image_url")
+        if url is None:
+            return True
+        return self._downloads is not None and not url.startswith("data:") and self._downloads.covers(url)
+
+    @asynccontextmanager
+    async def _downloaded(self, project: str, found: Sequence[_Attachment]) -> AsyncGenerator[dict[_Place, Fetched]]:
+        """Yields what is at the URLs. It counts as downloaded until the end of the context."""
+        wanted = [each for each in found if each.source.endswith("_url")]
+        if not wanted:
+            yield {}
+            return
+        if self._downloads is None:
+            raise _no_urls(wanted[0].source_where, "in batches")
+        if not self._downloads.any_allowed:
+            raise _no_urls(wanted[0].source_where, "here: the operator allows no hosts")
+        urls: dict[str, str] = {}
+        for each in wanted:
+            urls.setdefault(each.part[each.source], each.source_where)
+        async with self._downloads.read(project, urls) as fetched:
+            yield {each.place: fetched[each.part[each.source]] for each in wanted}
 
     async def _row(self, project: str, attachment: _Attachment) -> FileRow:
         file_id, where = attachment.part["file_id"], f"{attachment.where}.file_id"
@@ -96,24 +159,29 @@ class Attachments:
             raise _refused(where, "invalid_purpose", f"the file's purpose is '{row.purpose}'; upload it as {named}")
         return row
 
-    async def _read(self, project: str, attachment: _Attachment, row: FileRow | None) -> tuple[Json, int]:
+    async def _read(self, project: str, attachment: _Attachment, source: FileRow | Fetched | None) -> tuple[Json, int]:
         """Returns the part as it is stored, and the bytes that the file brought into it."""
-        part = attachment.part
-        if row is None:
+        if source is None:
             return await self._read_data(project, attachment)
-        where = f"{attachment.where}.file_id"
-        read = partial(content.read, self._db, project, row.id, 0, row.bytes)
+        part, where = attachment.part, attachment.source_where
+        if isinstance(source, FileRow):
+            name, size, codec = source.filename, source.bytes, None
+            read = partial(content.read, self._db, project, source.id, 0, source.bytes)
+        else:
+            name, size, codec = name_of(source), len(source.body), codec_of(source.content_type)
+            read = partial(_once, source.body)
         try:
-            if part["type"] == "input_image":
-                if row.bytes > self._most_bytes * 3 // 4:
+            if attachment.is_image:
+                if size > self._most_bytes * 3 // 4:
                     raise _refused(where, "image_too_large", f"an image may have {self._most_bytes * 3 // 4} bytes")
                 body = b"".join([piece async for piece in read()])
                 url = await off_loop(partial(_image_url, body, where), len(body))
                 return {**part, "image_url": url}, len(url)
-            text = await self._documents.text_of(project, row.filename, row.bytes, read, where)
+            name = part.get("filename") or name
+            text = await self._documents.text_of(project, name, size, read, where, codec)
         except FileGone:
-            raise no_such_file(row.id, where) from None
-        return {**part, "filename": part.get("filename") or row.filename, "text": text}, len(text.encode())
+            raise no_such_file(part["file_id"], where) from None
+        return {**part, "filename": name, "text": text}, len(text.encode())
 
     async def _read_data(self, project: str, attachment: _Attachment) -> tuple[Json, int]:
         part, where = attachment.part, f"{attachment.where}.file_data"
@@ -123,29 +191,15 @@ class Attachments:
         return {**kept, "text": text}, len(text.encode())
 
 
-def _attachments(items: Sequence[Json], param: str) -> Iterator[_Attachment]:
-    """Yields the parts whose files are to be read."""
-    for index, item in enumerate(items):
-        for field in ("content", "output"):
-            parts = item.get(field)
-            for place, part in enumerate(parts if isinstance(parts, list) else ()):
-                if _is_unread(part):
-                    yield _Attachment((index, field, place), part, param)
-
-
-def _is_unread(part: Json) -> bool:
-    kind = part.get("type")
-    return (kind == "input_file" and "text" not in part) or (kind == "input_image" and "image_url" not in part)
-
-
-def _expected(attachment: _Attachment, row: FileRow | None) -> int:
+def _expected(attachment: _Attachment, source: FileRow | Fetched | None) -> int:
     """The bytes that a file will bring in, or more."""
-    if row is None:
+    if source is None:
         return len(attachment.part["file_data"])
-    return row.bytes * 4 // 3 + 100 if attachment.part["type"] == "input_image" else row.bytes
+    size = source.bytes if isinstance(source, FileRow) else len(source.body)
+    return size * 4 // 3 + 100 if attachment.is_image else size
 
 
-def _replaced(items: Sequence[Json], made: Mapping[tuple[int, str, int], Json]) -> list[Json]:
+def _replaced(items: Sequence[Json], made: Mapping[_Place, Json]) -> list[Json]:
     replaced = list(items)
     for (index, field, place), part in made.items():
         item = replaced[index]
@@ -178,6 +232,11 @@ def _data_in(sent: str, where: str) -> bytes:
 
 async def _once(piece: bytes) -> AsyncGenerator[bytes, None]:
     yield piece
+
+
+def _no_urls(where: str, why: str) -> InvalidRequest:
+    message = f"'{where}' is not supported {why}. Upload the file, and send its 'file_id'."
+    return InvalidRequest(message, where, "unsupported_parameter")
 
 
 def _refused(where: str, code: str, what: str) -> InvalidRequest:

@@ -9,7 +9,7 @@ import codecs
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
@@ -71,10 +71,13 @@ class DocumentReader:
         """Blocks."""
         self._program.close()
 
-    async def text_of(self, project: str, name: str, size: int, read: Read, where: str) -> str:
+    async def text_of(
+        self, project: str, name: str, size: int, read: Read, where: str, codec: str | None = None
+    ) -> str:
         """Returns the text of a document of `size` bytes, called `name`, which `read` reads.
 
-        Raises InvalidRequest about the field `where`, Unavailable, and what `read` raises.
+        `codec` is Python's name of the charset that a server says it has, if it is no UTF-8. Raises InvalidRequest for
+        the field `where`, Unavailable, and what `read` raises.
         """
         async with aclosing(read()) as pieces:
             body = bytearray(await anext(pieces, b""))
@@ -85,7 +88,7 @@ class DocumentReader:
                 async for piece in pieces:
                     body += piece
         if not is_pdf:
-            return await off_loop(partial(_decoded, body, name, where), size)
+            return await off_loop(partial(_decoded, body, name, where, codec), size)
         if size > MAX_PDF_BYTES:
             raise _refused(where, name, "file_too_large", f"a PDF may have {MAX_PDF_BYTES} bytes, and it has {size}")
         with await self.bound.wait(project):
@@ -125,16 +128,15 @@ async def _job(about: bytes, read: Read) -> AsyncGenerator[bytes, None]:
             yield piece
 
 
-def _decoded(body: bytearray, name: str, where: str) -> str:
+def _decoded(body: bytearray, name: str, where: str, codec: str | None) -> str:
     mark, charset = next((each for each in _BOMS if body.startswith(each[0])), (b"", "utf-8"))
     if not mark and b"\0" in body:
         advice = "it is no text and no PDF; send its text, or a picture of it as 'input_image'"
         raise _refused(where, name, "unsupported_file", advice)
-    try:
-        text = body[len(mark) :].decode(charset)
-    except UnicodeDecodeError:
-        raise _refused(where, name, "invalid_encoding", "it is neither a PDF nor text in UTF-8") from None
-    return text.replace("\0", "\ufffd")
+    for each in (charset,) if mark or codec is None else (charset, codec):
+        with suppress(UnicodeError):
+            return body[len(mark) :].decode(each).replace("\0", "\ufffd")
+    raise _refused(where, name, "invalid_encoding", "it is neither a PDF nor text in UTF-8")
 
 
 def _too_long(where: str, name: str, most: int) -> InvalidRequest:

@@ -20,7 +20,7 @@ from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
 
 READ_ONLY = "This Flower is read-only (FLOWER_READ_ONLY)."
-COLUMNS = ("Worker", "Model", "State", "Slots", "Running", "Sent", "Tokens/s", "Device", "Unit")
+COLUMNS = ("Worker", "Model", "State", "Slots", "Ahead", "Sent", "Tokens/s", "Device", "Unit")
 _HIDDEN = (
     *("#worker-pool-restart", ".worker-control-group:has(#worker-pool-autoscale)", "#worker-tab-limits"),
     *("[id^=worker-cancel-consumer]", "div:has(> #worker-add-consumer)"),
@@ -54,6 +54,12 @@ class LockedMetrics(Metrics):  # type: ignore[misc]  # Flower has no types
 
 class LonghaulWorkers(WorkersView):  # type: ignore[misc]
     """The list of workers, and above it their engines as Postgres knows them."""
+
+    @classmethod
+    def _as_dict(cls, worker: Any) -> dict[str, Any]:
+        """One that is offline runs nothing, whatever its last sign of life said."""
+        shown: dict[str, Any] = super()._as_dict(worker)
+        return shown if worker.alive else {**shown, "active": 0}
 
     def render_string(self, template: str, **values: Any) -> bytes:
         page: bytes = super().render_string(template, **values)
@@ -90,8 +96,8 @@ def _row(seen: SeenWorker) -> str:
     badge = f'<span class="badge {_BADGES.get(seen.state, "bg-warning")}" title="{reason}">{seen.state}</span>'
     link = f'<a href="worker/{name}">{name}</a>'
     rest = (
-        worker.slots,
-        worker.running,
+        f"{worker.in_slots}/{worker.slots}",
+        worker.ahead,
         worker.sent,
         seen.tokens_per_second,
         worker.device or "",

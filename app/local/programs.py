@@ -112,7 +112,7 @@ def api(settings: Settings) -> Launch:
         *("--ws-per-message-deflate", "false"),  # events are many and small
         # Nobody's X-Forwarded-For is believed unless the operator names the proxies: the audit log has the address.
         *("--forwarded-allow-ips", os.environ.get("FORWARDED_ALLOW_IPS", "")),
-        *("--log-config", str(CONFIG_FILE), "--no-access-log"),  # ours: app/api/access_log.py
+        *("--log-config", str(CONFIG_FILE), "--no-access-log"),  # ours: app/api/middleware.py
         "--no-server-header",
     ]
     return Launch(tuple(argv))

@@ -40,7 +40,7 @@ def batch_progress(
     catalogs, sealer = PermittedCatalogs(catalog, asked), SharedSealer(db)
     limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
     shares = settings.asks_for_keys
-    attachments = Attachments(db, documents, settings.max_body_bytes, shares=shares)
+    attachments = Attachments(db, documents, None, settings.max_body_bytes, shares=shares)
     references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
     charges, registered = Charges(db, asked), RegisteredModels(db)
     acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)

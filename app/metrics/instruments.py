@@ -28,6 +28,8 @@ SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60
 TOKENS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 300, 3600, 86400)
 """Seconds between two tokens."""
 BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+FAILURES = ("429", "500", "503")
+"""Statuses that come in bursts. A route counts them from 0 on, because a rate does not see a first value."""
 UNKNOWN_TOOL = "unknown"
 """The kind of a call of a tool that does not exist."""
 
@@ -67,8 +69,9 @@ class ApiMetrics:
         """An answer begins, so many seconds after its request. The method and the route are of few."""
         key = method, route, status
         if (found := self._answers.get(key)) is None:
-            counter, times = self._requests.labels(method, route, str(status)), self._request_seconds
-            found = self._answers[key] = counter, times.labels(method, route)
+            requests = _at_zero(self._requests, *((method, route, failure) for failure in FAILURES))
+            times = self._request_seconds.labels(method, route)
+            found = self._answers[key] = requests.labels(method, route, str(status)), times
         found[0].inc()
         found[1].observe(seconds)
 

@@ -80,7 +80,7 @@ class _Case:
         if number <= 1:
             return "attempt 1"
         parts = [f"yielded {count_of(yields, 'time')}"] if yields else []
-        parts += [f"crashed {count_of(crashes, 'time')} since it made progress"] if crashes else []
+        parts += [f"crashed {count_of(crashes, 'time')}"] if crashes else []
         return f"attempt {number}" + (f" ({', '.join(parts)})" if parts else "")
 
 
@@ -211,7 +211,7 @@ def _sent(case: _Case) -> Explanation:
         return Explanation(Reason.SENT_TO_LOST_WORKER, text, _MAINTENANCE)
     text = (
         f"It was sent to worker {worker.name} {ago} ago{again}, and is not claimed yet: "
-        f"it runs {worker.running} of {count_of(worker.slots, 'slot')}."
+        f"it runs {worker.in_slots} of {count_of(worker.slots, 'slot')}."
     )
     advice = (
         "A message that leads to no claim within seconds is sent again. If that happens again, see the worker's log."

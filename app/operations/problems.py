@@ -156,7 +156,7 @@ def _of_model(model: ModelSummary) -> Iterator[Problem]:
     if model.suspects:
         yield Problem(
             ProblemCode.SUSPECTS,
-            f"{count_of(model.suspects, 'response')} of {name} crashed a worker since they made progress.",
+            f"{count_of(model.suspects, 'response')} of {name} crashed with a worker, and made no progress since.",
             "They run alone until they make progress. `longhaul responses list --status in_progress` shows their"
             " crashes: cancel those that crash workers again and again.",
             name,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.operations.workers import LIVING, WorkerState, state_of
-from app.queue.message import class_of
+from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.store.queue.fleet import FleetFacts
 from app.store.queue.pace import Pace, ended_per_second
@@ -18,7 +18,7 @@ class ClassSummary:
     """What has not ended of one service tier and mode."""
 
     tier: str
-    mode: str
+    mode: Mode
     waiting: int = 0
     """In line, responses that have yielded included."""
     sent: int = 0
@@ -42,6 +42,10 @@ class ModelSummary:
     """Living ones of an older version, which leave to newer ones what they cannot read."""
     slots: int = 0
     """Of ready workers."""
+    in_slots: int = 0
+    """Running responses that these slots have."""
+    ahead: int = 0
+    """Running ones that wait in their workers for a slot."""
     is_held_up: bool = False
     """Whether some wait that are not paused."""
     free_slots: int = 0
@@ -143,7 +147,10 @@ def summaries(
 def _add_worker(summary: ModelSummary, worker: WorkerRow, layout: int) -> None:
     state = state_of(worker)
     summary.workers[state] += 1
-    summary.slots += worker.slots if state is WorkerState.READY else 0
+    summary.ahead += worker.ahead
+    if state is WorkerState.READY:
+        summary.slots += worker.slots
+        summary.in_slots += worker.in_slots
     summary.older_workers += state in LIVING and worker.layout < layout
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 TASK = "responses.generate"
 """The only task. Its argument is `response_id`; the task id is the response id, too."""
@@ -63,6 +63,10 @@ def project_of(shown_owner: str) -> str | None:
         return None
 
 
+Mode = Literal["foreground", "background", "window"]
+"""Whether a client waits for a response; `window`: nobody does, and it has a deadline."""
+
+
 class Priority(IntEnum):
     """The class of a response within its queue: its service tier, and whether a client waits for it.
 
@@ -92,20 +96,22 @@ _TIERS = {
     "flex": (Priority.FLEX_FOREGROUND, Priority.FLEX),
 }
 
-_CLASSES: Mapping[int, tuple[str, str]] = MappingProxyType(
+_MODES: tuple[Mode, Mode] = ("foreground", "background")
+
+_CLASSES: Mapping[int, tuple[str, Mode]] = MappingProxyType(
     {
         Priority.WINDOW: ("default", "window"),
         **{
             priority: (tier, mode)
             for tier, priorities in _TIERS.items()
-            for priority, mode in zip(priorities, ("foreground", "background"), strict=True)
+            for priority, mode in zip(priorities, _MODES, strict=True)
         },
     }
 )
 
 
-def class_of(priority: int) -> tuple[str, str]:
-    """The service tier of a priority (`count` of none), and `foreground`, `background` or `window`."""
+def class_of(priority: int) -> tuple[str, Mode]:
+    """The service tier of a priority (`count` of none), and the mode."""
     return _CLASSES.get(priority, ("count", "foreground"))
 
 

@@ -276,7 +276,9 @@ responses = Table(
         "priority",
         text("(COALESCE(rank, position))"),
         "position",
-        postgresql_include=["key_id"],  # for operators who ask whose they are (queue/backlog.py)
+        # For operators who ask whose they are, and how many are before one: Postgres uses no index alone of which it
+        # needs an expression, unless what that is made of is there, too (queue/backlog.py, queue/standing.py).
+        postgresql_include=["key_id", "rank"],
         postgresql_where=text(_WAITS),
     ),
     Index("responses_sent_idx", "sent_to", postgresql_where=text(IS_SENT.format(""))),
@@ -300,8 +302,15 @@ responses = Table(
     Index("responses_unstored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND NOT store")),
     Index("responses_live_log_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND log = 'live'")),
     Index("responses_merged_log_idx", "finished_at", postgresql_where=text("log = 'merged'")),
-    # Room in its page for a row's next version: of that Postgres logs only what has changed (docs/scaling.md).
-    postgresql_with={"fillfactor": 50},
+    # Room in its page for a row's next version: of that Postgres logs only what has changed (docs/scaling.md). What is
+    # counted is read from indexes alone where Postgres has vacuumed: by default it would, once a fifth of the table is
+    # new, or dead (docs/internals/decisions/metrics.md).
+    postgresql_with={
+        "fillfactor": 50,
+        "autovacuum_vacuum_insert_scale_factor": 0,
+        "autovacuum_vacuum_scale_factor": 0.02,
+        "autovacuum_analyze_scale_factor": 0.02,
+    },
 )
 
 chunks = Table(
@@ -324,6 +333,8 @@ chunks = Table(
     Column("cached_tokens", Integer, nullable=False, server_default=text("0")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
     Index("chunks_final_idx", "response_id", unique=True, postgresql_where=text("final")),
+    # Each row is deleted soon after its response's end.
+    postgresql_with={"autovacuum_vacuum_scale_factor": 0.02},
 )
 
 CHUNK_BYTES = "octet_length({0}frames) + octet_length({0}tokens) + coalesce(octet_length(CAST({0}steps AS text)), 0)"
@@ -674,7 +685,7 @@ bulk_actions = Table(
     Column("cursor_position", BigInteger),
     Column("passed_by", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("kind IN ('cancel', 'retry')", name="kind_known"),
-    CheckConstraint("state IN ('running', 'completed', 'cancelled')", name="state_known"),
+    CheckConstraint("state IN ('running', 'completed', 'cancelled', 'failed')", name="state_known"),
     CheckConstraint("(finished_at IS NULL) = (state = 'running')", name="finished_unless_running"),
     CheckConstraint("(cursor_at IS NULL) = (cursor_position IS NULL)", name="cursor_whole"),
     Index("bulk_actions_running_idx", "created_at", postgresql_where=text("state = 'running'")),

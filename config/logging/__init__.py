@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from pathlib import Path
 
 from config.logging.context import SubjectFilter, name_process
+from config.logging.handler import LineHandler
 from config.logging.lines import JsonFormatter, LineFormatter
 
 CONFIG_FILE = Path(__file__).with_name("libraries.json")
@@ -68,7 +68,7 @@ def vllm_handler() -> logging.Handler:
 
 
 def _handler(level: str, form: str) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler()
     handler.addFilter(SubjectFilter())
     kind = JsonFormatter if form == "json" else LineFormatter
     handler.setFormatter(kind(tracebacks=level == "DEBUG"))

@@ -120,7 +120,7 @@ CREATE TABLE bulk_actions (
     passed_by BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT bulk_actions_pkey PRIMARY KEY (id),
     CONSTRAINT bulk_actions_kind_known CHECK (kind IN ('cancel', 'retry')),
-    CONSTRAINT bulk_actions_state_known CHECK (state IN ('running', 'completed', 'cancelled')),
+    CONSTRAINT bulk_actions_state_known CHECK (state IN ('running', 'completed', 'cancelled', 'failed')),
     CONSTRAINT bulk_actions_finished_unless_running CHECK ((finished_at IS NULL) = (state = 'running')),
     CONSTRAINT bulk_actions_cursor_whole CHECK ((cursor_at IS NULL) = (cursor_position IS NULL))
 );
@@ -301,7 +301,12 @@ CREATE TABLE responses (
     CONSTRAINT responses_reserved_all_or_none
         CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)),
     CONSTRAINT responses_batch_all_or_none CHECK (num_nulls(batch_id, batch_line, custom_id) IN (0, 3))
-) WITH (fillfactor = 50);
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_analyze_scale_factor = 0.02
+);
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX responses_batch_idx ON responses (batch_id, batch_line) WHERE batch_id IS NOT NULL;
@@ -328,7 +333,7 @@ CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
 CREATE INDEX responses_waiting_idx ON responses
-    (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id)
+    (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id, rank)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
 
 CREATE TABLE chunks (
@@ -346,7 +351,7 @@ CREATE TABLE chunks (
     CONSTRAINT chunks_pkey PRIMARY KEY (response_id, first),
     CONSTRAINT chunks_numbers_in_order CHECK (first >= 0 AND last >= first),
     CONSTRAINT chunks_response_id_fkey FOREIGN KEY (response_id) REFERENCES responses (id) ON DELETE CASCADE
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX chunks_final_idx ON chunks (response_id) WHERE final;
 
 CREATE TABLE conversations (

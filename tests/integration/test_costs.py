@@ -22,6 +22,7 @@ from unittest.mock import patch
 import orjson
 import pytest
 import redis
+from sqlalchemy import text
 
 from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
@@ -33,6 +34,7 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.responses import logs
 from app.store.responses.logs import Entry, append
+from app.store.tables import metadata
 from app.streaming.pubsub import PubSub
 from tests.bench.page import DOCS, PAGE, filled
 from tests.support.api import MODEL, Api, serving, settings_for
@@ -156,8 +158,8 @@ class System:
     async def answer(self, flushes: int, **mode: Any) -> None:
         """One response with so many flushes of text, from the request to the answer."""
         self._read = self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
-        text = 1 + (flushes - 1) * (1 if mode.get("stream") else UNSTREAMED_TOKENS)
-        asking = asyncio.create_task(self._ask(f"/repeat {text} x", **mode))
+        words = 1 + (flushes - 1) * (1 if mode.get("stream") else UNSTREAMED_TOKENS)
+        asking = asyncio.create_task(self._ask(f"/repeat {words} x", **mode))
         response_id = await until(self.take, what="a message")
         await self._run(flushes, response_id, **mode)
         await asking
@@ -173,14 +175,12 @@ class System:
         file = (await self._api.client.post("/v1/files", data={"purpose": "batch"}, files=files)).json()
         asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
         batch_id = (await self._api.client.post("/v1/batches", json=asked)).json()["id"]
-        for _ in ("validated", "expanded"):
-            await self._carry_on()
+        await self._carry_on()
         await self._dispatcher.dispatch(QUEUE)
         for _ in range(LINES):
             self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
             await self._run(1, await until(self.take, what="a message"), **MODES["background"])
-        for _ in ("written", "ended"):
-            await self._carry_on()
+        await self._carry_on()
         batch = (await self._api.client.get(f"/v1/batches/{batch_id}")).json()
         assert batch["request_counts"]["completed"] == LINES
         await self._api.client.get(f"/v1/files/{batch['output_file_id']}/content")
@@ -211,11 +211,11 @@ class System:
         is_followed = mode != MODES["background"]
         return self._logs.committed == chunks and self._pubsub.published == (chunks if is_followed else ends)
 
-    async def _ask(self, text: str, **mode: Any) -> None:
+    async def _ask(self, words: str, **mode: Any) -> None:
         if not mode.get("stream"):
-            assert (await self._api.post(input=text, **mode)).is_success
+            assert (await self._api.post(input=words, **mode)).is_success
             return
-        async with self._api.streaming(input=text, **mode) as stream:
+        async with self._api.streaming(input=words, **mode) as stream:
             while (event := await stream.event()) is not None:
                 self._read += event["type"] == READ
             assert await stream.frame() is None  # Otherwise the client would open another connection the next time.
@@ -245,6 +245,24 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
     await queue.close()
     await pubsub.close()
     await db.close()
+
+
+@asynccontextmanager
+async def unvacuumed(services: Any) -> AsyncIterator[None]:
+    """Keeps autovacuum away, which writes WAL when it likes."""
+    owner = Database(services.owner_url, 1)
+    try:
+        await _alter_all(owner, "SET (autovacuum_enabled = off)")
+        yield
+    finally:
+        await _alter_all(owner, "RESET (autovacuum_enabled)")
+        await owner.close()
+
+
+async def _alter_all(db: Database, change: str) -> None:
+    async with db.begin() as connection:
+        for table in metadata.tables:
+            await connection.execute(text(f"ALTER TABLE {table} {change}"))
 
 
 async def cost_of(meters: Meters, work: Callable[[], Awaitable[None]]) -> tuple[Costs, Counter[str]]:
@@ -325,7 +343,8 @@ async def test_a_line_of_a_batch_costs_less_than_a_post() -> None:
 async def test_a_response_costs_what_the_page_says(services: Any, migrated: str, db: Database, tmp_path: Path) -> None:
     page = DOCS / PAGE
     valkey = redis.Redis.from_url(services.redis_url)
-    async with meters(services) as counting, system(services, migrated, tmp_path, valkey) as running:
+    quiet, running_system = unvacuumed(services), system(services, migrated, tmp_path, valkey)
+    async with meters(services) as counting, quiet, running_system as running:
         while running.take() is not None:
             pass  # of another test
         found, notes = await measured(running, counting)

@@ -18,6 +18,7 @@ import yaml
 from typer import Context
 from typer.main import get_command
 
+from app.api.holdings import HEAD_SECONDS
 from app.cli import cli
 from app.local.readiness import SECONDS as PROBE_SECONDS
 from config.models import load_models
@@ -434,10 +435,10 @@ class TestProxies:
     def test_bodies_and_heads_have_the_bounds_of_the_api(self) -> None:
         nginx, haproxy = _text("nginx.conf"), _text("haproxy.cfg")
         assert f"client_max_body_size {DEFAULTS.max_body_bytes // 1024**2}m;" in nginx
-        assert f"client_header_timeout {DEFAULTS.head_seconds:g}s;" in nginx
+        assert f"client_header_timeout {HEAD_SECONDS:g}s;" in nginx
         assert f"client_body_timeout {DEFAULTS.body_seconds:g}s;" in nginx
         assert f"send_timeout {DEFAULTS.write_seconds:g}s;" in nginx
-        assert f"timeout http-request {DEFAULTS.head_seconds:g}s " in haproxy
+        assert f"timeout http-request {HEAD_SECONDS:g}s " in haproxy
         assert f"timeout client {DEFAULTS.body_seconds:g}s " in haproxy
 
     def test_streams_are_not_buffered_and_no_stream_is_cut_between_two_keep_alives(self) -> None:

@@ -10,6 +10,7 @@ from app.operations.history import Attempt
 from app.operations.story import Story
 from app.protocol.types import Json
 from app.store.operations.actions import ActionRow
+from app.store.operations.stories import LoggedAttempt
 
 
 class OperatorResponse(ListedObject):
@@ -54,18 +55,6 @@ class StoryRun(Shape):
     """`runs`, the response's status, or why it was handed over: `yielded`, `drained`, `crashed`, ..."""
 
 
-class StoryAttempt(RowShape):
-    """What an attempt has written. 0: the API, when it accepted the response."""
-
-    attempt: int
-    first_event: int
-    last_event: int
-    flushes: int
-    tokens: int
-    input_tokens: int
-    cached_tokens: int
-
-
 class StoryCall(RowShape):
     number: int
     """Of its item in the output, from 1 on."""
@@ -83,7 +72,7 @@ class ResponseStory(OperatorResponse):
     traceparent: str | None
     moments: list[StoryMoment]
     runs: list[StoryRun]
-    attempts: list[StoryAttempt]
+    attempts: list[LoggedAttempt]
     """As long as the log is kept."""
     tool_calls: list[StoryCall]
     """Of hosted tools."""
@@ -100,7 +89,7 @@ class ResponseStory(OperatorResponse):
                 for each in story.history.moments
             ],
             runs=[_run(each) for each in story.history.attempts],
-            attempts=[StoryAttempt.of(each) for each in story.attempts],
+            attempts=list(story.attempts),
             tool_calls=[StoryCall.of(each) for each in story.history.calls],
             retried_by=story.retried_by,
         )
@@ -140,7 +129,8 @@ class Action(RowShape):
     id: str
     object: Literal["operator.action"] = "operator.action"
     kind: Literal["cancel", "retry"]
-    state: Literal["running", "completed", "cancelled"]
+    state: Literal["running", "completed", "cancelled", "failed"]
+    """`failed`: the server cannot read the filter, because another version wrote it."""
     filter: Json
     reason: str
     actor: str | None
@@ -155,4 +145,4 @@ class Action(RowShape):
 
     @classmethod
     def of(cls, row: ActionRow, **given: Any) -> Self:
-        return super().of(row, filter=row.only.as_json(), refused=dict(row.refused), **given)
+        return super().of(row, refused=dict(row.refused), **given)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from app.api.queries import Names, OrderedQuery, Time, stored_text
-from app.protocol.requests.bodies.operator import MAX_IDS, StatusName
+from app.protocol.requests.bodies.operator import MAX_IDS, ResponsesFilter, StatusName
 from app.protocol.requests.validation import refused
 from app.protocol.status import Status
 from app.store.operations.filters import ResponseFilter, moment
@@ -37,16 +37,6 @@ class ResponsesQuery(OrderedQuery):
     created_after: Time | None = Field(None, description="Created at this time or later.")
     created_before: Time | None = Field(None, description="Created before this time.")
 
-    def as_filter(self) -> ResponseFilter:
-        return ResponseFilter(
-            statuses=tuple(map(Status, self.status)),
-            model=self.model,
-            tier=self.service_tier,
-            metadata=tuple(self.metadata.items()),
-            since=None if self.created_after is None else moment(self.created_after),
-            until=None if self.created_before is None else moment(self.created_before),
-        )
-
 
 class OperatorResponsesQuery(ResponsesQuery):
     """Of `GET /v1/operator/responses`."""
@@ -57,7 +47,21 @@ class OperatorResponsesQuery(ResponsesQuery):
     request_id: Text | None = Field(None, description="Responses of requests with this `x-request-id` only.")
     error_code: Text | None = Field(None, description="Responses that failed with this code only.")
 
-    def as_filter(self) -> ResponseFilter:
-        own = super().as_filter()
-        more = {name: getattr(self, name) for name in ("ids", "project", "key", "request_id", "error_code")}
-        return ResponseFilter(**{**{name: getattr(own, name) for name in ResponseFilter.__slots__}, **more})
+
+def filter_of(sent: ResponsesQuery | ResponsesFilter) -> ResponseFilter:
+    """The filter of a query or of an action's body; a field that it does not have limits nothing."""
+    said: dict[str, Any] = dict(sent)
+    since, until = said["created_after"], said["created_before"]
+    return ResponseFilter(
+        ids=tuple(said.get("ids", ())),
+        statuses=tuple(map(Status, said["status"])),
+        tier=said["service_tier"],
+        metadata=tuple(said["metadata"].items()),
+        since=None if since is None else moment(since),
+        until=None if until is None else moment(until),
+        project=said.get("project"),
+        model=said["model"],
+        key=said.get("key"),
+        request_id=said.get("request_id"),
+        error_code=said.get("error_code"),
+    )

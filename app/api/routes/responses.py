@@ -29,7 +29,7 @@ from app.api.foreground import Attach, ForegroundReply
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
 from app.api.response_lists.objects import ListedObject, ResponsesPage
-from app.api.response_lists.queries import ResponsesQuery
+from app.api.response_lists.queries import ResponsesQuery, filter_of
 from app.api.routes.route import Asked, Body, Route
 from app.api.sse import EventStream, OpenEvents
 from app.api.streams.long_poll import LongPoll
@@ -134,7 +134,7 @@ async def list_responses(
     A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
     `last_id`.
     """
-    page, only = query.page, replace(query.as_filter(), project=project, only_kept=True)
+    page, only = query.page, replace(filter_of(query), project=project, only_kept=True)
     found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
     return ResponsesPage.of_found(found, page, ListedObject.of)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from app.local.commands.operator_client import OperatorClient, UrlOption, ask
+from app.local.commands.operator_client import OperatorClient, UrlOption, ask, path
 from app.local.commands.output import JsonOption, progress, say, show_json
 from app.local.errors import LocalError
 
@@ -42,7 +41,7 @@ def undrain(
     worker: WorkerArgument, reason: ReasonOption = None, url: UrlOption = None, as_json: JsonOption = False
 ) -> None:
     """Send a drained worker responses again."""
-    found = ask(lambda api: api.post(f"workers/{quote(worker, safe='@')}/undrain", {"reason": reason}), url)
+    found = ask(lambda api: api.post(path("workers", worker, "undrain"), {"reason": reason}), url)
     if as_json:
         show_json([found])
     else:
@@ -51,7 +50,7 @@ def undrain(
 
 async def _drain(api: OperatorClient, worker: str, reason: str | None, *, wait: bool) -> Any:
     """The worker; None: it has stopped, and others have what it ran."""
-    found = await api.post(f"workers/{quote(worker, safe='@')}/drain", {"reason": reason})
+    found = await api.post(path("workers", worker, "drain"), {"reason": reason})
     total = found["running"] + found["sent"]
     with progress(f"{worker} drains", total) as show_done:
         while wait and found is not None and found["state"] != "drained":

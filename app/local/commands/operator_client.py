@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 import orjson
@@ -25,6 +26,11 @@ UrlOption = Annotated[
 ]
 
 T = TypeVar("T")
+
+
+def path(*names: str) -> str:
+    """The path of these names, whatever is in them."""
+    return "/".join(quote(name, safe="@") for name in names)
 
 
 class OperatorClient:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one object a line.")]
 
@@ -27,6 +30,12 @@ class Column:
     """Its value; None is shown as `-`."""
     is_number: bool = False
     """Numbers stand at the right."""
+    is_extra: bool = False
+    """A table leaves it out where a terminal has no room for all, the last such column first."""
+
+
+def extra(column: Column) -> Column:
+    return replace(column, is_extra=True)
 
 
 def column(title: str, name: str | None = None) -> Column:
@@ -36,6 +45,10 @@ def column(title: str, name: str | None = None) -> Column:
 
 def number(title: str, name: str | None = None) -> Column:
     return Column(title, column(title, name).of, is_number=True)
+
+
+def slots() -> Column:
+    return Column("slots", lambda entry: f"{entry['in_slots']}/{entry['slots']}", is_number=True)
 
 
 def age(title: str, name: str) -> Column:
@@ -102,18 +115,37 @@ def _cell(value: Any) -> str:
     return "-" if value is None else plain(str(value))
 
 
+_WIDE = 10_000
+"""More columns of characters than any table has."""
+
+
 def _show_table(entries: Iterable[Entry], columns: Sequence[Column]) -> None:
-    from rich import box
+    """Tells the columns that it leaves out."""
     from rich.console import Console
+
+    console, rows, shown = Console(highlight=False), list(entries), list(columns)
+    while console.measure(_table(rows, shown), options=console.options.update_width(_WIDE)).maximum > console.width:
+        extra = [each for each in shown if each.is_extra]
+        if not extra:
+            break
+        shown.remove(extra[-1])
+    console.print(_table(rows, shown))
+    if left_out := [each.title for each in columns if each not in shown]:
+        say(f"Not shown for lack of room: {', '.join(left_out)}.")
+
+
+def _table(entries: Iterable[Entry], columns: Sequence[Column]) -> Table:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for each in columns:
-        table.add_column(each.title, justify="right" if each.is_number else "left", overflow="fold")
+    for each in columns:  # The first one names the entry, for another command: it is copied from here.
+        justify: Literal["right", "left"] = "right" if each.is_number else "left"
+        table.add_column(each.title, justify=justify, overflow="fold", no_wrap=each is columns[0])
     for entry in entries:
         table.add_row(*(Text(_cell(each.of(entry))) for each in columns))
-    Console(highlight=False).print(table)
+    return table
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, number, say, show, show_json
+from app.local.commands.output import Column, JsonOption, age, column, number, say, show, show_json, slots
 
 WRONG_STATUS = 1
 
@@ -16,7 +16,8 @@ commands = typer.Typer()
 MODELS = (
     column("model"),
     Column("workers", lambda model: _workers(model["workers"])),
-    Column("slots", lambda model: f"{model['running']}/{model['slots']}", is_number=True),
+    slots(),
+    number("ahead"),
     number("waiting"),
     number("sent"),
     number("released"),

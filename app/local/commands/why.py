@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from app.local.commands.operator_client import UrlOption, ask
+from app.local.commands.operator_client import UrlOption, ask, path
 from app.local.commands.output import JsonOption, duration, say, show_json
 
 commands = typer.Typer()
@@ -20,7 +19,7 @@ def why(
     as_json: JsonOption = False,
 ) -> None:
     """Say why a response does not run, where it runs, or how it ended."""
-    found = ask(lambda api: api.get(f"responses/{quote(response, safe='')}/why"), url)
+    found = ask(lambda api: api.get(path("responses", response, "why")), url)
     if as_json:
         show_json([found])
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, number, show
+from app.local.commands.output import Column, JsonOption, age, column, extra, number, show, slots
 
 commands = typer.Typer()
 
@@ -13,11 +13,11 @@ COLUMNS = (
     column("name"),
     column("model"),
     column("state"),
-    column("unit"),
-    column("devices"),
-    column("device"),
-    number("slots"),
-    number("running"),
+    extra(column("unit")),
+    extra(column("devices")),
+    extra(column("device")),
+    slots(),
+    number("ahead"),
     number("sent"),
     number("in tools"),
     Column("tokens/s", lambda worker: worker["tokens_per_second"], is_number=True),

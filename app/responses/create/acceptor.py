@@ -114,13 +114,8 @@ class RequestAcceptor:
         continued = await check_continuation(self._db, project, request, unstored, limits)
         as_stored = partial(request.stored, response_id, model.default_sampling or {})
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
-        document["service_tier"] = tier = terms.tier(request.tier)
-        counts = request.task == COUNT
-        in_window = deadlines.window_seconds is not None
-        if in_window and tier != WINDOW_TIER:
-            raise _no_window(request.fields.completion_window, tier)
-        of_tier = Priority.of(tier, background=request.background, in_window=in_window)
-        priority = Priority.COUNT if counts else of_tier
+        document["service_tier"] = terms.tier(request.tier)
+        priority = _priority(request, document["service_tier"], in_window=deadlines.window_seconds is not None)
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -129,35 +124,24 @@ class RequestAcceptor:
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(project, request)}
-        created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
-
-        def accepted() -> AcceptedRequest:
-            opening, response = opening_of(stored, response_id, created_at)
-            row = NewResponse(
-                id=response_id,
-                project=project,
-                model=model.name,
-                queue=model.queue,
-                priority=priority,
-                request=stored,
-                created_at=created_at,
-                opening=opening,
-                queue_seconds=deadlines.queue_seconds,
-                run_seconds=deadlines.run_seconds,
-                window_seconds=deadlines.window_seconds,
-                continuation_id=request.fields.continuation_id,
-                idempotency=idempotency,
-                chain_length=continued.chain.count + 1,
-                context_bytes=continued.chain.bytes,
-                origin=origin,
-                reserving=reserving,
-                ran_on=None if continued.previous is None else continued.previous.node,
-                place=place,
-            )
-            row.stored  # noqa: B018 - encodes it, once
-            return AcceptedRequest(row, response)
-
-        return await off_loop(accepted, size, count)
+        make = partial(
+            NewResponse,
+            project=project,
+            model=model.name,
+            queue=model.queue,
+            priority=priority,
+            queue_seconds=deadlines.queue_seconds,
+            run_seconds=deadlines.run_seconds,
+            window_seconds=deadlines.window_seconds,
+            idempotency=idempotency,
+            chain_length=continued.chain.count + 1,
+            context_bytes=continued.chain.bytes,
+            origin=origin,
+            reserving=reserving,
+            ran_on=None if continued.previous is None else continued.previous.node,
+            place=place,
+        )
+        return await off_loop(partial(_accepted, make, stored, response_id), size, count)
 
     async def _document(
         self,
@@ -224,6 +208,22 @@ class RequestAcceptor:
             return {}
         sealer = await self._sealer.get(project)
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
+
+
+def _accepted(make: Callable[..., NewResponse], stored: Json, response_id: str) -> AcceptedRequest:
+    created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
+    opening, response = opening_of(stored, response_id, created_at)
+    row = make(id=response_id, request=stored, created_at=created_at, opening=opening)
+    row.stored  # noqa: B018 - encodes it, once
+    return AcceptedRequest(row, response)
+
+
+def _priority(request: ResponseRequest, tier: str, *, in_window: bool) -> Priority:
+    """Raises InvalidRequest for a window in a tier that has none."""
+    if in_window and tier != WINDOW_TIER:
+        raise _no_window(request.fields.completion_window, tier)
+    of_tier = Priority.of(tier, background=request.background, in_window=in_window)
+    return Priority.COUNT if request.task == COUNT else of_tier
 
 
 def _no_window(window: str, tier: str) -> InvalidRequest:

@@ -26,6 +26,7 @@ def retried(old: OldResponse, reserving: Reserving | None) -> NewResponse:
         opening=opening,
         queue_seconds=old.queue_seconds,
         run_seconds=old.run_seconds,
+        window_seconds=old.window_seconds,
         chain_length=old.chain_length,
         context_bytes=old.context_bytes,
         origin=Origin(old.key_id),

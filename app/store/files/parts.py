@@ -153,10 +153,7 @@ class PartWriter:
         """Makes the part a file, which is there from now on."""
         await self.flush()
         async with self._db.begin() as connection:
-            await self._finish(connection)
-            row = (await connection.execute(INSERT_FILE, inserted(new, self.project, self.size))).one()
-            await connection.execute(_PUT_INTO_FILE, {"file": new.id, "part": self.id, "project": self.project})
-        return FileRow.of(row)
+            return await self.finish_file_within(connection, new)
 
     async def flush(self) -> None:
         """Writes all bytes so far; then there are no more to come."""
@@ -167,6 +164,13 @@ class PartWriter:
     async def finish_within(self, connection: Connection) -> None:
         """Makes the part, all of which is written, complete with the transaction."""
         await self._finish(connection)
+
+    async def finish_file_within(self, connection: Connection, new: NewFile) -> FileRow:
+        """Makes the part, all of which is written, a file with the transaction."""
+        await self._finish(connection)
+        row = (await connection.execute(INSERT_FILE, inserted(new, self.project, self.size))).one()
+        await connection.execute(_PUT_INTO_FILE, {"file": new.id, "part": self.id, "project": self.project})
+        return FileRow.of(row)
 
     async def drop(self) -> None:
         """Gives up the part, unless it is in a file."""

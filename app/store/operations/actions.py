@@ -7,6 +7,7 @@ whatever process, goes on from there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,12 +17,15 @@ from typing import Any
 from sqlalchemy import Row, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.operations.filters import Place, ResponseFilter
 from app.store.paging import Page, read_page
 from app.store.rows import Notice
 from app.store.tables import bulk_actions
+
+log = logging.getLogger("longhaul.store")
 
 
 class ActionKind(StrEnum):
@@ -33,6 +37,11 @@ class ActionState(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+UNREADABLE_FILTER = "unreadable_filter"
+"""Why an action fails: its filter says what this version does not know, and nothing may act on a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +64,8 @@ class ActionRow:
 
     id: str
     kind: ActionKind
-    only: ResponseFilter
-    """As the operator asked for it."""
+    filter: Json
+    """As the operator asked for it. Another version may have written it."""
     reason: str
     actor: str | None
     state: ActionState
@@ -72,10 +81,15 @@ class ActionRow:
     """Those of this pass that other transactions held or changed meanwhile; another pass looks at them."""
 
     @property
+    def only(self) -> ResponseFilter:
+        """The filter. Those that `running` has returned can be read."""
+        return ResponseFilter.from_json(self.filter)
+
+    @property
     def bounded(self) -> ResponseFilter:
         """What it acts on: what was there when it was accepted."""
-        until = self.created_at if self.only.until is None else min(self.only.until, self.created_at)
-        return replace(self.only, until=until)
+        only = self.only
+        return replace(only, until=self.created_at if only.until is None else min(only.until, self.created_at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +131,12 @@ _CANCEL = text(
     RETURNING id
     """
 )
+_FAIL = text(
+    """
+    UPDATE bulk_actions SET state = 'failed', finished_at = clock_timestamp(), refused = CAST(:refused AS json)
+    WHERE id = :id AND state = 'running' RETURNING id
+    """
+)
 _FIND = select(bulk_actions)
 
 
@@ -146,8 +166,19 @@ async def cancel(connection: AsyncConnection, action_id: str) -> bool:
 
 
 async def running(db: Database) -> Sequence[ActionRow]:
-    """The actions that are not at their end, the oldest first."""
-    return list(map(_row, await db.execute(_RUNNING)))
+    """The actions that are not at their end, the oldest first. One whose filter cannot be read fails."""
+    found: list[ActionRow] = []
+    for row in map(_row, await db.execute(_RUNNING)):
+        try:
+            row.only  # noqa: B018 - reads it
+        except (ValueError, TypeError, AttributeError) as error:
+            left = max(0, row.matched - row.done - sum(row.refused.values()))
+            refused = to_json({**row.refused, UNREADABLE_FILTER: left})
+            if await db.execute(_FAIL, {"id": row.id, "refused": refused}, waits=True):
+                log.error("%s fails: %s (%s)", row.id, UNREADABLE_FILTER, type(error).__name__)
+        else:
+            found.append(row)
+    return found
 
 
 async def lock(connection: AsyncConnection, seen: ActionRow) -> bool:
@@ -183,4 +214,4 @@ def _row(row: Row[Any]) -> ActionRow:
     cursor = None if row.cursor_at is None else Place(row.cursor_at, row.cursor_position)
     own = {name: found[name] for name in ActionRow.__slots__ if name in found}
     typed = {"kind": ActionKind(row.kind), "state": ActionState(row.state)}
-    return ActionRow(**{**own, **typed, "only": ResponseFilter.from_json(found["filter"]), "cursor": cursor})
+    return ActionRow(**{**own, **typed, "cursor": cursor})

@@ -2,7 +2,7 @@
 
 The new row names the old one in `retry_of`, and nothing else may: so two actions retry a response once, and a new
 response that fails is retried by its own id. It runs in the background, because no client is attached to it, waits for
-its turn like every other, and reserves of its project's limits.
+its turn like every other, and reserves of its project's limits. What had a completion window gets the same one anew.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class OldResponse:
     key_id: str | None
     queue_seconds: float | None
     run_seconds: float | None
+    window_seconds: float | None
     ran_on: str | None
 
 
@@ -83,6 +84,9 @@ _LOCK = text(
     SELECT r.id, r.project, r.model, r.queue, r.priority, r.store, r.chain_length, r.context_bytes, r.key_id,
         r.run_seconds, r.sent_to AS ran_on, CAST(r.request AS text) AS request,
         CAST(extract(epoch FROM r.queue_deadline - r.inserted_at) AS float8) AS queue_seconds,
+        CAST(extract(epoch FROM coalesce(
+            (SELECT b.due_at - b.created_at FROM batches b WHERE b.id = r.batch_id), r.due_at - r.inserted_at
+        )) AS float8) AS window_seconds,
         CAST(coalesce((
             SELECT sum(i.bytes) FROM conversation_items i WHERE i.conversation_id = r.conversation_id
         ), 0) AS bigint) AS conversation_bytes
@@ -166,9 +170,10 @@ def _new(
 
 def _old(row: Row[Any], request: Json) -> OldResponse:
     tier, _ = class_of(row.priority)
+    in_window = row.window_seconds is not None
     own = {name: row._mapping[name] for name in OldResponse.__slots__ if name not in ("request", "priority")}
     request = {**request, "background": True}
-    return OldResponse(**own, request=request, priority=Priority.of(tier, background=True))
+    return OldResponse(**own, request=request, priority=Priority.of(tier, background=True, in_window=in_window))
 
 
 def _refusal(row: Row[Any], request: Any, retried: set[str]) -> Refusal | None:

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.queue.fleet import FOLLOW_INDEXES, WAITING
+from app.store.queue.fleet import WAITING, follow_indexes
 from app.store.tables import IS_SENT, IS_WAITING
 
 By = Literal["model", "project", "key"]
@@ -61,10 +61,6 @@ _BEGUN = f"""
         FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded AND r.sent_at IS NULL
     ) b GROUP BY 1, 2, 3, 4
 """
-# Few groups of many rows: to sort by keys takes 100 ms of 100,000.
-_SETTINGS = text(
-    f"{FOLLOW_INDEXES}, set_config('enable_sort', 'off', true), set_config('enable_incremental_sort', 'off', true)"
-)
 _BY_FLOW = text(f"{_WAITING_FLOWS} UNION ALL {_BEGUN.format('CAST(NULL AS text)')}")
 _BY_KEY = text(f"{_WAITING_KEYS} UNION ALL {_BEGUN.format('b.key_id')}")
 _PROJECT_NAMES = text("SELECT id, name FROM projects WHERE id = ANY(:ids)")
@@ -74,7 +70,7 @@ _KEY_NAMES = text("SELECT id, name FROM api_keys WHERE id = ANY(:ids)")
 async def read(db: Database, by: By) -> Sequence[Part]:
     """All that has not ended. Raises StoreUnavailable."""
     async with db.begin() as connection:
-        await connection.execute(_SETTINGS)
+        await follow_indexes(connection)
         rows = await connection.execute(_BY_KEY if by == "key" else _BY_FLOW)
         return [Part(row.queue, row.project, row.key_id, row.state, row.number, row.oldest) for row in rows]
 

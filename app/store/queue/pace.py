@@ -12,7 +12,9 @@ from app.store.database import Connection
 SECONDS = 300.0
 """How far back it looks."""
 MOST = 1_000
-"""Responses that are looked at, of those that are stored and of the others: if more have ended, less far back."""
+"""Responses that are counted, of those that are stored and of the others: if more have ended, less far back."""
+MOST_READ = 10 * MOST
+"""Of each kind, with those that ended without a worker: a bulk cancel ends a hundred thousand of them at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +30,36 @@ class Pace:
 
 
 # Output tokens are taken for evenly spread over the run of their response. Counts have priority 0.
+_LATEST = """
+    SELECT {} FROM responses
+    WHERE finished_at IS NOT NULL AND {} AND finished_at > now() - make_interval(secs => :seconds)
+    ORDER BY finished_at DESC
+"""
 _ENDED = """
     SELECT queue, sent_to, started_at, finished_at, coalesce(CAST(usage->>'output_tokens' AS float8), 0) AS tokens
-    FROM responses
-    WHERE finished_at IS NOT NULL AND {} AND finished_at > now() - make_interval(secs => :seconds)
-        AND started_at IS NOT NULL AND sent_to IS NOT NULL AND priority > 0
-    ORDER BY finished_at DESC LIMIT :most
+    FROM ({} LIMIT :most_read) latest
+    WHERE started_at IS NOT NULL AND sent_to IS NOT NULL AND priority > 0
+    LIMIT :most
 """
+_SINCE = """
+    (SELECT CASE WHEN count(*) >= :most THEN min(finished_at) ELSE ({} OFFSET :most_read LIMIT 1) END FROM {})
+"""
+
+
+def _ended(kind: str) -> str:
+    return _ENDED.format(_LATEST.format("*", kind))
+
+
+def _since(kind: str, ended: str) -> str:
+    return _SINCE.format(_LATEST.format("finished_at", kind), ended)
+
+
 _PACE = text(
     f"""
-    WITH stored AS MATERIALIZED ({_ENDED.format("store")}), unstored AS MATERIALIZED ({_ENDED.format("NOT store")}),
+    WITH stored AS MATERIALIZED ({_ended("store")}), unstored AS MATERIALIZED ({_ended("NOT store")}),
     since AS (
         SELECT greatest(now() - make_interval(secs => :seconds),
-            (SELECT CASE WHEN count(*) >= :most THEN min(finished_at) END FROM stored),
-            (SELECT CASE WHEN count(*) >= :most THEN min(finished_at) END FROM unstored)) AS at
+            {_since("store", "stored")}, {_since("NOT store", "unstored")}) AS at
     )
     SELECT e.queue, e.sent_to, count(*) AS ended, extract(epoch FROM now() - max(s.at))::float8 AS seconds,
         sum(e.tokens * least(1, extract(epoch FROM e.finished_at - greatest(e.started_at, s.at))
@@ -55,7 +73,7 @@ _PACE = text(
 
 async def read(connection: Connection) -> Sequence[Pace]:
     """In a transaction that follows indexes (`fleet.follow_indexes`)."""
-    rows = await connection.execute(_PACE, {"seconds": SECONDS, "most": MOST})
+    rows = await connection.execute(_PACE, {"seconds": SECONDS, "most": MOST, "most_read": MOST_READ})
     return [Pace(row.queue, row.sent_to, row.ended, row.tokens, row.seconds) for row in rows]
 
 

@@ -46,6 +46,16 @@ class WorkerRow:
     in_tools: int
     """Running ones that wait for their tools, and take no slot."""
 
+    @property
+    def ahead(self) -> int:
+        """Running ones that wait in it for a slot."""
+        return max(0, self.running - self.in_tools - self.slots) if self.slots else 0
+
+    @property
+    def in_slots(self) -> int:
+        """Running ones that its engine has."""
+        return max(0, self.running - self.in_tools - self.ahead)
+
 
 _WORKERS = text(
     """

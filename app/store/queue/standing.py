@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from sqlalchemy import text
 
-from app.queue.message import class_of
+from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
 from app.store.database import Connection, Database
@@ -42,6 +42,8 @@ class Standing:
     status: str
     background: bool
     position: int
+    rank: int
+    """What it goes by in its flow, before its position."""
     attempt: int
     crashes: int
     yields: int
@@ -69,7 +71,7 @@ class Standing:
         return in_line and self.sent_seconds is None
 
     @property
-    def service_class(self) -> tuple[str, str]:
+    def service_class(self) -> tuple[str, Mode]:
         return class_of(self.priority)
 
 
@@ -96,7 +98,8 @@ _LEFT = "extract(epoch FROM r.{} - now())::float8"
 _ROW = text(
     f"""
     SELECT r.id, r.project, p.name AS project_name, r.key_id, r.model, r.queue, r.priority, r.status, r.background,
-        r.position, r.attempt, r.crashes, r.yields, r.yielded, r.sends, r.worker, r.sent_to, r.layout, r.inserted_at,
+        r.position, coalesce(r.rank, r.position) AS rank, r.attempt, r.crashes, r.yields, r.yielded, r.sends, r.worker,
+        r.sent_to, r.layout, r.inserted_at,
         {_AGO.format("inserted_at")} AS inserted_seconds, {_AGO.format("sent_at")} AS sent_seconds,
         {_AGO.format("started_at")} AS started_seconds, {_AGO.format("finished_at")} AS finished_seconds,
         {_LEFT.format("queue_deadline")} AS queue_seconds_left, {_LEFT.format("run_deadline")} AS run_seconds_left,
@@ -128,11 +131,9 @@ _FLOWS = text(
 _BEFORE = text(
     """
     SELECT count(*) AS number, (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time
-    FROM waiting_responses r, (
-        SELECT coalesce(x.rank, x.position) AS rank, x.position FROM responses x WHERE x.id = :id
-    ) x
+    FROM waiting_responses r
     WHERE r.queue = :queue AND r.project = :project AND r.priority = :priority
-        AND (r.rank <= :late, r.rank, r.position) < (x.rank <= :late, x.rank, x.position)
+        AND (r.rank <= :late, r.rank, r.position) < (CAST(:rank AS bigint) <= :late, :rank, :position)
     """
 )
 # An "end" of a turn names its calls, a result answers one (workers/generation/history.py).
@@ -174,7 +175,7 @@ async def _place(connection: Connection, response: Standing) -> Place | None:
     bounds = {"most": MOST_READ, "least_of_flow": LEAST_OF_FLOW, "most_of_flow": MOST_OF_FLOW}
     rows = (await connection.execute(_FLOWS, {"queue": response.queue, **bounds})).all()
     flows = [_lined(row._asdict()) for row in rows]
-    values = {name: getattr(response, name) for name in ("id", "queue", "project", "priority")}
+    values = {name: getattr(response, name) for name in ("queue", "project", "priority", "rank", "position")}
     for row, flow in zip(rows, flows, strict=True):
         if (row.project, row.priority) == (response.project, response.priority):
             before = (await connection.execute(_BEFORE, {**values, "late": row.late})).one()

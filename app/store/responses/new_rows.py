@@ -94,8 +94,6 @@ class NewResponse:
     """How long the response may be in progress; None: no limit."""
     window_seconds: float | None = None
     """When it is due, from now on, if it has the priority of work in windows; else None."""
-    continuation_id: str | None = None
-    """What it goes together with."""
     idempotency: Idempotency | None = None
     chain_length: int = 1
     """Responses in its chain, itself included."""
@@ -119,6 +117,12 @@ class NewResponse:
     @property
     def stream(self) -> bool:
         return bool(self.request["stream"])
+
+    @property
+    def continuation_id(self) -> str | None:
+        """What it goes together with."""
+        found: str | None = self.request.get("continuation_id")
+        return found
 
     @cached_property
     def stored(self) -> _Stored:

@@ -31,10 +31,15 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         API: "SELECT, INSERT, UPDATE, DELETE",
         WORKER: "SELECT, UPDATE",
         MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE",
-        MONITOR: "SELECT (queue, project, priority, rank, position, status, worker, yielded, crashes, inserted_at, "
-        "sent_at, sent_to, finished_at, log, log_bytes)",
+        MONITOR: "SELECT (id, queue, project, priority, rank, position, status, worker, attempt, yielded, crashes, "
+        "inserted_at, sent_at, sent_to, finished_at, log, log_bytes)",
     },
-    "chunks": {API: "SELECT, INSERT", WORKER: "SELECT, INSERT", MAINTENANCE: "SELECT, INSERT, DELETE"},
+    "chunks": {
+        API: "SELECT, INSERT",
+        WORKER: "SELECT, INSERT",
+        MAINTENANCE: "SELECT, INSERT, DELETE",
+        MONITOR: "SELECT (response_id, first, attempt)",
+    },
     "conversations": {
         API: "SELECT, INSERT, UPDATE, DELETE",
         WORKER: "SELECT, UPDATE (changed_at)",

@@ -171,14 +171,19 @@ class Held:
             await connection.execute(_WRITE, _TAKEN.named_parameters(taken))
 
 
+async def lock(connection: AsyncConnection, project_ids: Collection[str], *, skip_locked: bool = False) -> list[str]:
+    """Locks the projects for the rest of the transaction, as `hold` does; returns those that there are."""
+    statement = _LOCK_IF_FREE if skip_locked else _LOCK
+    return list((await connection.execute(statement, {"projects": sorted(set(project_ids))})).scalars())
+
+
 async def hold(connection: AsyncConnection, project_ids: Collection[str], *, skip_locked: bool = False) -> Held:
     """Locks the projects for the rest of the transaction, and returns their limits with everything settled.
 
     With `skip_locked` it waits for no lock: projects that another transaction has locked are left out. The caller must
     write the limits: the settlements are gone.
     """
-    statement = _LOCK_IF_FREE if skip_locked else _LOCK
-    locked = list((await connection.execute(statement, {"projects": sorted(set(project_ids))})).scalars())
+    locked = await lock(connection, project_ids, skip_locked=skip_locked)
     if not locked:
         return Held(frozenset(), [], (), ())
     rows = (await connection.execute(_READ, {"projects": locked})).all()

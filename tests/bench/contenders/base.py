@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import httpx
 import psutil
@@ -42,6 +42,7 @@ class Contender(ABC):
         self.name = name
         self.folder = folder
         self._children: dict[Role, Child] = {}
+        self._output: TextIO | None = None
 
     @abstractmethod
     async def start(self) -> None:
@@ -58,6 +59,9 @@ class Contender(ABC):
     async def stop(self) -> None:
         """Everything, in order; may be called again, and before the start."""
         await asyncio.gather(*(self.end(role) for role in list(self._children)))
+        if self._output is not None:
+            self._output.close()
+            self._output = None
 
     # -- its processes -----------------------------------------------------------------------------------------
 
@@ -118,8 +122,9 @@ class Contender(ABC):
         return await until(look, START_SECONDS, f"{self.name} is ready (see {self.log})")
 
     def _note(self, line: str) -> None:
-        with self.log.open("a", encoding="utf-8") as log:
-            log.write(line + "\n")
+        if self._output is None:  # Kept open: to open it for each line would cost what is measured its cores.
+            self._output = self.log.open("a", encoding="utf-8", buffering=1)
+        self._output.write(line + "\n")
 
 
 def answers(url: str) -> bool:

@@ -12,12 +12,13 @@ import pytest
 from sqlalchemy import text
 
 from app.api.docs import schemas
-from app.batches import expander
+from app.batches import expander, service
 from app.batches.line import LineError, read_line
 from app.scheduling.loads import KEPT_PART
-from app.store.database import Database
+from app.store.batches import rows
+from app.store.database import Database, StoreUnavailable
 from app.store.files import files
-from tests.support.api import MODEL, Api
+from tests.support.api import MODEL, Api, serving
 from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids
 from tests.support.rows import SLOTS, alive
@@ -235,6 +236,40 @@ class TestWindow:
         assert len(await lines_of(client, batch.output_file_id)) == 1
 
 
+class TestBound:
+    async def test_a_file_may_have_some_bytes_for_each_line_of_a_batch(
+        self, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(service, "MAX_BYTES", 100)
+        monkeypatch.setattr(service, "LINE_BYTES", 1)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await created(client, [line("a", input="a" * 50_000)])
+        assert (caught.value.code, caught.value.param) == ("file_too_large", "input_file_id")
+        assert (await created(client, [line("a", input="a" * 40_000)])).status == "validating"
+
+    async def test_of_two_at_the_same_time_the_bound_lets_one_through(
+        self, client: openai.AsyncOpenAI, api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        counted: list[str] = []
+        create = rows.create
+
+        async def other_is_here() -> bool:
+            return len(counted) == 2 or bool(await db.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")))
+
+        async def together(connection: Any, new: Any) -> None:
+            counted.append(new.id)
+            await until(other_is_here, what="the other one has counted, or waits for its turn")
+            await create(connection, new)
+
+        monkeypatch.setattr(service, "MAX_UNFINISHED", 1)
+        monkeypatch.setattr(rows, "create", together)
+        sent = {"input_file_id": await uploaded(client, line("a")), "endpoint": RESPONSES, "completion_window": "24h"}
+        async with serving(api.runtime.settings) as other:  # Within one process they take turns.
+            answers = await asyncio.gather(*(each.client.post("/v1/batches", json=sent) for each in (api, other)))
+        refused, made = sorted(answers, key=lambda answer: answer.status_code, reverse=True)
+        assert (made.status_code, refused.json()["error"]["code"]) == (200, "too_many_batches")
+
+
 class TestRetry:
     async def test_a_retry_has_the_lines_without_an_answer(
         self, client: openai.AsyncOpenAI, api: Api, carried: Carried, player: Player, db: Database
@@ -265,8 +300,42 @@ class TestRetry:
         path = f"/v1/batches/{made.id}/retry_failed"
         answers = await asyncio.gather(*(api.client.post(path) for _ in range(5)))
         assert len({answer.json()["id"] for answer in answers}) == 1
-        names = [file.filename async for file in client.files.list()]
-        assert len([name for name in names if name.endswith("_retry.jsonl")]) == 1
+        assert len(await retry_files(client)) == 1
+
+    async def test_what_dies_or_is_refused_before_the_batch_is_there_leaves_no_file(
+        self, client: openai.AsyncOpenAI, api: Api, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with carried.on():
+            made = await created(client, [line("a")])
+            await until(lambda: has_responses(db, 1), what="the line is a response")
+            await client.batches.cancel(made.id)
+            await ended(client, made.id)
+        inserting, go_on, create = asyncio.Event(), asyncio.Event(), rows.create
+
+        async def dies(*args: Any) -> None:
+            await create(*args)
+            inserting.set()
+            await go_on.wait()
+            raise StoreUnavailable
+
+        path = f"/v1/batches/{made.id}/retry_failed"
+        with monkeypatch.context() as patched:
+            patched.setattr(rows, "create", dies)
+            posting = asyncio.create_task(api.client.post(path))
+            await inserting.wait()
+            assert await retry_files(client) == []  # What others see now is what a kill would leave.
+            go_on.set()
+            assert (await posting).status_code == 503
+        with monkeypatch.context() as patched:
+            patched.setattr(service, "MAX_UNFINISHED", 0)
+            assert (await api.client.post(path)).json()["error"]["code"] == "too_many_batches"
+        assert await retry_files(client) == []
+        retried = (await api.client.post(path)).json()
+        assert [file.id for file in await retry_files(client)] == [retried["input_file_id"]]
+
+
+async def retry_files(client: openai.AsyncOpenAI) -> list[Any]:
+    return [file async for file in client.files.list() if file.filename.endswith("_retry.jsonl")]
 
 
 class TestResults:

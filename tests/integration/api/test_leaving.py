@@ -291,6 +291,8 @@ async def test_sigterm_and_ctrl_c_end_open_streams_and_the_process(
         output = process.text
         assert "Traceback" not in output
         assert "timeout graceful shutdown exceeded" not in output
+        assert output.count("longhaul.http: request ") == 3, "every request has its line, those that ended last too"
+        assert "Finished server process" in output.splitlines()[-1]
         assert (await row_of(db, response_id)).status is Status.QUEUED, "background work goes on elsewhere"
     finally:
         process.kill()

@@ -18,7 +18,7 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.support.api import Api
 from tests.support.commands import CODE, Shell
-from tests.support.rows import alive, claimed, queued
+from tests.support.rows import SLOTS, alive, claimed, queued
 from tests.support.tenants import Tenant
 
 EVIL = "red \x1b[2Jteam\n"
@@ -70,7 +70,8 @@ class TestOutput:
         ran = await remote.run("workers")
         head, line = (each.split("\t") for each in ran.out.splitlines())
         shown = dict(zip(head, line, strict=True))
-        assert (shown["name"], shown["state"], shown["running"], shown["in tools"]) == ("w1", "ready", "1", "0")
+        assert (shown["name"], shown["state"], shown["slots"]) == ("w1", "ready", f"1/{SLOTS}")
+        assert (shown["ahead"], shown["in tools"]) == ("0", "0")
 
     async def test_why_is_told_in_words(self, db: Database, remote: Shell) -> None:
         row = await running(db)

@@ -87,8 +87,11 @@ class TestStatus:
         await take(db, ids[:3])
         found = await asked(operator, "status")
         (model,) = (each for each in found["models"] if each["model"] == "scripted")
-        assert {name: model[name] for name in ("slots", "waiting", "sent", "running", "released", "free_slots")} == {
+        counts = ("slots", "in_slots", "ahead", "waiting", "sent", "running", "released", "free_slots")
+        assert {name: model[name] for name in counts} == {
             "slots": 4,
+            "in_slots": 3,
+            "ahead": 0,
             "waiting": 2,
             "sent": 1,
             "running": 3,
@@ -98,6 +101,14 @@ class TestStatus:
         (only,) = model["classes"]
         assert (only["tier"], only["mode"], only["waiting"]) == ("default", "background", 2)
         assert [(each["code"], each["model"]) for each in found["problems"]] == [("no_worker", "org/other-model")]
+
+    async def test_work_with_a_deadline_has_a_mode_of_its_own(self, db: Database, operator: Api) -> None:
+        (response,) = await waiting(db, "red", 1, window=3600.0)
+        (model,) = (each for each in (await asked(operator, "status"))["models"] if each["model"] == "scripted")
+        assert [(each["tier"], each["mode"], each["waiting"]) for each in model["classes"]] == [
+            ("default", "window", 1)
+        ]
+        assert (await asked(operator, f"responses/{response}/why"))["mode"] == "window"
 
     async def test_released_responses_that_nobody_takes_are_a_sign(self, db: Database, operator: Api) -> None:
         response = await claimed(db, "w1")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,26 @@ from sqlalchemy import text
 
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status
+from app.queue.message import Priority
 from app.responses.create.retried import retried
+from app.store.batches import rows as batches
+from app.store.batches.rows import NewBatch
+from app.store.columns import to_json
 from app.store.database import Database
 from app.store.operations import actions, cancels, listing, retries
 from app.store.operations.actions import ActionKind, ActionRow, ActionState
 from app.store.operations.filters import ResponseFilter
+from app.store.paging import Page
 from app.store.responses import endings, logs
+from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
-from app.store.rows import Notice
+from app.store.rows import BatchPlace, Notice
 from app.store.tenants import limits
 from app.store.tenants.limits import LimitRow
 from tests.support.bulk import action_of, check_cancelled, many_queued, started, statuses
 from tests.support.logs import events_of
 from tests.support.roles import as_role
-from tests.support.rows import Writer, claimed, queued
+from tests.support.rows import Writer, claimed, new_response, queued
 from tests.support.stored import stored
 from tests.support.waiting import until
 
@@ -174,7 +181,10 @@ async def test_an_action_that_was_stopped_does_no_more(db: Database) -> None:
 
 KILLED = """
 import asyncio, os, signal, sys
+from app.queue.message import Priority
 from app.responses.create.retried import retried
+from app.store.batches import rows as batches
+from app.store.batches.rows import NewBatch
 from app.store.database import Database
 from app.store.operations import actions, cancels, retries
 
@@ -224,6 +234,23 @@ async def test_a_process_that_is_killed_in_a_step_loses_and_doubles_nothing(
     else:
         rows = await db.execute(text("SELECT retry_of FROM responses WHERE status = 'queued'"))
         assert sorted(row.retry_of for row in rows) == sorted(ids)
+
+
+async def test_an_action_with_a_filter_of_another_version_fails_and_stops_no_other(db: Database) -> None:
+    strange = [await started(db, ActionKind.CANCEL, QUEUED, 3) for _ in range(2)]
+    good = await started(db, ActionKind.CANCEL, QUEUED)
+    async with db.autocommit() as connection:
+        for action, said in zip(strange, ({"color": "red"}, {"statuses": ["frozen"]}), strict=True):
+            changed = "UPDATE bulk_actions SET filter = CAST(:filter AS json), done = 1 WHERE id = :id"
+            await connection.execute(text(changed), {"id": action.id, "filter": to_json(said)})
+    assert [each.id for each in await actions.running(as_role(db, MAINTENANCE))] == [good.id]
+    listed = await actions.find_page(db, Page(10))
+    assert listed is not None
+    assert [(each.state, each.refused) for each in listed[0]] == [
+        *[(ActionState.FAILED, {actions.UNREADABLE_FILTER: 2})] * 2,
+        (ActionState.RUNNING, {}),
+    ]
+    assert listed[0][0].filter == {"color": "red"}
 
 
 # -- retries -----------------------------------------------------------------------------------------------------------
@@ -302,6 +329,34 @@ async def test_a_retry_of_a_foreground_response_runs_in_the_background(db: Datab
     await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter(ids=(old,))))
     (new,) = await db.execute(text("SELECT * FROM responses WHERE retry_of = :id"), {"id": old})
     assert (new.background, new.priority) == (True, 6)
+
+
+_RETRY = text("SELECT *, extract(epoch FROM due_at - inserted_at) AS seconds FROM responses WHERE retry_of IS NOT NULL")
+
+
+async def test_a_retry_of_work_in_a_window_has_the_window_anew_and_goes_with_its_continuation(db: Database) -> None:
+    made = new_response(background=True, continuation_id="agent-7")
+    hours = 2 * 3600
+    await Inserter(db).create(replace(made, priority=Priority.WINDOW.value, window_seconds=hours))
+    earlier = "UPDATE responses SET {0} = {0} - interval '3 hours'"
+    async with db.begin() as connection:
+        for column in ("inserted_at", "due_at"):
+            await connection.execute(text(earlier.format(column)))
+    await endings.fail(db, made.id, "completion_window_expired", "too late")
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    (new,) = await db.execute(_RETRY)
+    assert (new.priority, new.seconds, new.heads, new.affinity) == (10, hours, "agent-7", made.affinity)
+
+
+async def test_a_retry_of_a_batchs_line_has_the_whole_window_of_its_batch(db: Database) -> None:
+    async with db.begin() as connection:
+        await batches.create(connection, NewBatch("batch_a", "default", None, "/v1/responses", "file_a", "24h", 86400))
+    made = replace(new_response(background=True), priority=Priority.WINDOW.value, window_seconds=60.0)
+    await Inserter(db).create(replace(made, place=BatchPlace("batch_a", 1, "a", 60.0)))
+    await endings.fail(db, made.id, "server_error", "broken")
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    (new,) = await db.execute(_RETRY)
+    assert (new.priority, new.seconds, new.batch_id) == (10, 86400, None)
 
 
 async def test_retries_reserve_of_their_projects_limits(db: Database) -> None:

@@ -11,7 +11,7 @@ from app.queue.message import Priority, class_of
 from app.store.database import Database
 from app.store.queue import drains, fleet, pauses
 from app.store.responses import claims
-from tests.support.rows import alive, claim, claimed, queued
+from tests.support.rows import alive, claim, claimed, queued, release_all
 from tests.support.waiting_rows import QUEUE, waiting, weigh
 
 RETENTION = 3600.0
@@ -53,6 +53,25 @@ async def test_each_response_counts_in_its_state_and_class(db: Database) -> None
     assert found["responses"]["scripted", "default", "background", "yielded"] == 1
     assert found["responses"]["scripted", "default", "background", "waiting"] == 3
     assert running.worker is not None
+
+
+async def test_a_suspect_is_none_any_more_once_it_made_progress(db: Database) -> None:
+    async def suspects() -> float:
+        return (await shown(db))["suspects"]["scripted",]
+
+    row = await claimed(db, "dead")
+    await release_all(db, "dead")
+    assert await suspects() == 1
+    await alive(db, "w")
+    assert await claim(db, row.id, "w") is not None
+    assert await suspects() == 1
+    chunk = (
+        "INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)"
+        " VALUES (:id, 50, 50, 2, false, 'abcd', '', 0)"
+    )
+    async with db.begin() as connection:
+        await connection.execute(text(chunk), {"id": row.id})
+    assert await suspects() == 0
 
 
 async def test_the_age_is_that_of_the_oldest_response_that_nobody_has_claimed(db: Database) -> None:
@@ -134,38 +153,3 @@ async def test_projects_beyond_the_fifty_with_most_waiting_are_one(db: Database)
     found = (await shown(db))["waiting_by_project"]
     assert len(found) == 51
     assert found["other",] == 2
-
-
-async def _plan(db: Database) -> str:
-    async with db.begin() as connection:
-        await fleet.follow_indexes(connection)
-        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {fleet._RESPONSES.text}")
-        return "\n".join((await connection.execute(explained, {"retention": RETENTION})).scalars())
-
-
-ENDED = text(
-    """
-    INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        input_bytes, cost, chain_length, context_bytes, layout, finished_at, output, started_at, attempt, log)
-    SELECT 'ended-' || n, 'p' || n % 20, 'scripted', 'model.scripted', 6, 'completed', true, false, true, '{}', now(),
-        0, 100, 1, 0, 1, now(), '[]', now(), 1, CASE WHEN n % 2 = 0 THEN 'merged' ELSE 'deleted' END
-    FROM generate_series(1, :count) n
-    """
-)
-
-
-async def test_a_scrape_reads_what_is_unfinished_and_no_more(db: Database) -> None:
-    async with db.begin(large=True) as connection:
-        await connection.execute(ENDED, {"count": 20_000})
-    for number in range(5):
-        await waiting(db, f"p{number}", 20)
-    plan = await _plan(db)
-    assert "Seq Scan on responses" not in plan
-    assert "Bitmap" not in plan
-    assert pages(plan) < 600, plan
-
-
-def pages(plan: str) -> int:
-    """The pages that the statement touched: those of its root node, which stand first."""
-    line = next(line for line in plan.splitlines() if "Buffers: shared" in line)
-    return sum(int(part.partition("=")[2]) for part in line.split() if part.startswith(("hit=", "read=")))

@@ -169,8 +169,8 @@ async def test_a_rise_and_a_dispatch_wait_for_each_other(db: Database) -> None:
 # The end of a window
 
 
-def in_window(seconds: float, **more: Any) -> NewResponse:
-    return replace(new_response(), priority=Priority.WINDOW.value, window_seconds=seconds, **more)
+def in_window(seconds: float, **request: Any) -> NewResponse:
+    return replace(new_response(**request), priority=Priority.WINDOW.value, window_seconds=seconds)
 
 
 async def test_what_misses_its_window_is_not_claimed_and_found_overdue_in_every_status(db: Database) -> None:
@@ -216,7 +216,7 @@ async def test_what_continues_goes_ahead_of_strangers_once_the_first_has_begun(
     db: Database, window: float | None
 ) -> None:
     def new(continuation: str | None = None) -> NewResponse:
-        made = replace(new_response(), continuation_id=continuation)
+        made = new_response(continuation_id=continuation)
         return made if window is None else replace(made, priority=Priority.WINDOW.value, window_seconds=window)
 
     stranger, head, between, second, after = await inserted(db, new(), new("c"), new(), new("c"), new())
@@ -229,9 +229,9 @@ async def test_what_continues_goes_ahead_of_strangers_once_the_first_has_begun(
 
 async def test_a_continuation_belongs_to_its_project_and_class(db: Database) -> None:
     await waiting(db, "default")
-    head = replace(new_response(), continuation_id="c")
-    other = replace(new_response(project="b"), continuation_id="c")
-    flex = replace(new_response(), continuation_id="c", priority=Priority.FLEX.value)
+    head = new_response(continuation_id="c")
+    other = new_response(project="b", continuation_id="c")
+    flex = replace(new_response(continuation_id="c"), priority=Priority.FLEX.value)
     await inserted(db, head, other, flex)
     rows = await db.execute(text("SELECT rank, heads FROM responses WHERE heads IS NOT NULL"))
     assert [(row.rank, row.heads) for row in rows] == [(None, "c")] * 3
@@ -239,11 +239,11 @@ async def test_a_continuation_belongs_to_its_project_and_class(db: Database) -> 
 
 async def test_an_old_head_is_followed_no_more(db: Database) -> None:
     await waiting(db, "default")
-    (head,) = await inserted(db, replace(new_response(), continuation_id="c"))
+    (head,) = await inserted(db, new_response(continuation_id="c"))
     async with db.autocommit() as connection:
         old = "UPDATE responses SET inserted_at = inserted_at - interval '3 hours' WHERE id = :id"
         await connection.execute(text(old), {"id": head})
-    (between, again) = await inserted(db, new_response(), replace(new_response(), continuation_id="c"))
+    (between, again) = await inserted(db, new_response(), new_response(continuation_id="c"))
     await with_slots(db, 8)
     assert (await sent(db))[-3:] == [head, between, again]
 
@@ -260,16 +260,14 @@ async def test_what_continues_goes_to_the_same_worker(db: Database) -> None:
         await with_slots(db, 8, worker)
     nodes = set()
     for _ in range(6):
-        made = replace(new_response(), continuation_id="agent-7")
+        made = new_response(continuation_id="agent-7")
         await inserted(db, made)
         rows = await db.execute(text("SELECT sent_to FROM responses WHERE id = :id"), {"id": made.id})
         nodes.add(rows[0].sent_to)
         await end(db, [made.id])
     assert len(nodes) == 1
-    assert (
-        replace(new_response(prompt_cache_key="k"), continuation_id="c").affinity
-        != new_response(prompt_cache_key="k").affinity
-    )
+    alone = new_response(prompt_cache_key="k")
+    assert new_response(prompt_cache_key="k", continuation_id="c").affinity != alone.affinity
 
 
 async def test_most_of_a_dispatch_may_be_work_in_windows(db: Database) -> None:

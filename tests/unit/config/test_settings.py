@@ -254,6 +254,24 @@ def test_an_origin_that_no_browser_sends_is_refused(monkeypatch: pytest.MonkeyPa
         load_settings()
 
 
+def test_hosts_of_files_have_a_port_or_stand_for_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().file_url_hosts == ()
+    monkeypatch.setenv(
+        "LONGHAUL_FILE_URL_HOSTS", "Files.example, *.docs.example:8443, minio:9000,[fd00::1]:80, 10.0.0.1,*"
+    )
+    hosts = ("files.example", "*.docs.example:8443", "minio:9000", "[fd00::1]:80", "10.0.0.1", "*")
+    assert load_settings().file_url_hosts == hosts
+
+
+@pytest.mark.parametrize(
+    "wrong", ["https://files.example", "files.example/", "a.*.example", "*example", "a:0", "a:70000", "fd00::1", "u@a"]
+)
+def test_what_is_no_host_of_files_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("LONGHAUL_FILE_URL_HOSTS", wrong)
+    with pytest.raises(ConfigError, match="LONGHAUL_FILE_URL_HOSTS: must be hosts"):
+        load_settings()
+
+
 FLOATS = [name for name, field in Settings.model_fields.items() if "float" in str(field.annotation)]
 
 

@@ -15,7 +15,7 @@ from app.cli import cli
 from app.operations.explanation import Reason
 from app.operations.problems import ProblemCode
 from config.process import CHECKOUT
-from tests.support.promql import alerts
+from tests.support.promql import alerts, panels
 
 PAGES = (
     "runbook",
@@ -63,6 +63,12 @@ def test_every_alert_has_a_command_to_look_and_what_to_do() -> None:
             look, do = (re.search(rf"^\* \*\*{word}:\*\* (.+)$", section, re.MULTILINE) for word in ("Look", "Do"))
             assert look is not None and "`" in look[1], name
             assert do is not None, name
+
+
+def test_every_panel_that_the_page_names_is_on_the_board() -> None:
+    named = re.findall(r'board\'s "([^"]+)"', PAGE)
+    assert len(named) >= 3
+    assert set(named) <= {panel["title"] for panel in panels()}
 
 
 def test_every_question_has_a_command() -> None:

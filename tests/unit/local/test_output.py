@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.local.commands.output import column, duration, number, plain, progress, show
+from app.local.commands.output import column, duration, extra, number, plain, progress, show
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,23 @@ def test_names_of_others_lose_what_a_terminal_obeys() -> None:
 def test_lines_have_titles_and_tabs_and_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     show([{"name": "a", "in_tools": None}], [column("name"), number("in tools")], as_json=False)
     assert capsys.readouterr().out == "name\tin tools\na\t-\n"
+
+
+def test_a_table_without_room_leaves_columns_out_and_never_folds_the_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    entry = {"id": "resp_" + 40 * "0", "project": "proj_1", "worker": 30 * "w", "status": "queued"}
+    columns = [column("id"), extra(column("project")), extra(column("worker")), column("status")]
+    shown = {}
+    for width in (100, 80, 60, 50):
+        monkeypatch.setenv("COLUMNS", str(width))
+        show([entry], columns, as_json=False)
+        shown[width] = capsys.readouterr().out
+        assert entry["id"] in shown[width]
+    assert "Not shown" not in shown[100] and entry["worker"] in shown[100]
+    assert "Not shown for lack of room: worker." in shown[80] and "proj_1" in shown[80]
+    assert "Not shown for lack of room: project, worker." in shown[60] and "queued" in shown[60]
 
 
 def test_json_has_all_of_each_entry_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from app.local.commands.operator_client import path
 from app.local.commands.responses import commands
 from app.local.commands.responses.filters import Filter
 
@@ -30,7 +31,7 @@ def test_what_is_unclear_is_refused(arguments: list[str], word: str) -> None:
 
 
 def test_a_filter_is_said_to_actions_and_to_lists() -> None:
-    only = Filter(["queued"], "m", metadata=["run=a=b"], created_after="2026-11-27T14:00", ids=["resp_1"])
+    only = Filter(status=["queued"], model="m", metadata=["run=a=b"], created_after="2026-11-27T14:00", ids=["resp_1"])
     at = int(datetime(2026, 11, 27, 14, tzinfo=UTC).timestamp())
     body = {"ids": ["resp_1"], "status": ["queued"], "model": "m", "metadata": {"run": "a=b"}, "created_after": at}
     assert only.body() == body
@@ -50,3 +51,8 @@ def test_a_time_may_have_a_zone() -> None:
 def test_pairs_without_a_key_are_refused() -> None:
     with pytest.raises(typer.BadParameter):
         Filter(metadata=["=x"]).body()
+
+
+def test_an_id_asks_no_other_route_whatever_is_in_it() -> None:
+    assert path("responses", "../projects?x=1#", "why") == "responses/..%2Fprojects%3Fx%3D1%23/why"
+    assert path("workers", "qwen3-8b-1f@gpu-7", "drain") == "workers/qwen3-8b-1f@gpu-7/drain"

@@ -109,6 +109,14 @@ def test_a_bound_shows_what_is_held_and_how_often_something_did_not_fit() -> Non
     assert scrape_of(registry).value("longhaul_bound_held", bound="large_readers") == 0
 
 
+def test_a_route_counts_failures_from_0_on() -> None:
+    registry = CollectorRegistry()
+    ApiMetrics(registry).answered("POST", "/v1/responses", 200, 0.01)
+    samples = scrape_of(registry).families["longhaul_http_requests"].samples
+    counts = {each.labels["status"]: each.value for each in samples if each.name == "longhaul_http_requests_total"}
+    assert counts == {"200": 1, "429": 0, "500": 0, "503": 0}
+
+
 def test_classes_without_a_registry_count_and_nobody_reads_it() -> None:
     for each in (ApiMetrics(), WorkerMetrics(), MaintenanceMetrics()):
         assert each is not None

@@ -60,6 +60,7 @@ def response(**more: Any) -> Standing:
         "status": "queued",
         "background": True,
         "position": 7,
+        "rank": 7,
         "attempt": 0,
         "crashes": 0,
         "yields": 0,

@@ -116,7 +116,7 @@ def test_a_response_that_yielded_says_so() -> None:
 
 def test_a_second_attempt_says_why_it_is_one() -> None:
     found = explain(running(attempt=3, yields=1, crashes=1), around(worker()))
-    assert "attempt 3 (yielded 1 time, crashed 1 time since it made progress)" in found.text
+    assert "attempt 3 (yielded 1 time, crashed 1 time)" in found.text
     assert "w1 (gpu-1, process 17)" in found.text
 
 

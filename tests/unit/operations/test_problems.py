@@ -83,6 +83,26 @@ def test_a_brief_problem_counts_if_both_looks_find_it() -> None:
     assert in_both([brief], [lasting]) == [lasting]
 
 
+@pytest.mark.parametrize(
+    ("has", "shown"),
+    [
+        ({"running": 9}, (8, 1)),
+        ({"running": 8}, (8, 0)),
+        ({"running": 11, "in_tools": 2}, (8, 1)),
+        ({"running": 2, "in_tools": 3}, (0, 0)),
+        ({"running": 3, "slots": 0}, (3, 0)),
+    ],
+)
+def test_no_worker_has_more_in_its_slots_than_it_has_slots(has: dict[str, int], shown: tuple[int, int]) -> None:
+    found = worker(**has)
+    assert (found.in_slots, found.ahead) == shown
+
+
+def test_a_summary_tells_what_is_in_slots_from_what_waits_ahead_of_them() -> None:
+    found = summary(worker(running=9, in_tools=0), worker("w2", slots=4, running=7, in_tools=1))
+    assert (found.in_slots, found.slots, found.ahead) == (12, 12, 3)
+
+
 def test_a_summary_counts_each_response_once() -> None:
     found = summary(
         worker(),

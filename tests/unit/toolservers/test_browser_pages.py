@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import ipaddress
 import re
-import zlib
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -15,12 +11,11 @@ from hypothesis import strategies as st
 from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Kind, wrap
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.fetching.body import decode, format_of, read_body
-from workers.toolservers.browser.fetching.egress import EgressPolicy, is_public
 from workers.toolservers.browser.markup import Text, render
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read, read_hits, read_matches
 from workers.toolservers.browser.stack import PageStack
+from workers.toolservers.browser.web import decode, format_of
 
 URL = "https://here.test/dir/page.html"
 
@@ -206,57 +201,7 @@ def test_the_stack_keeps_the_latest() -> None:
     assert stack.page_of("https://here.test/0") is None
 
 
-# addresses
-
-PUBLIC = ["93.184.215.14", "1.1.1.1", "2606:4700::1111", "64:ff9b::1.1.1.1", "::ffff:1.1.1.1", "2002:101:101::1"]
-PRIVATE = [
-    *("0.0.0.0", "0.1.2.3", "10.1.2.3", "100.64.0.1", "127.0.0.1", "127.9.9.9", "169.254.169.254", "172.16.0.1"),
-    *("172.31.255.255", "192.0.0.8", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.51.100.1"),
-    *("203.0.113.1", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255"),
-    *("::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::1", "100::1"),
-    *("2001::1", "2001:db8::1", "2002:7f00:1::1", "2002:a00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd12::1"),
-    *("fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1", "2001:10::1"),
-]
-
-
-@pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_are_allowed_on_web_ports(address: str) -> None:
-    assert is_public(ipaddress.ip_address(address)) and EgressPolicy().allows(address)
-    assert EgressPolicy().allows_port(address, 443) and not EgressPolicy().allows_port(address, 22)
-
-
-@pytest.mark.parametrize("address", PRIVATE)
-def test_addresses_that_are_not_public_are_refused(address: str) -> None:
-    assert not EgressPolicy().allows(address)
-    everything = EgressPolicy(networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
-    assert everything.allows(address) and everything.allows_port(address, 22)
-
-
-def test_allowing_one_network_allows_no_other() -> None:
-    reach = EgressPolicy(networks=(ipaddress.ip_network("10.1.0.0/16"), ipaddress.ip_network("fd00::/8")))
-    assert reach.allows("10.1.2.3") and reach.allows_port("10.1.2.3", 8080) and reach.allows("fd12::1")
-    assert not reach.allows("10.2.0.1") and not reach.allows("127.0.0.1") and not reach.allows_port("1.1.1.1", 8080)
-
-
 # bodies
-
-
-async def _chunks(*parts: bytes) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
-
-
-async def test_a_body_is_decompressed_and_truncated() -> None:
-    packed = gzip.compress(b"word " * 1000)
-    halves = (packed[:10], packed[10:])
-    assert await read_body(_chunks(*halves), "gzip", 10_000) == b"word " * 1000
-    assert await read_body(_chunks(*halves), "GZIP", 7) == b"word wo"
-    assert await read_body(_chunks(zlib.compress(b"x")), "deflate", 9) == b"x"
-    assert await read_body(_chunks(b"ab", b"cd"), "", 3) == b"abc"
-    assert await read_body(_chunks(gzip.compress(bytes(10**7))), "gzip", 1000) == bytes(1000)
-    for encoding in ("br", "gzip, gzip", "zstd"):
-        with pytest.raises(BrowserError, match="compression"):
-            await read_body(_chunks(packed), encoding, 100)
 
 
 CHARSETS = [

@@ -25,7 +25,7 @@ _LEAVE_OUT = ("allowed_token_ids", "bad_words", "stop_token_ids", "min_tokens")
 class Generation:
     """`room`: output tokens that fit after the prompt. Raises InvalidSampling or CannotContinue.
 
-    Committed tokens become part of the prompt if the sampler has no memory; otherwise they are forced.
+    Committed tokens become part of the prompt if the sampler has no state; otherwise they are forced.
     """
 
     def __init__(

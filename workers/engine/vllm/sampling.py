@@ -1,4 +1,4 @@
-"""`Sampling` to vLLM's SamplingParams, and whether a sampler has a memory."""
+"""`Sampling` to vLLM's SamplingParams, and whether a sampler has a state."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+from app.fetching.egress import EgressPolicy
+from app.fetching.fetcher import Fetcher
 from workers.toolservers.browser.backends.exa import URL as EXA_URL
 from workers.toolservers.browser.backends.exa import Exa
 from workers.toolservers.browser.backends.folder import Folder
 from workers.toolservers.browser.backends.searxng import Searxng
-from workers.toolservers.browser.fetching.egress import EgressPolicy
-from workers.toolservers.browser.fetching.fetcher import Fetcher
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.server import CALLS_AT_ONCE, build_server
 from workers.toolservers.browser.settings import BrowserSettings
@@ -36,7 +36,8 @@ def backend_of(settings: BrowserSettings) -> Backend:
         return Exa(key, settings.seconds, settings.url or EXA_URL)
     assert settings.url is not None
     egress = EgressPolicy(settings.allow_network, frozenset(settings.ports))
-    return Searxng(settings.url, settings.seconds, Fetcher(egress, settings.max_page_bytes, settings.seconds))
+    fetcher = Fetcher(lambda host, port: egress, settings.max_page_bytes, settings.seconds)
+    return Searxng(settings.url, settings.seconds, fetcher)
 
 
 async def serve_browser(settings: BrowserSettings) -> None:

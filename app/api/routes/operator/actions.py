@@ -11,14 +11,13 @@ from app.api.dependencies import ChangesOf
 from app.api.docs.routes import error_answers
 from app.api.queries import BothWaysQuery
 from app.api.response_lists.operator_objects import Action, ActionCount
+from app.api.response_lists.queries import filter_of
 from app.api.routes.operator.common import operator_router
 from app.api.routes.route import Asked, Sent
 from app.operations.bulk import BulkActions
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.bodies.operator import ResponsesFilter, StartAction
-from app.protocol.status import Status
+from app.protocol.requests.bodies.operator import StartAction
 from app.store.operations.actions import ActionKind
-from app.store.operations.filters import ResponseFilter, moment
 from app.store.paging import Page
 
 router = operator_router("/actions")
@@ -45,7 +44,7 @@ async def start_action(body: Sent[StartAction], bulk: BulkOf) -> Action | Action
 
     It acts on responses that exist now, not on what comes later. With `dry_run` the answer is how many match.
     """
-    kind, only = ActionKind(body.kind), _filter_of(body.filter)
+    kind, only = ActionKind(body.kind), filter_of(body.filter)
     if body.dry_run:
         return ActionCount.of(await bulk.count(kind, only), kind=kind.value)
     if body.reason is None:
@@ -68,19 +67,3 @@ async def get_action(action_id: str, bulk: BulkOf) -> Action:
 async def cancel_action(action_id: str, bulk: BulkOf) -> Action:
     """What it has done stays: a response that was cancelled can be retried, one that was retried can be cancelled."""
     return Action.of(await bulk.cancel(action_id))
-
-
-def _filter_of(sent: ResponsesFilter) -> ResponseFilter:
-    return ResponseFilter(
-        ids=tuple(sent.ids),
-        statuses=tuple(map(Status, sent.status)),
-        project=sent.project,
-        model=sent.model,
-        key=sent.key,
-        request_id=sent.request_id,
-        tier=sent.service_tier,
-        error_code=sent.error_code,
-        metadata=tuple(sent.metadata.items()),
-        since=None if sent.created_after is None else moment(sent.created_after),
-        until=None if sent.created_before is None else moment(sent.created_before),
-    )

@@ -12,6 +12,7 @@ from app.operations.summary import ModelSummary
 from app.operations.workers import SeenWorker, WorkerState
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status as ResponseStatus
+from app.queue.message import Mode
 from app.store.queue.standing import Standing
 from app.store.tenants.full_limits import FullLimit
 
@@ -51,6 +52,10 @@ class Worker(RowShape):
     drain_reason: str | None
     slots: int
     running: int
+    """Claimed by it, and not ended: in its slots, ahead of them, and in tools."""
+    in_slots: int
+    ahead: int
+    """Running responses that wait in it for a slot."""
     sent: int
     """Sent to it, and not claimed yet."""
     in_tools: int
@@ -64,8 +69,8 @@ class Worker(RowShape):
     @classmethod
     def of(cls, row: SeenWorker, **given: Any) -> Self:
         worker, rate = row.row, row.tokens_per_second
-        seconds = round(worker.lease_seconds, 1)
-        return super().of(worker, state=row.state, tokens_per_second=rate, lease_seconds=seconds, **given)
+        given |= {"lease_seconds": round(worker.lease_seconds, 1)}
+        return super().of(worker, state=row.state, tokens_per_second=rate, **given)
 
 
 class Pause(RowShape):
@@ -86,7 +91,7 @@ class ClassStatus(RowShape):
     """What has not ended of one service tier and mode."""
 
     tier: str
-    mode: Literal["background", "foreground"]
+    mode: Mode
     waiting: int
     sent: int
     running: int
@@ -103,7 +108,12 @@ class ModelStatus(RowShape):
     workers: dict[WorkerState, int]
     older_workers: int
     slots: int
+    in_slots: int
+    """Running responses that these slots have, which are those of ready workers."""
+    ahead: int
+    """Running responses that wait in their workers for a slot."""
     free_slots: int
+    """Open to all that waits."""
     waiting: int
     sent: int
     running: int
@@ -209,7 +219,7 @@ class Why(Shape):
     project_name: str | None
     key_id: str | None
     tier: str
-    mode: Literal["background", "foreground"]
+    mode: Mode
     inserted_at: Seconds
     attempt: int
     worker: str | None
@@ -239,7 +249,7 @@ class Why(Shape):
             project_name=response.project_name,
             key_id=response.key_id,
             tier=tier,
-            mode="background" if mode == "background" else "foreground",
+            mode=mode,
             inserted_at=response.inserted_at,
             attempt=response.attempt,
             worker=response.worker or (response.sent_to if is_sent else None),

@@ -7,7 +7,7 @@ from app.api.docs.routes import error_answers
 from app.api.queries import StartingAfterQuery
 from app.api.response_lists.objects import ResponsesPage
 from app.api.response_lists.operator_objects import EventNames, OperatorResponse, ResponseStory
-from app.api.response_lists.queries import OperatorResponsesQuery
+from app.api.response_lists.queries import OperatorResponsesQuery, filter_of
 from app.api.routes.operator.common import operator_router
 from app.api.routes.route import Asked
 from app.operations.story import find_story, read_events
@@ -21,7 +21,7 @@ router = operator_router("/responses")
 async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeOf) -> ResponsesPage[OperatorResponse]:
     """A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
     `last_id`."""
-    page, only = query.page, await resolved(runtime.db, query.as_filter())
+    page, only = query.page, await resolved(runtime.db, filter_of(query))
     found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
     return ResponsesPage.of_found(found, page, OperatorResponse.of)
 

@@ -1,4 +1,4 @@
-"""The options that say which responses a command is about."""
+"""Which responses a command is about, as its options say."""
 
 from __future__ import annotations
 
@@ -10,38 +10,26 @@ import typer
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-StatusOption = Annotated[list[str] | None, typer.Option("--status", help="Of this status; may be repeated.")]
-ModelOption = Annotated[str | None, typer.Option("--model", help="Of this model.")]
-ProjectOption = Annotated[str | None, typer.Option("--project", help="Of the project with this id or name.")]
-KeyOption = Annotated[str | None, typer.Option("--key", help="Created by the API key with this id.")]
-RequestOption = Annotated[str | None, typer.Option("--request-id", help="Of requests with this x-request-id.")]
-TierOption = Annotated[str | None, typer.Option("--tier", help="Of this service tier: default, flex or priority.")]
-CodeOption = Annotated[str | None, typer.Option("--error-code", help="Failed with this code.")]
-MetadataOption = Annotated[
-    list[str] | None, typer.Option("--metadata", help="KEY=VALUE in its metadata; may be repeated.")
-]
-AfterOption = Annotated[
-    str | None,
-    typer.Option("--created-after", help="Created at this time or later: 2026-11-27T14:00 (UTC), or 2h ago."),
-]
-BeforeOption = Annotated[str | None, typer.Option("--created-before", help="Created before this time.")]
-
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a command was told of responses."""
+    """The options that say which responses a command is about."""
 
-    status: list[str] | None = None
-    model: str | None = None
-    project: str | None = None
-    key: str | None = None
-    request_id: str | None = None
-    tier: str | None = None
-    error_code: str | None = None
-    metadata: list[str] | None = None
-    created_after: str | None = None
-    created_before: str | None = None
-    ids: list[str] | None = None
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of responses, in place of a filter or besides it.")] = (
+        None
+    )
+    status: Annotated[list[str] | None, typer.Option(help="Of this status; may be repeated.")] = None
+    model: Annotated[str | None, typer.Option(help="Of this model.")] = None
+    project: Annotated[str | None, typer.Option(help="Of the project with this id or name.")] = None
+    key: Annotated[str | None, typer.Option(help="Created by the API key with this id.")] = None
+    request_id: Annotated[str | None, typer.Option(help="Of requests with this x-request-id.")] = None
+    tier: Annotated[str | None, typer.Option(help="Of this service tier: default, flex or priority.")] = None
+    error_code: Annotated[str | None, typer.Option(help="Failed with this code.")] = None
+    metadata: Annotated[list[str] | None, typer.Option(help="KEY=VALUE in its metadata; may be repeated.")] = None
+    created_after: Annotated[
+        str | None, typer.Option(help="Created at this time or later: 2026-11-27T14:00 (UTC), or 2h ago.")
+    ] = None
+    created_before: Annotated[str | None, typer.Option(help="Created before this time.")] = None
 
     @property
     def names_ids(self) -> bool:

@@ -131,6 +131,7 @@ class ResponseRequest:
             "top_logprobs": fields.top_logprobs or 0,
             "include": self._include(),
             "service_tier": self.tier,
+            "continuation_id": fields.continuation_id,
             **{name: getattr(fields, name) for name in AS_SENT},
             **self._sampling(defaults),
             "extra": {**_beside(SAMPLING_DEFAULTS, defaults), **fields.extra()},

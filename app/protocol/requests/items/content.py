@@ -52,6 +52,15 @@ def _check_image_url(value: Any) -> Any:
 
 
 ImageUrl = Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
+
+
+def _check_file_url(url: str) -> str:
+    if not url.startswith(_WEB):
+        raise refused("Invalid '{path}': expected an http(s) URL.", "invalid_value")
+    return check_no_nul(url)
+
+
+FileUrl = Annotated[str, AfterValidator(_check_file_url)]
 FileId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
 
 
@@ -72,12 +81,6 @@ class InputImage(RequestModel):
         if self.image_url is None and self.file_id is None:
             message = "Missing required parameter: '{path}'. An image has an 'image_url', or a 'file_id'."
             raise refused(message, "missing_required_parameter", "image_url")
-        if self.detail == "low" and (self.image_url or "").startswith(_WEB):
-            message = (
-                "'{path}': an image at a URL is shown as it is, so 'low' is not supported for it. "
-                "Send the image as a data URL, or leave 'detail' out."
-            )
-            raise refused(message, "unsupported_parameter", "detail")
         return self
 
     def stored(self) -> Json:
@@ -87,16 +90,16 @@ class InputImage(RequestModel):
 
 
 class InputFile(RequestModel):
-    """A file whose text the model reads: one that was uploaded, or its bytes in base64.
+    """A file whose text the model reads: one that was uploaded, its bytes in base64, or one at a URL.
 
-    With both, its bytes are what was sent. `text` is what was read of it: items that are sent back have it, and their
-    files are not read again.
+    With an id and bytes, its bytes are what was sent. `text` is what was read of it: items that are sent back have it,
+    and their files are not read again.
     """
 
     type: Literal["input_file"]
     file_id: FileId | None = None
     file_data: Annotated[str | None, Field(min_length=1)] = None
-    file_url: Annotated[str | None, SupportedValues(instead="upload the file, and send its 'file_id'")] = None
+    file_url: FileUrl | None = None
     filename: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
     text: str | None = None
     detail: Annotated[str | None, SupportedValues(("auto",))] = None
@@ -104,16 +107,20 @@ class InputFile(RequestModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.text is None and self.file_id is None and self.file_data is None:
-            message = "Missing required parameter: '{path}'. A file has a 'file_id', or 'file_data'."
+        others = self.file_id is not None or self.file_data is not None
+        if self.text is None and self.file_url is None and not others:
+            message = "Missing required parameter: '{path}'. A file has a 'file_id', 'file_data', or a 'file_url'."
             raise refused(message, "missing_required_parameter", "file_id")
-        if self.file_id is None and self.filename is None:
+        if self.text is None and self.file_url is not None and others:
+            message = "Invalid '{path}': a file has a 'file_url', or a 'file_id' or 'file_data', and not both."
+            raise refused(message, "mutually_exclusive_parameters", "file_url")
+        if self.file_id is None and self.file_url is None and self.filename is None:
             message = "Missing required parameter: '{path}'. Models are told the name of a file."
             raise refused(message, "missing_required_parameter", "filename")
         return self
 
     def stored(self) -> Json:
-        names = ("file_id", "file_data", "filename", "text")
+        names = ("file_id", "file_data", "file_url", "filename", "text")
         sent = {name: getattr(self, name) for name in names}
         return {"type": "input_file", **{name: value for name, value in sent.items() if value is not None}}
 

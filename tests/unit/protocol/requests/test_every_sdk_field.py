@@ -58,6 +58,7 @@ AROUND: Sequence[Json] = (
 )
 SAMPLES: Mapping[str, Sequence[Any]] = {
     "image_url": (IMAGE["image_url"], "https://x.example/"),
+    "file_url": ("https://x.example/a", "https://x.example/b"),
     "schema": ({"type": "object"}, SCHEMA),
     "parameters": ({"type": "object"}, SCHEMA),
     "compact_threshold": (1000, 2000),

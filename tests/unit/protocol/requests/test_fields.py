@@ -162,6 +162,7 @@ class TestStored:
             "reasoning": None,
             "max_tool_calls": None,
             "service_tier": "default",
+            "continuation_id": None,
             "safety_identifier": None,
             "prompt_cache_key": None,
             "prompt_cache_retention": None,

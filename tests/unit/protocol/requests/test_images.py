@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,16 @@ def test_a_model_whose_workers_fetch_nothing_takes_no_url_of_the_web() -> None:
     with pytest.raises(InvalidRequest, match="takes images by data URL alone") as caught:
         check_capabilities(stored("https://example.com/a.png"), SEES)
     assert caught.value.error.param == FIELD
+
+
+def test_a_model_shows_an_image_that_its_worker_fetches_as_it_is() -> None:
+    fetches = replace(SEES, fetches_images=True)
+    request = stored("https://example.com/a.png")
+    check_capabilities(request, fetches)
+    request["input"][0]["content"][1]["detail"] = "low"
+    with pytest.raises(InvalidRequest, match="not in 'low' detail") as caught:
+        check_capabilities(request, fetches)
+    assert caught.value.error.param == FIELD.replace("image_url", "detail")
 
 
 def stored(*urls: str) -> dict[str, Any]:

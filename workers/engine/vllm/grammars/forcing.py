@@ -1,6 +1,6 @@
 """Leads a sampler through tokens that another engine committed.
 
-A sampler with a memory (a grammar, penalties, a seed, `min_tokens`) must not get committed tokens as part of the
+A sampler with a state (a grammar, penalties, a seed, `min_tokens`) must not get committed tokens as part of the
 prompt. Instead they are generated again, and this logits processor leaves the sampler one choice for each. Whatever
 counts tokens or draws then stands where it stood. tests/engine/test_resume.py holds it to that.
 

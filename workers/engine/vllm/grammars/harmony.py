@@ -3,7 +3,7 @@
     ((thoughts | preamble | call) <|start|>assistant)*  (answer | call)
 
 The request says which calls and answers may occur. A grammar is made only if something has to be enforced, because it
-gives the sampler a memory. vllm.parser.harmony, which inspired this, knows one message of analysis and one of
+gives the sampler a state. vllm.parser.harmony, which inspired this, knows one message of analysis and one of
 commentary.
 
 * A grammar does not contain stop tokens (`<|return|>`, `<|call|>`): xgrammar lets them pass at its end.

@@ -4,7 +4,7 @@ vLLM's parsers take one of its API's requests and adjust it: the grammar that en
 special tokens are part of the text. Its streaming parsers are fed token by token; if one differs from its twin for
 whole texts, the streaming parser decides.
 
-A grammar gives the sampler a memory, so one is made only if something has to be enforced: a schema for the text, a
+A grammar gives the sampler a state, so one is made only if something has to be enforced: a schema for the text, a
 required or named call, a strict function, a custom tool's grammar, or a choice among the tools that were shown.
 """
 

@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import orjson
 
+from app.fetching.body import read_body
+from app.fetching.errors import FetchError
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.fetching.body import read_body
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
@@ -32,6 +33,8 @@ async def call(method: str, url: str, seconds: float, **request: Any) -> dict[st
         raise BrowserError("The search engine takes too long to answer.") from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
         raise BrowserError("The search engine cannot be reached.") from None
+    except FetchError as error:
+        raise BrowserError(str(error)) from None
     except orjson.JSONDecodeError:
         raise BrowserError("The search engine answers no JSON.") from None
     if not isinstance(answer, dict):

@@ -19,10 +19,10 @@ from urllib.parse import quote, unquote, urlsplit
 from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Document, strip_links
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.fetching.body import decode
 from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read
+from workers.toolservers.browser.web import decode
 
 HOST = "folder.test"
 FORMATS = {".html": Format.HTML, ".htm": Format.HTML, ".txt": Format.TEXT, ".md": Format.TEXT}

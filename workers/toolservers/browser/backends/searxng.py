@@ -6,10 +6,11 @@ it answers 403.
 
 from __future__ import annotations
 
+from app.fetching.fetcher import Fetcher
 from workers.toolservers.browser.backends import api
-from workers.toolservers.browser.fetching.fetcher import Fetcher
 from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
 from workers.toolservers.browser.pages import Hit, Page
+from workers.toolservers.browser.web import fetch_page
 
 
 class Searxng:
@@ -32,7 +33,7 @@ class Searxng:
         return list(hits.values())[:topn]
 
     async def fetch(self, url: str) -> Page:
-        return await self._fetcher.fetch(url)
+        return await fetch_page(self._fetcher, url)
 
 
 def _with_sites(query: str, options: SearchOptions) -> str:

@@ -6,8 +6,8 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.fetching.egress import EgressPolicy
+from app.fetching.egress import EgressPolicy
+from app.fetching.errors import FetchError, NotAllowed
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Takes host and port; returns addresses, preferred first. Raises OSError."""
@@ -22,19 +22,19 @@ async def by_dns(host: str, port: int) -> list[str]:
 async def checked_address(host: str, port: int, egress: EgressPolicy, resolve: Resolve) -> str:
     """The address to connect to for `host`.
 
-    Raises BrowserError if it has none, or if any of its addresses is refused: a name with both a public and a private
-    address is an attack.
+    Raises FetchError if it has none, and NotAllowed if any of its addresses is refused: a name with both a public and a
+    private address is an attack.
     """
     try:
         addresses = await resolve(host, port)
     except (OSError, UnicodeError):
         addresses = []
     if not addresses:
-        raise BrowserError(f"There is no host {host}.")
+        raise FetchError(f"There is no host {host}.")
     for address in addresses:
         if not egress.allows(address):
-            raise BrowserError(f"{host} is refused: it has an address that is not public.")
+            raise NotAllowed(f"{host} is refused: it has an address that is not public.")
         if not egress.allows_port(address, port):
             ports = " and ".join(str(allowed) for allowed in sorted(egress.ports))
-            raise BrowserError(f"{host} is refused: pages are opened on port {ports}, not {port}.")
+            raise NotAllowed(f"{host} is refused: only its ports {ports} are allowed, not {port}.")
     return addresses[0]

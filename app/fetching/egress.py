@@ -1,4 +1,4 @@
-"""Which addresses and ports the browser may connect to: by default public ones, on ports 80 and 443."""
+"""Which addresses and ports may be connected to: by default public ones, on ports 80 and 443."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+WEB_PORTS = frozenset({80, 443})
 
 _NOT_PUBLIC = tuple(
     ipaddress.ip_network(network)
@@ -21,6 +23,7 @@ _NOT_PUBLIC = tuple(
     )
 )
 """Networks of IANA's special purpose registries that `is_global` of Python 3.11 takes for public."""
+_THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _LOW_32 = 0xFFFF_FFFF
@@ -31,14 +34,17 @@ class EgressPolicy:
     """`networks` are allowed on any port, even if they are private."""
 
     networks: tuple[Network, ...] = ()
-    ports: frozenset[int] = frozenset({80, 443})
+    ports: frozenset[int] = WEB_PORTS
+    internal: bool = False
+    """Whether all addresses that a server may have are allowed, public or not."""
 
     def allows(self, address: str) -> bool:
-        """Whether the browser may connect to `address`, which a resolver returned."""
-        return self._is_trusted(address) or is_public(ipaddress.ip_address(address))
+        """Whether `address`, which a resolver returned, may be connected to."""
+        parsed = ipaddress.ip_address(address)
+        return self._is_trusted(address) or (is_of_a_server(parsed) if self.internal else is_public(parsed))
 
     def allows_port(self, address: str, port: int) -> bool:
-        """Whether the browser may connect to `port` of an allowed `address`."""
+        """Whether `port` of an allowed `address` may be connected to."""
         return port in self.ports or self._is_trusted(address)
 
     def _is_trusted(self, address: str) -> bool:
@@ -55,6 +61,21 @@ def is_public(address: Address) -> bool:
             return False
     special = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
     return address.is_global and not special and not any(address in network for network in _NOT_PUBLIC)
+
+
+def is_of_a_server(address: Address) -> bool:
+    """Whether a server that an operator names may have `address`: a public one, a private one, or this machine's.
+
+    Not a link-local one: there, clouds hand out credentials.
+    """
+    if isinstance(address, ipaddress.IPv6Address):
+        if (embedded := _embedded_ipv4(address)) is not None:
+            return is_of_a_server(embedded)
+        if address.scope_id is not None or address.is_site_local:
+            return False
+    elif address in _THIS_NETWORK or address.is_reserved:
+        return False
+    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
 
 
 def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

@@ -1,1 +1,0 @@
-"""Fetches pages from untrusted URLs, without reaching addresses that are not public."""
