@@ -27,7 +27,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-fleet bench-fair bench-placement bench-batches bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-fleet bench-fair bench-placement bench-batches bench-bulk bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -106,6 +106,9 @@ bench-placement: install-dev  ## Measure what placement is worth to agents on ei
 
 bench-batches: install-dev  ## Compare a batch with `vllm run-batch`, POSTs and bare vLLM, and measure streams and long polls beside it (an hour; ARGS="--step-ms 30": on the scripted engine)
 	$(BIN)/python -m tests.bench batches $(ARGS)
+
+bench-bulk: install-dev  ## Measure bulk cancels with a million responses, also beside streams (4 minutes; ARGS="--finished 100000": 2)
+	$(BIN)/python -m tests.bench.cancels $(ARGS)
 
 bench-write: install-dev  ## Write the results into docs/internals/performance.md and docs/internals/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)

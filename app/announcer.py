@@ -32,8 +32,11 @@ class Announcer:
 
     async def tell(self, *results: EndResult) -> None:
         """Tells of those that the calls with these results have ended, once that is committed."""
-        notices = [notice for result in results if (notice := result.notice) is not None]
-        ends = [notice.chunk.response_id for notice in notices if not notice.is_followed]
+        await self.tell_each([notice for result in results if (notice := result.notice) is not None])
+
+    async def tell_each(self, notices: Sequence[Notice]) -> None:
+        """`tell` of endings."""
+        ends = [notice.response_id for notice in notices if not notice.is_followed]
         await self.tell_all(notices)
         await self._pubsub.tell_ends(*ends)
 
@@ -42,10 +45,11 @@ class Announcer:
         Postgres."""
         for status, count in Counter(notice.status for notice in notices).items():
             self._endings.labels(status.value).inc(count)
-        if followed := [notice.chunk for notice in notices if notice.is_followed]:
-            await self._pubsub.publish(followed)
+        followed = [notice for notice in notices if notice.is_followed]
+        await self._pubsub.publish([notice.chunk for notice in followed if notice.chunk is not None])
+        await self._pubsub.tell_ends(*[notice.response_id for notice in followed if notice.chunk is None])
         # of others no worker has heard
-        if known := [notice.chunk.response_id for notice in notices if notice.was_sent]:
+        if known := [notice.response_id for notice in notices if notice.was_sent]:
             await self._queue.revoke(*known)
 
     async def close(self) -> None:

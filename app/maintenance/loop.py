@@ -29,7 +29,8 @@ from app.store.database import Database, StoreLocked, StoreUnavailable
 from app.store.files import expiry
 from app.store.queue import dispatch, drains, redelivery, windows, workers
 from app.store.queue.workers import Released
-from app.store.responses import endings
+from app.store.responses import endings, queued
+from app.store.responses.endings import Overdue
 from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
 from config.logging.context import about
@@ -60,6 +61,11 @@ _OVERDUE = {
     Status.IN_PROGRESS: ("run_timeout", "it ran for longer than its run timeout"),
 }
 _MISSED = ("completion_window_expired", "it was not completed within its completion window")
+
+
+def _why(overdue: Overdue) -> tuple[str, str]:
+    """The code and the message of its error."""
+    return _MISSED if overdue.is_due else _OVERDUE[overdue.status]
 
 
 class Maintenance:
@@ -173,10 +179,29 @@ class Maintenance:
         """Fails responses that have waited or run for longer than their timeout, or have missed their window."""
         failed_in_vain: set[str] = set()
         while found := await endings.find_overdue(self._db, BATCH, failed_in_vain):
+            failed = await self._fail_queued([each for each in found if each.ends_at_once])
             for each in found:
-                code, message = _MISSED if each.is_due else _OVERDUE[each.status]
-                if not await self._fail(each.id, code, message, each.status):
+                if each.id not in failed and not await self._fail(each.id, *_why(each), each.status):
                     failed_in_vain.add(each.id)
+
+    async def _fail_queued(self, overdue: Sequence[Overdue]) -> set[str]:
+        """Fails those that nobody else holds, all at once; returns their ids. If that raises, each is failed alone."""
+        failed: set[str] = set()
+        for code, message in {_why(each) for each in overdue}:
+            request_ids = {each.id: each.request_id for each in overdue if _why(each) == (code, message)}
+            try:
+                notices = await queued.fail(self._db, list(request_ids), code, message)
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                log.error("%d responses cannot be failed together: %s", len(request_ids), type_and_places(error))
+                continue
+            for notice in notices:
+                with about(notice.response_id, request_id=request_ids[notice.response_id]):
+                    log.error("failed: %s", message)
+            await self._announcer.tell_each(notices)
+            failed |= {notice.response_id for notice in notices}
+        return failed
 
     async def raise_windows(self) -> None:
         """Says how far work in windows rises in the order of its queue."""

@@ -214,8 +214,10 @@ class Ending:
 class Notice:
     """What is told of a response that was ended from outside (app/announcer.py)."""
 
+    response_id: str
     status: Status
-    chunk: Chunk
+    chunk: Chunk | None
+    """Its last one; None: nobody has written it (queued.py)."""
     is_followed: bool
     was_sent: bool
     """Whether a worker may know of it."""
@@ -237,7 +239,7 @@ class EndResult:
         if self.chunk is None:
             return None
         row = self.row
-        return Notice(row.status, self.chunk, row.is_followed, row.sent_at is not None or row.attempt > 0)
+        return Notice(row.id, row.status, self.chunk, row.is_followed, row.sent_at is not None or row.attempt > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
 from app.store.database import Database
 from app.store.responses import claims, endings, logs, lookup
+from app.store.responses import queued as together
 from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
@@ -172,10 +173,38 @@ async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_
             raise ValueError("cannot be failed")
         return await fail(db, response_id, *args, **kwargs)
 
+    async def refuse_all(db: Database, ids: Any, code: str, message: str) -> Any:
+        raise ValueError("cannot be failed together")
+
     monkeypatch.setattr(endings, "fail", refuse)
+    monkeypatch.setattr(together, "fail", refuse_all)
     monkeypatch.setattr("app.maintenance.loop.BATCH", 1)
     await maintenance(db, pubsub, Queue()).expire()
     await whole(db, good.id, Status.FAILED)
+
+
+async def test_queued_responses_that_are_overdue_fail_together_but_for_those_with_secrets(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = [replace(new_response(), queue_seconds=0.001) for _ in range(3)]
+    late = replace(new_response(), priority=10, window_seconds=0.001)
+    secret = replace(new_response(secrets={"mcp": "sealed"}), queue_seconds=0.001)
+    for new in (*plain, late, secret):
+        await Inserter(db).create(new)
+    fail, alone = endings.fail, list[str]()
+
+    async def noted(db: Database, response_id: str, *args: Any, **kwargs: Any) -> Any:
+        alone.append(response_id)
+        return await fail(db, response_id, *args, **kwargs)
+
+    monkeypatch.setattr(endings, "fail", noted)
+    await maintenance(db, pubsub, Queue()).expire()
+    assert alone == [secret.id]
+    for new in (*plain, late, secret):
+        final = await whole(db, new.id, Status.FAILED)
+        expected = "completion_window_expired" if new is late else "queue_timeout"
+        assert final.error is not None and final.error["reason"] == expected
+        assert not final.request.get("secrets")
 
 
 async def test_a_response_that_workers_began_too_often_is_failed(

@@ -13,7 +13,7 @@ from app.store.database import Database
 from app.store.operations import actions
 from app.store.operations.actions import ActionKind, ActionRow, NewAction
 from app.store.operations.filters import ResponseFilter
-from app.store.packing import unpack_events
+from app.store.responses import logs
 from app.store.responses.new_rows import insert_waiting
 from tests.support.rows import new_response
 
@@ -51,21 +51,21 @@ async def check_cancelled(db: Database, ids: list[str]) -> None:
     rows = await db.execute(
         text(
             """
-            SELECT r.*, c.first AS last_first, c.frames AS last_frames, c.final,
-                (SELECT count(*) FROM chunks f WHERE f.response_id = r.id AND f.final) AS finals,
-                (SELECT count(*) FROM chunks a WHERE a.response_id = r.id) AS chunks
-            FROM responses r LEFT JOIN LATERAL (
-                SELECT * FROM chunks c WHERE c.response_id = r.id ORDER BY c.first DESC LIMIT 1
-            ) c ON true
-            WHERE r.id = ANY(:ids)
+            SELECT r.*, (SELECT count(*) FROM chunks f WHERE f.response_id = r.id AND f.final) AS finals
+            FROM responses r WHERE r.id = ANY(:ids)
             """
         ),
         {"ids": ids},
     )
     assert len(rows) == len(ids)
     for row in rows:
-        assert (row.status, row.output, row.worker, row.finals) == (Status.CANCELLED.value, [], None, 1), row.id
-        (event,) = frames.decode(unpack_events(row.last_frames))
-        assert (event["type"], event["sequence_number"]) == ("response.failed", row.last_first)
+        assert (row.status, row.output, row.worker) == (Status.CANCELLED.value, [], None), row.id
+        assert row.finals <= 1 and row.finished_at is not None
+        *earlier, last = (await logs.read_page(db, row.id)).chunks
+        assert last.final and not any(chunk.final for chunk in earlier)
+        (event,) = frames.decode(last.frames)
+        assert (event["type"], event["sequence_number"]) == (
+            "response.failed",
+            sum(c.last - c.first + 1 for c in earlier),
+        )
         assert (event["response"]["id"], event["response"]["status"]) == (row.id, "cancelled")
-        assert row.final and row.finished_at is not None

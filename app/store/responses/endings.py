@@ -28,6 +28,7 @@ from sqlalchemy import (
     bindparam,
     false,
     func,
+    literal_column,
     or_,
     select,
     text,
@@ -49,7 +50,7 @@ from app.sizes import grouped, is_large
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, IS_SPENT, MAX_CLAIMS
 from app.store.packing import unpack_events
-from app.store.responses import final_rows
+from app.store.responses import final_rows, queued
 from app.store.responses.final_rows import FinalRow
 from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
 from app.store.rows import Ending, EndResult, ResponseRow, parsed_row
@@ -113,6 +114,7 @@ _LOG_BYTES = select(func.sum(chunks.c.size)).where(chunks.c.response_id == respo
 _SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes")).where(
     _BY_IDS
 )
+_ENDS_AT_ONCE: ColumnElement[bool] = literal_column(queued.ENDS_AT_ONCE.replace("r.", "responses."), Boolean)
 _HELD = "another transaction holds the response"
 _ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
@@ -286,6 +288,9 @@ class Overdue:
     status: Status
     is_due: bool = False
     """Whether that is the end of its window. Otherwise it has waited, or run, for too long."""
+    ends_at_once: bool = False
+    """Whether it ends together with others (queued.py)."""
+    request_id: str | None = None
 
 
 async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[Overdue]:
@@ -294,9 +299,11 @@ async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()
     ran = IS_IN_PROGRESS & (responses.c.run_deadline < func.now())
     is_due = responses.c.due_at < func.now()
     missed = is_due & responses.c.finished_at.is_(None) & responses.c.batch_id.is_(None)
-    columns = responses.c.id, responses.c.status, func.coalesce(is_due, false()).label("is_due")
-    found = select(*columns).where(or_(waited, ran, missed), responses.c.id.not_in(but))
-    return [Overdue(row.id, Status(row.status), row.is_due) for row in await db.execute(found.limit(limit))]
+    due, at_once = func.coalesce(is_due, false()).label("is_due"), _ENDS_AT_ONCE.label("ends_at_once")
+    columns = responses.c.id, responses.c.status, due, at_once, responses.c.request_id
+    found = select(*columns).where(or_(waited, ran, missed), responses.c.id.not_in(but)).limit(limit)
+    rows = await db.execute(found)
+    return [Overdue(row.id, Status(row.status), row.is_due, row.ends_at_once, row.request_id) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ over: nothing of its entry was written.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,8 +21,12 @@ from sqlalchemy import Row, text
 
 from app.heavy import off_loop
 from app.protocol.answerable import approval_of, approvals, call_id_of, call_ids
+from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice
+from app.protocol.events.machine import ResponseStream
+from app.protocol.response import brief_object
 from app.protocol.status import Status
+from app.protocol.text import type_and_places
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
@@ -29,6 +34,9 @@ from app.store.database import Database, StoreBusy
 from app.store.packing import unpack_events, unpack_tokens
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES, Ending
 from app.store.tables import CHUNK_BYTES, LOG_STATE
+from config.logging.context import about
+
+log = logging.getLogger("longhaul.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +238,20 @@ def _items(entry: Entry) -> list[_Item]:
 
 _PAGE_CHUNKS = 512
 
-# Reads only from the chunk that holds event `after` + 1. The log is contiguous, so earlier chunks do not matter.
+# Reads only from the chunk that holds event `after` + 1. The log is contiguous, so earlier chunks do not matter. A
+# response that ended while it was queued may lack its end: what that follows from is read, too.
 _READ = text(
     """
     SELECT r.status, c.first, c.last, c.attempt, c.final, c.frames,
         CASE WHEN :whole THEN c.tokens END AS tokens, CASE WHEN :whole THEN c.steps END AS steps,
-        c.input_tokens, c.cached_tokens,
-        (SELECT e.last FROM chunks e WHERE e.response_id = r.id ORDER BY e.first DESC LIMIT 1) AS end
+        c.input_tokens, c.cached_tokens, e.last AS end, l.lacks_end, CASE WHEN l.lacks_end THEN e.frames END AS opening,
+        CASE WHEN l.lacks_end THEN r.error END AS error, r.model, r.created_at
     FROM responses r LEFT JOIN LATERAL (
+        SELECT k.last, k.final, k.frames FROM chunks k WHERE k.response_id = r.id ORDER BY k.first DESC LIMIT 1
+    ) e ON true CROSS JOIN LATERAL (
+        SELECT r.finished_at IS NOT NULL AND r.attempt = 0 AND r.log <> 'deleted' AND NOT coalesce(e.final, false)
+            AS lacks_end
+    ) l LEFT JOIN LATERAL (
         SELECT s.*, sum(s.size) OVER (ORDER BY s.first) - s.size AS before FROM (
             SELECT k.* FROM chunks k WHERE k.response_id = r.id AND k.last > :after AND k.first >= coalesce((
                 SELECT p.first FROM chunks p WHERE p.response_id = :id AND p.first <= :after + 1
@@ -285,7 +299,25 @@ async def _read(db: Database, response_id: str, after: int, limits: Mapping[str,
         return LogSlice((), None)
     chunks = tuple(_chunk(response_id, row).after(after) for row in rows if row.first is not None)
     has_more = bool(chunks) and chunks[-1].last < rows[0].end
+    if rows[0].lacks_end and not has_more and (end := _unwritten_end(response_id, rows[0])).last > after:
+        chunks = (*chunks, end.after(after))
     return LogSlice(chunks, Status(rows[0].status), has_more)
+
+
+def _unwritten_end(response_id: str, row: Row[Any]) -> Chunk:
+    """The last chunk of a response that ended while it was queued, which nobody has written (queued.py)."""
+    first = 0 if row.end is None else row.end + 1
+    try:
+        *_, queued = frames.split(unpack_events(row.opening))
+        (event,) = frames.decode(queued)
+        stream = ResponseStream.waiting(event["response"], first)
+    except Exception as error:
+        with about(response_id):
+            log.error("its opening events cannot be read: %s", type_and_places(error))
+        brief = brief_object(row.model, response_id, int(row.created_at.timestamp()))
+        stream = ResponseStream.without_log(brief, first)
+    events = stream.cancel() if row.error is None else stream.fail(row.error)
+    return Chunk(response_id, first, stream.next_sequence - 1, 0, (), frames.encode_all(events), final=True)
 
 
 # Subqueries, not joins: each takes a step in an index, whatever Postgres believes of the tables.

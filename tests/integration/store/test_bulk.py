@@ -93,7 +93,7 @@ async def test_what_runs_and_what_has_secrets_is_cancelled_beside_what_waits(db:
     secret = await queued(db, secrets={"mcp": "sealed"})
     action, told = await carried_out(db, await started(db, ActionKind.CANCEL, ResponseFilter()))
     assert action.done == 46
-    assert {notice.chunk.response_id for notice in told if notice.was_sent} == {row.id for row in running}
+    assert {notice.response_id for notice in told if notice.was_sent} == {row.id for row in running}
     await check_cancelled(db, [*waiting, secret, *(row.id for row in running[1:])])
     (row,) = await db.execute(text("SELECT request, output FROM responses WHERE id = :id"), {"id": running[0].id})
     assert row.output[0]["content"][0]["text"] == "so far"
@@ -162,7 +162,7 @@ async def test_two_processes_carry_out_one_action_without_doing_anything_twice(d
     action = await started(db, ActionKind.CANCEL, QUEUED)
     told = [notices for _, notices in await asyncio.gather(*(carried_out(db, action) for _ in range(3)))]
     assert (await action_of(db, action.id)).done == 180
-    assert sorted(notice.chunk.response_id for notices in told for notice in notices) == sorted(ids)
+    assert sorted(notice.response_id for notices in told for notice in notices) == sorted(ids)
     await check_cancelled(db, ids)
 
 

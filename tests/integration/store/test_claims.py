@@ -228,7 +228,7 @@ async def test_a_response_that_waited_too_long_is_not_claimed_and_is_found_overd
     new = replace(new_response(), queue_seconds=0.001)
     await Inserter(db).create(new)
     assert await claim(db, new.id, WORKER) is None
-    assert list(await endings.find_overdue(db)) == [Overdue(new.id, Status.QUEUED)]
+    assert list(await endings.find_overdue(db)) == [Overdue(new.id, Status.QUEUED, ends_at_once=True)]
 
 
 async def test_a_run_deadline_starts_with_the_first_claim_and_a_takeover_does_not_extend_it(db: Database) -> None:

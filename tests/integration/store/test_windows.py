@@ -188,7 +188,7 @@ async def test_what_misses_its_window_is_not_claimed_and_found_overdue_in_every_
     assert await claim(db, waits.id, WORKER) is None
     found = {each.id: each for each in await endings.find_overdue(db)}
     assert found == {
-        waits.id: Overdue(waits.id, Status.QUEUED, is_due=True),
+        waits.id: Overdue(waits.id, Status.QUEUED, is_due=True, ends_at_once=True),
         runs.id: Overdue(runs.id, Status.IN_PROGRESS, is_due=True),
         yielded.id: Overdue(yielded.id, Status.IN_PROGRESS, is_due=True),
     }

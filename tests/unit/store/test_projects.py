@@ -10,6 +10,7 @@ from config.settings import CHECKOUT
 ROOMS = ("responses", "context")
 """The rooms of `app/store` whose rows belong to projects. Operators alone have ids of the other rooms."""
 WITHOUT_PROJECT = {
+    "end": "maintenance: those that an operator's filter, a batch or a deadline has found",
     "fail": "workers and maintenance: responses of all projects",
     "find": "workers and maintenance: responses of all projects",
     "find_status": "workers: responses of all projects",

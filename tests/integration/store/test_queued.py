@@ -1,0 +1,129 @@
+"""Queued responses that end together: their logs end as if each had ended by itself, though nobody wrote their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.announcer import Announcer
+from app.protocol.status import Status
+from app.store import retention
+from app.store.database import Database
+from app.store.responses import endings, logs
+from app.store.responses import queued as together
+from app.store.rows import Notice
+from app.streaming.follow import LogFollower
+from app.streaming.pubsub import PubSub
+from tests.support.bulk import many_queued
+from tests.support.logs import events_of, row_of, whole
+from tests.support.rows import WORKER, claim, queued
+from tests.support.stored import stored
+
+NEVER = 3600.0
+LATE = "queue_timeout", "too late"
+
+
+class NoWorkers:
+    async def revoke(self, *response_ids: str) -> None:
+        raise AssertionError("no worker knows of them")
+
+
+async def cancelled(db: Database, ids: Sequence[str]) -> list[Notice]:
+    async with db.begin() as connection:
+        return await together.end(connection, ids, Status.CANCELLED)
+
+
+@pytest.mark.parametrize("status", [Status.CANCELLED, Status.FAILED])
+async def test_rows_and_events_are_those_of_an_end_by_itself(db: Database, status: Status) -> None:
+    first, second, alone = await many_queued(db, 3, input="Why?", metadata={"run": "a"})
+    if status is Status.CANCELLED:
+        ended = await cancelled(db, [first, second])
+        await endings.cancel(db, alone, None)
+    else:
+        ended = await together.fail(db, [first, second], *LATE)
+        await endings.fail(db, alone, *LATE)
+    assert {(notice.response_id, notice.status) for notice in ended} == {(first, status), (second, status)}
+    own: dict[str, Any] = {"id": "", "created_at": 0}
+    of_many, of_one = [(await whole(db, each, status)).as_object() | own for each in (first, alone)]
+    assert of_many == of_one
+    for many, one in zip(await events_of(db, first), await events_of(db, alone), strict=True):
+        assert many | {"response": own} == one | {"response": own}
+        assert many.get("response", {}) | own == one.get("response", {}) | own
+    await stored(db, "default")
+
+
+async def test_what_does_not_wait_any_more_or_is_held_by_others_is_left(db: Database) -> None:
+    waits, held, runs, ended = await many_queued(db, 4)
+    await claim(db, runs, WORKER)
+    await endings.cancel(db, ended, None)
+    async with db.begin() as holding:
+        await holding.execute(text("SELECT FROM responses WHERE id = :id FOR UPDATE"), {"id": held})
+        told = await cancelled(db, [waits, held, runs, ended, "resp_unknown"])
+    assert [notice.response_id for notice in told] == [waits]
+    assert (await row_of(db, held)).status is Status.QUEUED
+    assert (await row_of(db, runs)).status is Status.IN_PROGRESS
+
+
+async def test_a_reader_gets_the_end_alone_if_it_has_the_opening(db: Database) -> None:
+    (response_id,) = await many_queued(db, 1)
+    await together.fail(db, [response_id], *LATE)
+    for after, numbers in ((-1, (0, 2)), (0, (1, 2)), (1, (2,)), (2, (3,)), (3, ())):
+        log = await logs.read_page(db, response_id, after)
+        assert log.ended and tuple(chunk.first for chunk in log.chunks) == numbers
+
+
+async def test_a_reader_learns_of_it_at_once(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, stream=True)
+    announcer = Announcer(pubsub, NoWorkers())  # type: ignore[arg-type]
+
+    async def read() -> list[str]:
+        async with pubsub.subscribe(response_id) as subscription:
+            waiting.set()
+            follower = LogFollower(partial(logs.read, db, response_id), subscription, 1, poll=NEVER)
+            return [chunk.frames.decode() async for chunk in follower.follow() if chunk is not None]
+
+    waiting = asyncio.Event()
+    reading = asyncio.create_task(read())
+    await waiting.wait()
+    await announcer.tell_all(await cancelled(db, [response_id]))
+    (end,) = await reading
+    assert end.startswith("event: response.failed")
+    await announcer.close()
+
+
+async def test_an_opening_that_cannot_be_read_takes_no_end_away(db: Database) -> None:
+    (response_id,) = await many_queued(db, 1)
+    poison = text("UPDATE chunks SET frames = 'poison' WHERE response_id = :id")
+    async with db.autocommit() as connection:
+        await connection.execute(poison, {"id": response_id})
+    await cancelled(db, [response_id])
+    (end,) = (await logs.read(db, response_id, 1)).chunks
+    assert end.final and b'"status":"cancelled"' in end.frames and response_id.encode() in end.frames
+
+
+async def test_a_long_log_is_merged_with_its_end_and_deleted_with_it(db: Database) -> None:
+    (response_id,) = await many_queued(db, 1, instructions=str(list(range(9000))))
+    await cancelled(db, [response_id])
+    before = (await row_of(db, response_id)).log, await events_of(db, response_id)
+    now = await retention.now(db) + timedelta(seconds=1)
+    assert await retention.merge_finished(db, now) == 1
+    assert before == ("live", await events_of(db, response_id))
+    rows = await db.execute(text("SELECT first, last, final FROM chunks WHERE response_id = :id"), {"id": response_id})
+    assert list(map(tuple, rows)) == [(0, 2, True)]
+    await stored(db, "default")
+    assert await retention.delete_events(db, now) == 1
+    assert (await logs.read(db, response_id)).chunks == ()
+    await stored(db, "default")
+
+
+async def test_a_short_log_is_deleted_with_its_end(db: Database) -> None:
+    (response_id,) = await many_queued(db, 1)
+    await cancelled(db, [response_id])
+    assert await retention.delete_events(db, await retention.now(db) + timedelta(seconds=1)) == 1
+    assert (await logs.read(db, response_id)).chunks == ()
