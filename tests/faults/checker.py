@@ -63,6 +63,7 @@ FORESEEN_ERRORS = (
     "the engine died",
     "belongs to this worker and does not run here",
     "failed: %s",
+    "%s fails: %s (%s)",
     "its file is gone",
     "Flower shows events alone",
     "MCP server %r",
