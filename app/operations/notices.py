@@ -92,7 +92,8 @@ def _paused(pause: PauseRow, model: ModelSummary | None, names: Names) -> Notice
 def _died(death: Death, model: ModelSummary | None, workers: Sequence[WorkerRow]) -> Notice:
     name = death.queue.removeprefix("model.") if model is None else model.model
     left = count_of(0 if model is None else model.ready, "worker")
-    started = [each for each in workers if each.queue == death.queue and each.started_at > death.at]
+    ready = [each for each in workers if each.queue == death.queue and state_of(each) is WorkerState.READY]
+    started = [each for each in ready if each.started_at > death.at]
     since = f", {some_of([f'{each.name} since {moment(each.started_at)}' for each in started], 3)} among them"
     moved = death.responses - death.waiting
     went = (

@@ -165,9 +165,9 @@ def _of_model(model: ModelSummary, suspects: Sequence[Suspect]) -> Iterator[Prob
     if model.suspects:
         yield Problem(
             ProblemCode.SUSPECTS,
-            f"{count_of(model.suspects, 'response')} of {name} may have killed a worker: it died before they made"
+            f"{count_of(model.suspects, 'response')} of {name} may have killed {_its(model.suspects)} before making"
             f" progress{_named(suspects)}.",
-            "They run alone until they make progress. One that crashes workers again:"
+            "Suspects run alone until they make progress. One that crashes workers again:"
             f' `longhaul responses cancel {suspects[0].id if suspects else "ID"} --reason "it crashes workers"`.',
             name,
         )
@@ -175,6 +175,10 @@ def _of_model(model: ModelSummary, suspects: Sequence[Suspect]) -> Iterator[Prob
 
 def _waits(number: int) -> str:
     return "waits" if number == 1 else "wait"
+
+
+def _its(number: int) -> str:
+    return "its worker" if number == 1 else "their workers"
 
 
 def _is(number: int) -> str:
