@@ -111,8 +111,9 @@ def test_a_list_leaves_out_what_its_filter_says_and_begins_with_what_tells_most(
 
 
 def test_a_line_of_a_list_has_the_error_in_short_and_the_project_s_name() -> None:
-    line = {each.title: each.of(FAILED) for each in columns_for({})}
+    line = {each.title: each.of(FAILED) for each in columns_for({"status": ["failed"]})}
     assert line["error"] == "server_error: the script fails this request…"
+    assert {each.title: each.of(FAILED) for each in columns_for({})}["error"] == "server_error"
     assert line["project"] == "team red"
     (project,) = (each for each in columns_for({}) if each.title == "project")
     assert project.of({**FAILED, "project_name": None}) == "proj_1"

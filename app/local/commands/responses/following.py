@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import typer
@@ -25,16 +25,14 @@ ERROR_CHARS = 44
 """Of an error in a list; `show` has all of it."""
 
 
-def _error(entry: Mapping[str, Any]) -> str | None:
-    if entry["error_code"] is None:
-        return None
+def _message(entry: Mapping[str, Any]) -> str:
     return shortened(f"{entry['error_code']}: {(entry['error'] or {}).get('message') or ''}", ERROR_CHARS)
 
 
 COLUMNS = (
     column("id"),
     column("status"),
-    Column("error", _error),
+    Column("error", lambda entry: entry["error_code"]),
     extra(column("worker", "sent_to")),
     extra(number("crashes")),
     extra(Column("project", lambda entry: entry["project_name"] or entry["project"])),
@@ -50,12 +48,15 @@ _FIXED = {"status": "status", "model": "model", "project": "project", "service_t
 
 
 def columns_for(query: Mapping[str, Any]) -> list[Column]:
-    """The columns of a list with this query: without those that have the same value in each line."""
+    """The columns of a list with this query: none that has the same value in each line, and messages if all failed."""
     statuses = query.get("status") or ()
     fixed = {title for field, title in _FIXED.items() if query.get(field) and (field != "status" or len(statuses) == 1)}
     if statuses and "failed" not in statuses:
         fixed.add("error")
-    return [each for each in COLUMNS if each.title not in fixed]
+    shown = [each for each in COLUMNS if each.title not in fixed]
+    if statuses == ["failed"]:
+        return [replace(each, of=_message) if each.title == "error" else each for each in shown]
+    return shown
 
 
 async def follow_events(api: OperatorClient, response_id: str, *, as_json: bool) -> None:
