@@ -56,9 +56,9 @@ class Casualties:
 
 _BEGUN = f"""
     (
-        SELECT r.* FROM responses r WHERE {IS_SENT.format("r.")} AND r.status = 'in_progress'
+        SELECT r.* FROM responses r WHERE {IS_SENT.format("r.")} AND r.worker IS NOT NULL
         UNION ALL
-        SELECT r.* FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
+        SELECT r.* FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL
     )"""
 
 
@@ -66,7 +66,7 @@ def _ended(kind: str) -> str:
     return f"""
         (SELECT r.queue, r.id, r.history, false AS waits FROM responses r
         WHERE r.finished_at IS NOT NULL AND {kind} AND r.finished_at > now() - make_interval(secs => :seconds)
-        ORDER BY r.finished_at DESC LIMIT {MOST_ENDED})"""
+        ORDER BY r.finished_at DESC LIMIT :most_ended)"""
 
 
 _DEATHS = text(
@@ -103,7 +103,7 @@ async def read(db: Database) -> Casualties:
 
 
 async def _deaths(connection: Connection) -> Sequence[Death]:
-    rows = await connection.execute(_DEATHS, {"seconds": SECONDS})
+    rows = await connection.execute(_DEATHS, {"seconds": SECONDS, "most_ended": MOST_ENDED})
     return [Death(**row._mapping) for row in rows]
 
 
