@@ -112,6 +112,9 @@ def _workers(model: Entry) -> str:
 
 def _empty_in(model: Entry) -> str | None:
     """Until all that waits is sent; None: nobody knows."""
-    if model["waiting"] and (model["waiting"] == model["paused"] or not model["workers"]["ready"]):
+    is_held = model["waiting"] and (model["waiting"] == model["paused"] or not model["workers"]["ready"])
+    if model["is_paused"] or is_held:
         return "never"
+    if not model["waiting"]:
+        return "now"
     return duration(model["empty_in_seconds"])

@@ -74,7 +74,8 @@ def test_rates_stand_beside_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"paused": 60, "is_paused": True, "empty_in_seconds": None}, "never"),
         ({"workers": {"ready": 0, "draining": 1}, "empty_in_seconds": None}, "never"),
         ({"pace_seconds": 0.0, "empty_in_seconds": None}, "-"),
-        ({"waiting": 0, "empty_in_seconds": 0.0}, "0.0s"),
+        ({"waiting": 0, "empty_in_seconds": 0.0}, "now"),
+        ({"waiting": 0, "is_paused": True, "empty_in_seconds": 0.0}, "never"),
     ],
 )
 def test_what_is_never_empty_says_so(monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], empty_in: str) -> None:
