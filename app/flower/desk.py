@@ -14,7 +14,6 @@ from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.queue import roster, shown
-from app.store.queue.pace import tokens_per_second
 from app.store.responses import endings
 from app.store.tenants import projects
 from app.streaming.pubsub import PubSub
@@ -46,7 +45,7 @@ class Desk:
 
     async def workers(self) -> Sequence[SeenWorker]:
         rows, paces = await roster.read(self.db)
-        return seen(rows, tokens_per_second(paces))
+        return seen(rows, paces)
 
     async def cancel(self, response_id: str, by: Operator) -> None:
         """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""
