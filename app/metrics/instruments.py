@@ -256,7 +256,7 @@ class MaintenanceMetrics:
             ("kind",),
             registry=registry,
         )
-        _at_zero(self.redeliveries, ("answer",), ("count",))
+        _at_zero(self.redeliveries, ("response",), ("count",))
         self.dead_workers = Counter(
             "longhaul_dead_workers",
             "Workers that died, lost their lease, or left responses behind, and were removed.",
