@@ -88,6 +88,6 @@ def test_each_panel_has_a_description_and_the_board_says_what_its_marks_mean() -
     assert [panel["title"] for panel in panels() if not panel["description"]] == []
     shown = board()
     assert shown["timezone"] == "utc"
-    assert {mark["iconColor"] for mark in shown["annotations"]["list"]} == {"red", "yellow", "blue"}
-    for color in ("Red", "Yellow", "Blue"):
+    assert {mark["iconColor"] for mark in shown["annotations"]["list"]} == {"red", "purple", "yellow", "blue"}
+    for color in ("Red", "Purple", "Yellow", "Blue"):
         assert f"{color}:" in shown["description"] or f"{color} marks:" in shown["description"]
