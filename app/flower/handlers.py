@@ -27,7 +27,19 @@ _HIDDEN = (
     "section[aria-labelledby=pool-options-heading]",
 )
 """What nothing here obeys on a worker's page, and what says nothing of it: the sizes of Celery's pool."""
-_UNSAID = ("retries", "exchange", "routing_key", "clock", "timestamp", "client", "root_id", "parent_id")
+_UNSAID = (
+    "retries",
+    "exchange",
+    "routing_key",
+    "clock",
+    "timestamp",
+    "client",
+    "children",
+    "root",
+    "root_id",
+    "parent",
+    "parent_id",
+)
 """Fields of a task that are Celery's alone: the message of an attempt is new, and no attempt is one of its retries."""
 _STYLE = f"<style>{', '.join(_HIDDEN)} {{ display: none !important }}</style>"
 _PANEL = """

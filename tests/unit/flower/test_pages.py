@@ -49,7 +49,9 @@ def test_a_workers_own_page_has_its_row_alone() -> None:
 
 
 def task_page(**fields: float) -> Task:
-    task = Task("resp_1", State(), name="responses.generate", retries=0, exchange="", clock=7, timestamp=5.0, **fields)
+    task = Task(
+        "resp_1", State(), name="responses.generate", retries=0, exchange="", clock=7, root_id="resp_1", **fields
+    )
     page = LonghaulTask.__new__(LonghaulTask)
     page.application = SimpleNamespace(options=SimpleNamespace(format_task=None))
     shown = page.format_task(task)
@@ -59,7 +61,7 @@ def task_page(**fields: float) -> Task:
 
 def test_a_task_shows_nothing_of_celery_that_says_nothing_of_its_response() -> None:
     shown = task_page(sent=1.0, received=2.0, started=3.0)
-    assert [getattr(shown, each) for each in ("retries", "exchange", "clock", "timestamp")] == [None] * 4
+    assert [getattr(shown, each) for each in ("retries", "exchange", "clock", "root", "children")] == [None] * 5
     assert (shown.uuid, shown.sent, shown.received, shown.started) == ("resp_1", 1.0, 2.0, 3.0)
 
 
