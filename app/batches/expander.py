@@ -33,7 +33,7 @@ log = logging.getLogger("longhaul.batches")
 
 VALIDATION_SECONDS = 30.0
 """How long one process has a batch to itself; it renews that for each piece of the file."""
-STEP_LINES = 256
+STEP_LINES = 64
 STEP_BYTES = 4 * 1024 * 1024
 """Of the lines that one transaction inserts, unless the first one alone has more."""
 SKIPPED_LINES = 5000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -31,6 +32,10 @@ CancelLines = Callable[[str], Awaitable[None]]
 TellEnd = Callable[[str], Awaitable[None]]
 """Tells those who wait for the end of a batch."""
 
+AHEAD = 2000
+"""Lines of a batch that have not ended: while there are fewer, its next lines become responses as fast as they can."""
+REST = 3.0
+"""Beyond that each step is followed by a rest of so many times its length: streams share the machine with it."""
 AT_ONCE = 4
 """Batches that one process carries on at a time, and so many again that were cancelled."""
 OF_PROJECT = 2
@@ -102,8 +107,12 @@ class BatchProgress:
             async with self._db.begin() as connection:
                 await rows.move(connection, batch.id, BatchStatus.FINALIZING)
             return
+        began = time.monotonic()
         while await self._expander.expand(batch.id):
-            await self._number(batch.id)
+            row = await self._number(batch.id)
+            unfinished = 0 if row is None else row.expanded - row.numbered
+            await asyncio.sleep(rest_after(unfinished, time.monotonic() - began))
+            began = time.monotonic()
         row = await self._number(batch.id)
         while await self._writer.write(batch.id):
             pass
@@ -142,6 +151,11 @@ class BatchProgress:
                     return None
                 goes_on = await results.number_results(connection, batch_id)
         return await rows.find(self._db, None, batch_id)
+
+
+def rest_after(unfinished: int, seconds: float) -> float:
+    """How long the expansion of a batch, of which so many lines have not ended, rests after a step of `seconds`."""
+    return REST * seconds if unfinished >= AHEAD else 0.0
 
 
 def next_batches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.batches.progress import AT_ONCE, OF_PROJECT, next_batches
+from app.batches.progress import AHEAD, AT_ONCE, OF_PROJECT, next_batches, rest_after
 from app.protocol.status import BatchStatus
 from app.store.batches.rows import UnfinishedBatch
 
@@ -44,3 +44,8 @@ def test_a_cancel_waits_for_no_room_and_for_no_expansion_of_its_batch() -> None:
 def test_cancels_of_one_project_are_bounded_as_other_batches_are() -> None:
     waiting = [_batch(f"a{number}", status=BatchStatus.CANCELLING) for number in range(5)]
     assert _names(next_batches(waiting, [], {})) == ["a0", "a1"]
+
+
+def test_an_expansion_rests_only_while_workers_have_enough() -> None:
+    assert rest_after(AHEAD - 1, 0.1) == 0
+    assert rest_after(AHEAD, 0.1) > 0.1
