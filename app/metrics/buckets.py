@@ -1,12 +1,12 @@
 """The steps of all histograms.
 
-A quantile is estimated within the step that it falls into: it is right to the ratio of two steps, which is 1.7 at most.
+A quantile is estimated within the step that it falls into: it is right to the ratio of two steps, which is 1.5 at most.
 """
 
 from __future__ import annotations
 
 DAY_SECONDS = 86400.0
-_ROUND = (1, 1.5, 2, 3, 5, 7)
+_ROUND = (1, 1.5, 2, 3, 4, 5, 7)
 """The steps of one power of ten."""
 
 
