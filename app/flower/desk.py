@@ -14,7 +14,6 @@ from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.queue import pauses, roster, shown
-from app.store.queue.pace import tokens_per_second
 from app.store.queue.pauses import PauseRow
 from app.store.responses import endings
 from app.store.tenants import projects
@@ -48,7 +47,7 @@ class Desk:
     async def workers(self) -> tuple[Sequence[SeenWorker], Sequence[PauseRow]]:
         """All workers, and what is paused."""
         rows, paces = await roster.read(self.db)
-        return seen(rows, tokens_per_second(paces)), await pauses.read(self.db)
+        return seen(rows, paces), await pauses.read(self.db)
 
     async def cancel(self, response_id: str, by: Operator) -> None:
         """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""

@@ -18,7 +18,7 @@ from app.store.paging import Page
 
 _FIELD = "filter."
 MAX_RUNNING = 100
-"""Actions that are not at their end."""
+"""Actions that are not at their end. They are counted under the lock of all changes of operators."""
 
 _UNFINISHED = tuple(status for status in Status if status in TRANSITIONS["cancel"].sources)
 _ALLOWED = {ActionKind.CANCEL: _UNFINISHED, ActionKind.RETRY: RETRYABLE}

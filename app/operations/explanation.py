@@ -10,7 +10,7 @@ from enum import StrEnum
 from app.operations.words import count_of, some_of, span
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.scheduling.line import Place
-from app.store.queue.pace import ended_per_second
+from app.store.queue.pace import of_queues
 from app.store.queue.roster import WorkerRow
 from app.store.queue.standing import Standing, Surroundings
 
@@ -145,8 +145,8 @@ def _in_line(case: _Case) -> Explanation | None:
     flow = (case.response.project, case.response.priority)
     own = sum(number for each, number in place.ahead.items() if (each.project, each.priority) == flow)
     others = place.number - own
-    pace = ended_per_second(case.around.paces).get(case.response.queue, 0.0)
-    expected = (place.number + 1) / pace if pace else None
+    pace = of_queues(case.around.paces).get(case.response.queue)
+    expected = None if pace is None else (place.number + 1) / pace.ended_per_second
     yielded = (
         "It has yielded its slot to a foreground response, and waits for its turn again. " if _yields(case) else ""
     )

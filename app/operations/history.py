@@ -12,6 +12,7 @@ from datetime import datetime
 
 from app.store.guards import HandOver
 from app.store.operations.history import ResponseFacts, ToolCall
+from app.store.operations.stories import LoggedAttempt
 
 RUNS = "runs"
 """How the last attempt stands, while a worker has the response."""
@@ -66,10 +67,10 @@ class History:
     """In the order of time."""
 
 
-def history_of(facts: ResponseFacts) -> History:
-    """What the rows tell of a response."""
+def history_of(facts: ResponseFacts, logged: Sequence[LoggedAttempt] = ()) -> History:
+    """What the rows tell of a response. `logged` is what its attempts have written."""
     attempts = tuple(_attempts(facts))
-    moments = sorted(_moments(facts, attempts), key=lambda moment: moment.at)
+    moments = sorted(_moments(facts, attempts, logged), key=lambda moment: moment.at)
     return History(facts.request_id, facts.traceparent, attempts, facts.calls, moments)
 
 
@@ -94,14 +95,22 @@ def _last_attempt(facts: ResponseFacts) -> Attempt:
     return Attempt(facts.attempt, facts.sent_to, facts.claimed_at, ended, how)
 
 
-def _moments(facts: ResponseFacts, attempts: Sequence[Attempt]) -> Iterator[Moment]:
+def _whether_crash(attempt: int, facts: ResponseFacts, logged: Sequence[LoggedAttempt]) -> str:
+    """Whether a worker's death counts as a crash of the response; a log that was merged does not tell."""
+    if any(each.attempt == attempt and each.has_progressed for each in logged):
+        return "; counted as a crash: no, it had made progress"
+    return "" if facts.status.final else "; counted as a crash: yes, it had made no progress"
+
+
+def _moments(facts: ResponseFacts, attempts: Sequence[Attempt], logged: Sequence[LoggedAttempt]) -> Iterator[Moment]:
     yield Moment(facts.inserted_at, "accepted")
     for attempt in attempts:
         where = (attempt.number, attempt.worker)
         if attempt.began_at is not None:
             yield Moment(attempt.began_at, "claimed", *where)
     for each in facts.history:
-        yield Moment(each.ended_at, SAID[each.how], each.attempt, each.worker)
+        counted = _whether_crash(each.attempt, facts, logged) if each.how is HandOver.CRASHED else ""
+        yield Moment(each.ended_at, SAID[each.how] + counted, each.attempt, each.worker)
     waits = not facts.is_owned and not facts.status.final
     if waits and facts.sent_at is not None:
         sent = "sent to a worker" if facts.sends <= 1 else f"sent to a worker, for the {facts.sends}. time"

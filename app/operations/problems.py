@@ -9,6 +9,7 @@ from enum import StrEnum
 from app.operations.summary import ModelSummary
 from app.operations.words import count_of, some_of, span
 from app.operations.workers import WorkerState, state_of
+from app.store.operations.casualties import Suspect
 from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
 
@@ -61,12 +62,17 @@ SCHEMA_PROBLEM = Problem(
 
 
 def problems(
-    models: Sequence[ModelSummary], workers: Sequence[WorkerRow], signs: Signs, *, redis_answers: bool
+    models: Sequence[ModelSummary],
+    workers: Sequence[WorkerRow],
+    signs: Signs,
+    suspects: Sequence[Suspect] = (),
+    *,
+    redis_answers: bool,
 ) -> list[Problem]:
-    """All that is wrong, the worst first."""
+    """All that is wrong, the worst first. `suspects` are named."""
     found = [*_of_services(signs, redis_answers=redis_answers), *_of_workers(workers)]
     for model in models:
-        found += _of_model(model)
+        found += _of_model(model, [each for each in suspects if each.queue == model.queue])
     order = list(ProblemCode)
     return sorted(found, key=lambda problem: order.index(problem.code))
 
@@ -111,9 +117,9 @@ def _of_workers(workers: Sequence[WorkerRow]) -> Iterator[Problem]:
         )
 
 
-def _of_model(model: ModelSummary) -> Iterator[Problem]:
+def _of_model(model: ModelSummary, suspects: Sequence[Suspect]) -> Iterator[Problem]:
     name, work = model.model, model.waiting + model.released + model.sent
-    waits = f"{count_of(work, 'response')} of {name} wait" if work != 1 else f"1 response of {name} waits"
+    waits = f"{count_of(work, 'response')} of {name} {_waits(work)}"
     draining = model.workers[WorkerState.DRAINING] + model.workers[WorkerState.DRAINED]
     if not model.ready and draining:
         yield Problem(
@@ -132,15 +138,17 @@ def _of_model(model: ModelSummary) -> Iterator[Problem]:
     if model.older_workers:
         yield Problem(
             ProblemCode.OLDER_WORKERS,
-            f"{count_of(model.older_workers, 'worker')} of {name} are of an older version.",
-            "Upgrade them: they leave to newer workers what they cannot read.",
+            f"{count_of(model.older_workers, 'worker')} of {name} {_is(model.older_workers)} of an older version.",
+            "Upgrade: older workers leave to newer ones what they cannot read. `longhaul workers --json` has versions.",
             name,
         )
-    if model.released and model.ready:
+    released = model.released - model.released_suspects
+    if released and model.ready:
         yield Problem(
             ProblemCode.RELEASED,
-            f"{count_of(model.released, 'response')} of {name} in progress have no worker, although some are ready.",
-            "Maintenance sends them on within a second: see that it runs.",
+            f"{count_of(released, 'response')} of {name} {_waits(released)} for another worker after the last one died"
+            f" or handed over, although {count_of(model.ready, 'worker')} {_is(model.ready)} ready.",
+            "Maintenance sends them on within a second: `longhaul doctor` says whether it runs.",
             name,
             is_brief=True,
         )
@@ -148,16 +156,35 @@ def _of_model(model: ModelSummary) -> Iterator[Problem]:
     if model.is_held_up and model.ready and free and free * IDLE_PART >= model.slots:
         yield Problem(
             ProblemCode.NOT_DISPATCHED,
-            f"{count_of(model.waiting, 'response')} of {name} wait while {count_of(free, 'slot')} are free.",
-            "Maintenance, workers and API all dispatch: see that they run and reach Postgres and Redis.",
+            f"{count_of(model.waiting, 'response')} of {name} {_waits(model.waiting)} while {count_of(free, 'slot')}"
+            f" {_is(free)} free.",
+            "Maintenance, workers and API all dispatch: `longhaul doctor` says whether they reach Postgres and Redis.",
             name,
             is_brief=True,
         )
     if model.suspects:
         yield Problem(
             ProblemCode.SUSPECTS,
-            f"{count_of(model.suspects, 'response')} of {name} crashed with a worker, and made no progress since.",
-            "They run alone until they make progress. `longhaul responses list --status in_progress` shows their"
-            " crashes: cancel those that crash workers again and again.",
+            f"{count_of(model.suspects, 'response')} of {name} may have killed {_its(model.suspects)} before making"
+            f" progress{_named(suspects)}.",
+            "Suspects run alone until they make progress. One that crashes workers again:"
+            f' `longhaul responses cancel {suspects[0].id if suspects else "ID"} --reason "it crashes workers"`.',
             name,
         )
+
+
+def _waits(number: int) -> str:
+    return "waits" if number == 1 else "wait"
+
+
+def _its(number: int) -> str:
+    return "its worker" if number == 1 else "their workers"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _named(suspects: Sequence[Suspect]) -> str:
+    named = [f"{each.id}, {count_of(each.crashes, 'crash', 'crashes')}" for each in suspects[:3]]
+    return f" ({'; '.join(named)})" if named else ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.metadata import version
 
 from app.ids import may_exist
 from app.operations.backlog import BacklogEntry, added_up
 from app.operations.explanation import Explanation, explain
+from app.operations.notices import Names, Notice, notices
 from app.operations.problems import SCHEMA_PROBLEM, Problem, in_both, problems
 from app.operations.summary import ModelSummary, summaries
 from app.operations.workers import SeenWorker, seen
@@ -18,10 +20,11 @@ from app.protocol.text import shortened
 from app.store import migrate
 from app.store.database import Database
 from app.store.layout import LAYOUT
+from app.store.operations import casualties
+from app.store.operations.casualties import Casualties
 from app.store.queue import backlog, overview, pauses, roster, standing
 from app.store.queue.backlog import By
 from app.store.queue.overview import Overview
-from app.store.queue.pace import tokens_per_second
 from app.store.queue.pauses import PauseRow
 from app.store.queue.standing import Standing
 from app.store.tenants import full_limits
@@ -34,6 +37,15 @@ SECOND_LOOK_SECONDS = 1.5
 """Three rounds of maintenance: what is only brief has passed."""
 
 
+class Grade(StrEnum):
+    """How the deployment is."""
+
+    FINE = "fine"
+    ATTENTION = "attention"
+    """Nothing is broken, but something is paused, drained or refused, stands still, or died of late."""
+    WRONG = "wrong"
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """The whole deployment."""
@@ -43,6 +55,13 @@ class Status:
     limits: Sequence[FullLimit]
     pauses: Sequence[PauseRow]
     problems: Sequence[Problem]
+    notices: Sequence[Notice]
+
+    @property
+    def grade(self) -> Grade:
+        if self.problems:
+            return Grade.WRONG
+        return Grade.ATTENTION if self.notices else Grade.FINE
 
 
 class OperatorService:
@@ -58,21 +77,34 @@ class OperatorService:
     async def status(self) -> Status:
         """If something is wrong that may be so only for a moment, it looks a second time."""
         if not await migrate.is_supported(self._db):
-            return Status(version("longhaul"), (), (), (), [SCHEMA_PROBLEM])
-        models, found = await self._look()
+            return Status(version("longhaul"), (), (), (), [SCHEMA_PROBLEM], ())
+        look, lost, models, found = await self._look()
         if any(problem.is_brief for problem in found):
             await asyncio.sleep(SECOND_LOOK_SECONDS)
-            models, again = await self._look()
+            look, lost, models, again = await self._look()
             found = in_both(found, again)
         async with self._db.begin() as connection:
             limits = await full_limits.read(connection)
             paused = await pauses.read_pauses(connection)
-        return Status(version("longhaul"), models, limits, paused, found)
+        names = await self._names(paused)
+        told = notices(models, look.workers, lost.deaths, paused, limits, names)
+        return Status(version("longhaul"), models, limits, paused, found, told)
 
-    async def _look(self) -> tuple[Sequence[ModelSummary], list[Problem]]:
+    async def _names(self, paused: Sequence[PauseRow]) -> Names:
+        """Of the projects and the operators of pauses."""
+        projects = {each.project for each in paused if each.project is not None}
+        keys = {each.actor for each in paused if each.actor is not None}
+        return Names(
+            await backlog.project_names(self._db, sorted(projects)) if projects else {},
+            await backlog.key_names(self._db, sorted(keys)) if keys else {},
+        )
+
+    async def _look(self) -> tuple[Overview, Casualties, Sequence[ModelSummary], list[Problem]]:
         seen_, redis_answers = await asyncio.gather(self._overview(), self._redis_answers())
         models = summaries(seen_.fleet, seen_.workers, seen_.paces, seen_.states, self._models, LAYOUT)
-        return models, problems(models, seen_.workers, seen_.signs, redis_answers=redis_answers)
+        lost = await casualties.read(self._db)
+        found = problems(models, seen_.workers, seen_.signs, lost.suspects, redis_answers=redis_answers)
+        return seen_, lost, models, found
 
     async def _overview(self) -> Overview:
         return await overview.read(self._db, self._retention_seconds, self._models)
@@ -87,7 +119,7 @@ class OperatorService:
 
     async def workers(self) -> Sequence[SeenWorker]:
         rows, paces = await roster.read(self._db)
-        return seen(rows, tokens_per_second(paces))
+        return seen(rows, paces)
 
     async def queue(self, by: By, limit: int) -> tuple[Sequence[BacklogEntry], bool]:
         """What has not ended, those with most of it first, and whether there are more than `limit`."""

@@ -17,6 +17,7 @@ from app.store.database import Database
 from app.store.operations import history, listing, stories
 from app.store.operations.listing import ListedResponse
 from app.store.operations.stories import LoggedAttempt
+from app.store.queue import backlog
 from app.store.responses import logs
 
 
@@ -25,6 +26,7 @@ class Story:
     """A response, and how it came to where it is."""
 
     response: ListedResponse
+    project_name: str | None
     history: History
     attempts: Sequence[LoggedAttempt]
     """What each attempt has written, as long as the log is kept."""
@@ -40,7 +42,8 @@ async def find_story(db: Database, response_id: str) -> Story:
     if (facts := await history.read(db, response_id)) is None:  # deleted since
         raise no_such_response(response_id)
     attempts, retry = await stories.read_attempts(db, response_id), await stories.find_retry(db, response_id)
-    return Story(row, history_of(facts), attempts, retry)
+    names = await backlog.project_names(db, [row.project])
+    return Story(row, names.get(row.project), history_of(facts, attempts), attempts, retry)
 
 
 async def read_events(db: Database, response_id: str, after: int) -> tuple[str, list[Json], bool]:

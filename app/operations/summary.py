@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.store.queue.fleet import FleetFacts
-from app.store.queue.pace import Pace, ended_per_second
+from app.store.queue.pace import Pace, of_queues
 from app.store.queue.roster import WorkerRow
 
 
@@ -21,12 +21,16 @@ class ClassSummary:
     mode: Mode
     waiting: int = 0
     """In line, responses that have yielded included."""
+    paused: int = 0
+    """Those of them that operators have paused."""
     sent: int = 0
     running: int = 0
     released: int = 0
     """A worker died or handed them over, and none has them yet."""
     oldest_waiting_seconds: float = 0.0
     """Since the insert of the oldest that was never claimed; 0: there is none."""
+    oldest_in_turn_seconds: float = 0.0
+    """The same of those that are not paused."""
 
 
 @dataclass(slots=True)
@@ -50,16 +54,28 @@ class ModelSummary:
     """Whether some wait that are not paused."""
     free_slots: int = 0
     """Open to all that waits."""
+    is_paused: bool = False
+    """All of it, not only some projects."""
+    waiting_of: dict[str, int] = field(default_factory=dict)
+    """What waits of each project."""
     suspects: int = 0
     """Responses that have crashed since they made progress."""
+    released_suspects: int = 0
+    """Those of them that wait for a worker without others' work, at most half a minute."""
     ended_per_second: float = 0.0
     tokens_per_second: float = 0.0
     """Output tokens of responses that ended of late."""
+    pace_seconds: float = 0.0
+    """The time of which the two are the mean; 0: nothing ended of late."""
     classes: list[ClassSummary] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:
         return sum(each.waiting for each in self.classes)
+
+    @property
+    def paused(self) -> int:
+        return sum(each.paused for each in self.classes)
 
     @property
     def sent(self) -> int:
@@ -79,10 +95,11 @@ class ModelSummary:
 
     @property
     def empty_in_seconds(self) -> float | None:
-        """Until all that waits now is sent, at the pace of late; None: nobody knows."""
+        """Until all that waits now and is not paused is sent, at the pace of late; None: never, or nobody knows."""
         if not self.waiting:
             return 0.0
-        return self.waiting / self.ended_per_second if self.ended_per_second else None
+        in_turn = self.waiting - self.paused
+        return in_turn / self.ended_per_second if in_turn and self.ready and self.ended_per_second else None
 
     @property
     def ready(self) -> int:
@@ -120,6 +137,12 @@ def summaries(
         each = class_in(flow.queue, flow.priority)
         each.waiting += flow.count
         each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, flow.oldest_seconds or 0.0)
+        if not facts.pauses.isdisjoint({(flow.queue, None), (flow.queue, flow.project)}):
+            each.paused += flow.count
+        else:
+            each.oldest_in_turn_seconds = max(each.oldest_in_turn_seconds, flow.oldest_seconds or 0.0)
+        waiting_of = of(flow.queue).waiting_of
+        waiting_of[flow.project] = waiting_of.get(flow.project, 0) + flow.count
     for begun in facts.begun:
         each = class_in(begun.queue, begun.priority)
         of(begun.queue).suspects += begun.crashed
@@ -133,13 +156,16 @@ def summaries(
                 each.running += begun.count
             case _:
                 each.released += begun.count
-    rates = ended_per_second(paces)
+                of(begun.queue).released_suspects += begun.crashed
+    rates = of_queues(paces)
     for summary in found.values():
         state = states.get(summary.queue, QueueState())
         summary.is_held_up = state.waits
         summary.free_slots = sum(max(load.open_room, 0) for load in state.loads)
-        summary.ended_per_second = rates.get(summary.queue, 0.0)
-        summary.tokens_per_second = _tokens_per_second(paces, summary.queue)
+        summary.is_paused = (summary.queue, None) in facts.pauses
+        if (rate := rates.get(summary.queue)) is not None:
+            summary.ended_per_second, summary.tokens_per_second = rate.ended_per_second, rate.tokens_per_second
+            summary.pace_seconds = rate.seconds
         summary.classes.sort(key=lambda each: (each.mode, each.tier))
     return list(found.values())
 
@@ -152,7 +178,3 @@ def _add_worker(summary: ModelSummary, worker: WorkerRow, layout: int) -> None:
         summary.slots += worker.slots
         summary.in_slots += worker.in_slots
     summary.older_workers += state in LIVING and worker.layout < layout
-
-
-def _tokens_per_second(paces: Iterable[Pace], queue: str) -> float:
-    return sum(each.output_tokens / max(each.seconds, 1.0) for each in paces if each.queue == queue)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import UTC, datetime
 from itertools import islice
 
 
-def count_of(number: int, thing: str) -> str:
+def count_of(number: int, thing: str, things: str | None = None) -> str:
     """`1 response`, `2 responses`, `1,234 responses`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def moment(at: datetime) -> str:
+    """`2026-11-27 03:54:48 UTC`."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def some_of(names: Collection[str], most: int = 20) -> str:

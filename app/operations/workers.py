@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.store.queue.pace import Pace, tokens_per_second
 from app.store.queue.roster import WorkerRow
 
 
@@ -28,11 +29,16 @@ class SeenWorker:
     row: WorkerRow
     state: WorkerState
     tokens_per_second: float
+    pace_seconds: float
+    """The time of which that is the mean; 0: nothing of it ended of late."""
 
 
-def seen(rows: Iterable[WorkerRow], tokens_per_second: Mapping[str, float]) -> list[SeenWorker]:
-    """`tokens_per_second` are by the worker's name."""
-    return [SeenWorker(row, state_of(row), round(tokens_per_second.get(row.name, 0.0), 1)) for row in rows]
+def seen(rows: Sequence[WorkerRow], paces: Sequence[Pace]) -> list[SeenWorker]:
+    rates, seconds = tokens_per_second(paces), {each.node: each.seconds for each in paces}
+    return [
+        SeenWorker(row, state_of(row), round(rates.get(row.name, 0.0), 1), round(seconds.get(row.name, 0.0), 1))
+        for row in rows
+    ]
 
 
 def state_of(row: WorkerRow) -> WorkerState:

@@ -16,6 +16,8 @@ ALL_MODELS = "*"
 """In place of a model: the limit is on all models together."""
 SERVICE_TIERS = ("flex", "default", "priority")
 """Service tiers, the best one last. A project has a best one."""
+LINES_PART = 0.75
+"""So much of a limit lines of batches may take; the rest is left to their project's single requests."""
 MINUTE_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
 """The time over which the speed of leaving a queue is averaged."""
@@ -101,6 +103,17 @@ class LimitState:
         amount = _AMOUNTS[self.kind](reserved)
         return not amount or self.used + amount <= self.value
 
+    def has_room_for_line(self, reserved: Reservation) -> bool:
+        """Whether the request, a line of a batch, has room, and leaves single requests their part.
+
+        A line that needs more than the part of lines has room if nothing is taken. Of stored bytes lines may take all:
+        time frees none, so a line that waited for them would wait until its batch's window ends.
+        """
+        if self.used <= 0 or self.kind is LimitKind.STORED_BYTES:
+            return self.has_room(reserved)
+        amount = _AMOUNTS[self.kind](reserved)
+        return not amount or self.used + amount <= LINES_PART * self.value
+
     def is_too_small(self, reserved: Reservation) -> bool:
         """Whether it has no room for the request even if nothing of it is taken."""
         return _AMOUNTS[self.kind](reserved) > self.value
@@ -174,6 +187,23 @@ def admit(states: Sequence[LimitState], project: str, model: str, reserved: Rese
         waits = [(state, state.wait_seconds(reserved)) for state in short]
         limit, wait = max(waits, key=lambda each: math.inf if each[1] is None else each[1])
         return Shortage(limit, Allowance.of(covering), _AMOUNTS[limit.kind](reserved), wait)
+    return take_all(states, project, model, reserved)
+
+
+def admit_line(
+    states: Sequence[LimitState], project: str, model: str, reserved: Reservation
+) -> list[LimitState] | None:
+    """Returns all `states` after a line of a batch has reserved; None: it waits until more is free.
+
+    Lines leave a part of each limit to single requests, so a batch of any length refuses none of them by its length.
+    """
+    if all(state.has_room_for_line(reserved) for state in states if state.covers(project, model)):
+        return take_all(states, project, model, reserved)
+    return None
+
+
+def take_all(states: Iterable[LimitState], project: str, model: str, reserved: Reservation) -> list[LimitState]:
+    """Returns all `states` after the request, which fits, has reserved."""
     return [state.take(reserved) if state.covers(project, model) else state for state in states]
 
 

@@ -117,6 +117,7 @@ def test_an_operator_finds_why_a_project_waits_and_puts_it_right(fleet: Longhaul
         with pytest.raises(RateLimitError):
             begin(reds, 1, ENDLESS)
         (status,) = desk.ask("status")
+        assert status["grade"] == "attention"
         assert (status["problems"], [each["project"] for each in status["limits"]]) == ([], [red])
         desk.administer("limits", "remove", red, "queued_responses")
 
@@ -125,7 +126,8 @@ def test_an_operator_finds_why_a_project_waits_and_puts_it_right(fleet: Longhaul
             "pause", MODEL, "--project", "team red", "--reason", LOOP
         )
         assert desk.ask("why", flood[-1])[0]["reason"] == "paused"
-        assert f"Paused: {MODEL}, project {red}: {LOOP}" in desk.run("status")
+        shown = desk.run("status")
+        assert f"Paused: project team red in {MODEL}, since " in shown and f'because of "{LOOP}"' in shown
 
         # What waits is cancelled, and what failed is sent again: it waits, since it is paused.
         filter_ = ("--project", "team red", "--status", "queued", "--metadata", "run=nightly", "--reason", LOOP)
@@ -156,7 +158,7 @@ def test_an_operator_finds_why_a_project_waits_and_puts_it_right(fleet: Longhaul
         until_sync(lambda: len(listed(operator, "responses", error_code="server_error")) == 2 * len(failed))
         assert {each["state"] for each in desk.ask("workers")} == {"ready"}
         assert desk.ask("pauses") == []
-        assert "Nothing is wrong." in desk.run("status")
+        assert "Nothing is wrong, and nothing needs attention." in desk.run("status")
 
     entries = [json.loads(line) for line in desk.administer("audit", "export").splitlines()]
     assert [each["type"] for each in entries if each["type"].startswith(("worker", "model", "responses"))] == [

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import text
 
-from app.protocol.limits import LimitKind, LimitState
+from app.protocol.limits import LINES_PART, LimitKind, LimitState
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.database import Database
@@ -31,12 +31,12 @@ TOKEN_BYTES = 4
 _COLUMNS = """
     response text NOT NULL, project text NOT NULL, key_id text, queue text NOT NULL, priority int NOT NULL,
     position bigint NOT NULL, rank bigint NOT NULL, before text, after text NOT NULL, is_sent boolean NOT NULL,
-    reserved_bytes bigint, usage jsonb, began timestamptz NOT NULL, at timestamptz NOT NULL
+    is_line boolean NOT NULL, reserved_bytes bigint, usage jsonb, began timestamptz NOT NULL, at timestamptz NOT NULL
 """
 _VALUES = """
     NEW.id, NEW.project, NEW.key_id, NEW.queue, NEW.priority, NEW.position, coalesce(NEW.rank, NEW.position),
     CASE TG_OP WHEN 'UPDATE' THEN OLD.status END, NEW.status, NEW.sent_at IS NOT NULL,
-    NEW.reserved_bytes, NEW.usage, now(), clock_timestamp()
+    NEW.batch_id IS NOT NULL, NEW.reserved_bytes, NEW.usage, now(), clock_timestamp()
 """
 _TRIGGER = "ON responses DEFERRABLE INITIALLY DEFERRED FOR EACH ROW {} EXECUTE FUNCTION fault_account()"
 _INSTALL = (
@@ -76,6 +76,8 @@ class Entry:
     """Seconds since the epoch, at the begin of the transaction."""
     at: float
     """Seconds since the epoch, right before the commit."""
+    is_line: bool = False
+    """Whether it is a line of a batch."""
 
     @property
     def begins(self) -> bool:
@@ -139,6 +141,7 @@ async def entries(db: Database) -> list[Entry]:
                 row.usage,
                 row.began.timestamp(),
                 row.at.timestamp(),
+                row.is_line,
             )
             for row in await connection.execute(text("SELECT * FROM fault_accounts ORDER BY id"))
         ]
@@ -183,10 +186,9 @@ def charged(accounts: Sequence[Entry], writes: Mapping[str, Sequence[Write]]) ->
 # -- limits --------------------------------------------------------------------------------------------------
 
 
-def most(accounts: Sequence[Entry]) -> dict[tuple[str, LimitKind], int]:
-    """The most that each project ever had of what its limits count: in the queue, their bytes, and not ended."""
+def taken(accounts: Sequence[Entry]) -> Iterator[tuple[Entry, LimitKind, int, int]]:
+    """What each entry changes of what limits count (in the queue, their bytes, and not ended), and the sum after it."""
     now: Counter[tuple[str, LimitKind]] = Counter()
-    found: dict[tuple[str, LimitKind], int] = {}
     for entry in accounts:
         in_queue = int(entry.begins) - int(entry.leaves_queue)
         changes = {
@@ -197,17 +199,27 @@ def most(accounts: Sequence[Entry]) -> dict[tuple[str, LimitKind], int]:
         for kind, change in changes.items():
             key = (entry.project, kind)
             now[key] += change
-            found[key] = max(found.get(key, 0), now[key])
-    return found
+            yield entry, kind, change, now[key]
 
 
 def exceeded(accounts: Sequence[Entry], limits: Sequence[LimitState]) -> Iterator[tuple[str, str]]:
     """Limits of which more was taken than they allow."""
-    peaks = most(accounts)
+    peaks: Counter[tuple[str, LimitKind]] = Counter()
+    for entry, kind, _, after in taken(accounts):
+        peaks[entry.project, kind] = max(peaks[entry.project, kind], after)
     for limit in limits:
-        peak = peaks.get((limit.project, limit.kind), 0)
+        peak = peaks[limit.project, limit.kind]
         if peak > limit.value:
             yield limit.project, f"had {peak} of {limit.value} {limit.kind.value}"
+
+
+def crowded(accounts: Sequence[Entry], limits: Sequence[LimitState]) -> Iterator[tuple[str, str]]:
+    """Lines of batches that took what is left to single requests, though others had taken something."""
+    values = {(limit.project, limit.kind): limit.value for limit in limits}
+    for entry, kind, change, after in taken(accounts):
+        value = values.get((entry.project, kind))
+        if entry.is_line and entry.begins and value is not None and after > max(change, LINES_PART * value):
+            yield entry.response_id, f"is a line, and had {after} of {value} {kind.value} with it"
 
 
 # -- order ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.faults.records import BatchStory, Json
 SIZES = ((5, 30), (5, 30), (5, 30), (30, 200))
 """Lines of a batch."""
 TIGHT = (3, 10)
-"""The same of a project with tight limits, whose other clients are refused while lines have its places."""
+"""The same of a project with tight limits: lines leave its other clients a quarter of them."""
 BAD = 0.08
 """The share of batches of which some lines are no requests."""
 CANCELLED = 0.2

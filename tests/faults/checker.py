@@ -332,6 +332,7 @@ WITH_DAMAGED: tuple[Rule, ...] = (
     project_rules.the_ledger_is_the_sum_of_all_usage,
     project_rules.ended_responses_reserve_nothing,
     project_rules.limits_are_never_exceeded,
+    project_rules.lines_leave_room_to_single_requests,
     project_rules.stored_bytes_are_those_of_the_rows,
     project_rules.flows_keep_their_order,
     project_rules.projects_see_their_own_alone,

@@ -36,6 +36,11 @@ def limits_are_never_exceeded(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield from accounts.exceeded(evidence.accounts, evidence.limits)
 
 
+def lines_leave_room_to_single_requests(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """No batch takes all that its project may have in the queue, or unfinished."""
+    yield from accounts.crowded(evidence.accounts, evidence.limits)
+
+
 def stored_bytes_are_those_of_the_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """What each project stores is counted to the byte."""
     for project, (counted, occupied) in evidence.stored.items():

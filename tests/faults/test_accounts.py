@@ -119,6 +119,17 @@ def test_more_than_a_limit_allows_is_noticed_also_if_it_was_for_a_moment() -> No
         assert broken_rules([*LIFE, *map(other, LIFE)], None, limit(kind, value)) == set()
 
 
+def test_a_line_that_takes_what_is_left_to_single_requests_is_noticed() -> None:
+    a_line = replace(other(INSERTED), is_line=True)
+    crowded = {"lines_leave_room_to_single_requests"}
+    for kind, enough in ((LimitKind.QUEUED_RESPONSES, 3), (LimitKind.QUEUED_BYTES, 267)):
+        assert broken_rules([INSERTED, a_line], None, limit(kind, enough)) == set()
+        assert broken_rules([INSERTED, a_line], None, limit(kind, enough - 1)) == crowded
+        assert broken_rules([INSERTED, other(INSERTED)], None, limit(kind, enough - 1)) == set(), "no line"
+    alone = [replace(INSERTED, is_line=True)]
+    assert broken_rules(alone, None, limit(LimitKind.QUEUED_RESPONSES, 1)) == set(), "it needs more than its part"
+
+
 def test_a_response_that_is_sent_while_an_older_one_of_its_flow_goes_on_waiting_is_noticed() -> None:
     late = AT + 2 * PASSED_SECONDS
     passing = [INSERTED, other(INSERTED, 1), replace(other(SENT, 1), began=late, at=late)]

@@ -16,6 +16,7 @@ from app.store.operations.stories import LoggedAttempt
 class OperatorResponse(ListedObject):
     object: str = "operator.response"
     project: str
+    project_name: str | None
     key_id: str | None
     queue: str
     stream: bool
@@ -82,6 +83,7 @@ class ResponseStory(OperatorResponse):
     def of_story(cls, story: Story) -> Self:
         return cls.of(
             story.response,
+            project_name=story.project_name,
             request_id=story.history.request_id,
             traceparent=story.history.traceparent,
             moments=[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, number, say, show
+from app.local.commands.output import Column, JsonOption, column, number, oldest_waiting, say, show_screen
 
 commands = typer.Typer()
 
@@ -22,7 +22,6 @@ class By(StrEnum):
 
 
 COUNTS = (number("waiting"), number("sent"), number("running"), number("released"))
-OLDEST = age("oldest waiting", "oldest_waiting_seconds")
 
 
 @commands.command()
@@ -34,7 +33,7 @@ def queue(
 ) -> None:
     """Count what has not ended: what waits, what was sent, what runs, and how old the oldest is."""
     found = ask(lambda api: api.get("queue", by=by.value, limit=limit), url)
-    show(found["data"], [*_names(by), *COUNTS, OLDEST], as_json=as_json)
+    show_screen(found["data"], [*_names(by), *COUNTS, oldest_waiting()], as_json=as_json)
     if found["has_more"] and not as_json:
         say(f"There are more than these {limit}: name a larger --limit.", err=True)
 

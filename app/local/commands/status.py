@@ -7,24 +7,47 @@ from typing import Any
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, number, say, show, show_json, slots
+from app.local.commands.output import (
+    RATE_TIME,
+    RATES_ARE,
+    Column,
+    Entry,
+    JsonOption,
+    clock,
+    column,
+    duration,
+    number,
+    oldest_waiting,
+    rate,
+    say,
+    show,
+    show_json,
+    slots,
+)
 
 WRONG_STATUS = 1
+GRADES = {
+    "fine": ("Nothing is wrong, and nothing needs attention.", "green"),
+    "attention": ("Nothing is broken, but this needs attention:", "bold yellow"),
+    "wrong": ("Something is wrong:", "bold red"),
+}
+"""What is said first, and in which style, by the answer's `grade`."""
 
 commands = typer.Typer()
 
 MODELS = (
     column("model"),
-    Column("workers", lambda model: _workers(model["workers"])),
+    Column("workers", lambda model: _workers(model)),
     slots(),
     number("ahead"),
     number("waiting"),
     number("sent"),
     number("released"),
-    age("oldest", "oldest_waiting_seconds"),
-    age("empty in", "empty_in_seconds"),
-    Column("ended/s", lambda model: f"{model['ended_per_second']:.2f}", is_number=True),
-    Column("tokens/s", lambda model: f"{model['tokens_per_second']:.0f}", is_number=True),
+    oldest_waiting(),
+    Column("empty in", lambda model: _empty_in(model), is_number=True),
+    rate("ended/s", "ended_per_second", 2),
+    rate("tokens/s", "tokens_per_second", 0),
+    RATE_TIME,
 )
 CLASSES = (
     column("model"),
@@ -33,7 +56,7 @@ CLASSES = (
     number("waiting"),
     number("sent"),
     number("running"),
-    age("oldest", "oldest_waiting_seconds"),
+    oldest_waiting(),
 )
 LIMITS = (
     column("project"),
@@ -47,7 +70,10 @@ LIMITS = (
 
 @commands.command()
 def status(url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show the deployment on one screen: what is wrong, models, workers, queue, limits. Status 1 if something is."""
+    """Show the deployment on one screen: what is wrong or needs attention, models, workers, queue, limits.
+
+    Exit status 1 if something is wrong; what needs attention alone is no failure.
+    """
     found = ask(lambda api: api.get("status"), url)
     if as_json:
         show_json([found])
@@ -58,26 +84,37 @@ def status(url: UrlOption = None, as_json: JsonOption = False) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    for problem in found["problems"]:
-        say(f"! {problem['text']}", "bold red")
-        say(f"  {problem['advice']}")
-    if not found["problems"]:
-        say("Nothing is wrong.", "green")
+    said, style = GRADES[found["grade"]]
+    say(f"{clock()}: {said}", style)
+    for sign, style, each in (
+        *(("!", "bold red", problem) for problem in found["problems"]),
+        *(("*", "bold yellow", notice) for notice in found["notices"]),
+    ):
+        say(f"{sign} {each['text']}", style)
+        say(f"  {each['advice']}")
     say("")
     show(found["models"], MODELS, as_json=False)
     classes = [{"model": model["model"], **each} for model in found["models"] for each in model["classes"]]
     if classes:
         say("")
         show(classes, CLASSES, as_json=False)
-    for pause in found["pauses"]:
-        whom = "" if pause["project"] is None else f", project {pause['project']}"
-        why = f": {pause['reason']}" if pause["reason"] else ""
-        say(f"Paused: {pause['model']}{whom}{why}", "yellow")
+    say(RATES_ARE)
     if found["limits"]:
         say("")
-        say("These limits refuse requests:")
+        say("Limits that are used up:")
         show(found["limits"], LIMITS, as_json=False)
 
 
-def _workers(states: dict[str, int]) -> str:
-    return ", ".join(f"{number} {state}" for state, number in states.items() if number) or "none"
+def _workers(model: Entry) -> str:
+    states = ", ".join(f"{number} {state}" for state, number in model["workers"].items() if number) or "none"
+    return f"{states} (paused)" if model["is_paused"] else states
+
+
+def _empty_in(model: Entry) -> str | None:
+    """Until all that waits is sent; None: nobody knows."""
+    is_held = model["waiting"] and (model["waiting"] == model["paused"] or not model["workers"]["ready"])
+    if model["is_paused"] or is_held:
+        return "never"
+    if not model["waiting"]:
+        return "now"
+    return duration(model["empty_in_seconds"])

@@ -5,7 +5,19 @@ from __future__ import annotations
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, age, column, extra, number, show, slots
+from app.local.commands.output import (
+    RATE_TIME,
+    RATES_ARE,
+    JsonOption,
+    age,
+    column,
+    extra,
+    moment,
+    number,
+    rate,
+    show_screen,
+    slots,
+)
 
 commands = typer.Typer()
 
@@ -14,18 +26,23 @@ COLUMNS = (
     column("model"),
     column("state"),
     extra(column("unit")),
-    extra(column("devices")),
+    extra(column("device ids", "devices")),
     extra(column("device")),
     slots(),
     number("ahead"),
     number("sent"),
     number("in tools"),
-    Column("tokens/s", lambda worker: worker["tokens_per_second"], is_number=True),
-    age("lease", "lease_seconds"),
+    rate("tokens/s", "tokens_per_second", 1),
+    extra(RATE_TIME),
+    age("lease left", "lease_seconds"),
 )
+DRAINED = (moment("drained since (UTC)", "draining_since"), column("reason", "drain_reason"))
+"""Columns for as long as operators have drained a worker."""
 
 
 @commands.command()
 def workers(url: UrlOption = None, as_json: JsonOption = False) -> None:
     """List the workers: where each runs, what it has, and how fast it is."""
-    show(ask(lambda api: api.get("workers"), url)["data"], COLUMNS, as_json=as_json)
+    found = ask(lambda api: api.get("workers"), url)["data"]
+    is_drained = any(each["draining_since"] is not None for each in found)
+    show_screen(found, [*COLUMNS, *(DRAINED if is_drained else ())], RATES_ARE, as_json=as_json)

@@ -20,6 +20,8 @@ class LoggedAttempt:
     flushes: int
     tokens: int
     """None are left of a log that was merged."""
+    has_progressed: bool
+    """Whether it has tokens or steps: a death of its worker was no crash then. Unknown of a log that was merged."""
     input_tokens: int
     cached_tokens: int
 
@@ -28,6 +30,7 @@ _ATTEMPTS = text(
     """
     SELECT attempt, min(first) AS first_event, max(last) AS last_event, count(*) AS flushes,
         CAST(coalesce(sum(octet_length(tokens)), 0) / 4 AS bigint) AS tokens,
+        bool_or(length(tokens) > 0 OR steps IS NOT NULL) AS has_progressed,
         CAST(sum(input_tokens) AS bigint) AS input_tokens, CAST(sum(cached_tokens) AS bigint) AS cached_tokens
     FROM chunks WHERE response_id = :id GROUP BY attempt ORDER BY attempt
     """

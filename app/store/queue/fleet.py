@@ -126,7 +126,7 @@ WAITING = f"""flow AS (
         FROM flow f
     )"""
 """What waits of each flow: how many, and how old the oldest is, as `waiting`."""
-_HAS_WRITTEN = """
+HAS_WRITTEN = """
     coalesce(r.attempt = (
         SELECT c.attempt FROM chunks c WHERE c.response_id = r.id ORDER BY c.first DESC LIMIT 1
     ), false)
@@ -136,7 +136,7 @@ _RESPONSES = text(
     f"""
     WITH RECURSIVE {WAITING}, begun AS (
         SELECT r.queue, r.priority, CASE WHEN r.status = 'queued' THEN 'sent' ELSE 'running' END AS state,
-            false AS line, r.crashes > 0 AND NOT (r.worker IS NOT NULL AND {_HAS_WRITTEN}) AS suspect, r.inserted_at
+            false AS line, r.crashes > 0 AND NOT (r.worker IS NOT NULL AND {HAS_WRITTEN}) AS suspect, r.inserted_at
         FROM responses r WHERE {IS_SENT.format("r.")} AND (r.status = 'queued' OR r.worker IS NOT NULL)
         UNION ALL
         SELECT r.queue, r.priority, CASE WHEN r.yielded THEN 'yielded' ELSE 'released' END,

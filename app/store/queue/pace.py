@@ -27,6 +27,7 @@ class Pace:
     output_tokens: float
     """Of these responses, as far as they ran within that time."""
     seconds: float
+    """Since the first of these responses began, and SECONDS at most."""
 
 
 # Output tokens are taken for evenly spread over the run of their response. Counts have priority 0.
@@ -61,7 +62,8 @@ _PACE = text(
         SELECT greatest(now() - make_interval(secs => :seconds),
             {_since("store", "stored")}, {_since("NOT store", "unstored")}) AS at
     )
-    SELECT e.queue, e.sent_to, count(*) AS ended, extract(epoch FROM now() - max(s.at))::float8 AS seconds,
+    SELECT e.queue, e.sent_to, count(*) AS ended,
+        extract(epoch FROM now() - greatest(max(s.at), min(e.started_at)))::float8 AS seconds,
         sum(e.tokens * least(1, extract(epoch FROM e.finished_at - greatest(e.started_at, s.at))
             / greatest(extract(epoch FROM e.finished_at - e.started_at), 0.001)))::float8 AS tokens
     FROM since s CROSS JOIN (SELECT * FROM stored UNION ALL SELECT * FROM unstored) e
@@ -79,15 +81,27 @@ async def read(connection: Connection) -> Sequence[Pace]:
 
 def tokens_per_second(paces: Iterable[Pace]) -> Mapping[str, float]:
     """By the worker's node."""
-    rates: dict[str, float] = {}
-    for each in paces:
-        rates[each.node] = rates.get(each.node, 0.0) + each.output_tokens / max(each.seconds, 1.0)
-    return rates
+    return {each.node: each.output_tokens / max(each.seconds, 1.0) for each in paces}
 
 
-def ended_per_second(paces: Iterable[Pace]) -> Mapping[str, float]:
-    """By queue."""
-    rates: dict[str, float] = {}
+@dataclass(frozen=True, slots=True)
+class QueuePace:
+    """What all workers of a queue do, over the longest time of one of them."""
+
+    ended_per_second: float
+    tokens_per_second: float
+    seconds: float
+
+
+def of_queues(paces: Iterable[Pace]) -> Mapping[str, QueuePace]:
+    """By queue; one of which nothing has ended of late is missing."""
+    found: dict[str, list[Pace]] = {}
     for each in paces:
-        rates[each.queue] = rates.get(each.queue, 0.0) + each.ended / max(each.seconds, 1.0)
-    return rates
+        found.setdefault(each.queue, []).append(each)
+    return {queue: _together(each) for queue, each in found.items()}
+
+
+def _together(paces: Sequence[Pace]) -> QueuePace:
+    seconds = max(1.0, *(each.seconds for each in paces))
+    ended, tokens = sum(each.ended for each in paces), sum(each.output_tokens for each in paces)
+    return QueuePace(ended / seconds, tokens / seconds, seconds)

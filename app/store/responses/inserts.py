@@ -17,7 +17,7 @@ from typing import TypeAlias
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.errors import LimitReached, ModelPaused
-from app.protocol.limits import Allowance, LimitState, Shortage, admit, never_fits
+from app.protocol.limits import Allowance, LimitState, Shortage, admit, admit_line, never_fits, take_all
 from app.scheduling.decisions import Sending
 from app.sizes import is_large
 from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
@@ -115,7 +115,7 @@ class Inserter:
 
 
 async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]) -> tuple[int, Shortage | None]:
-    """Inserts lines of a batch, the first ones that fit into the limits of their project.
+    """Inserts lines of a batch, the first ones that fit into what the limits of their project leave to lines.
 
     All of them wait for a dispatch. Returns how many, and why the next one never fits; None: there is none, or it fits
     later.
@@ -123,13 +123,16 @@ async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]
     held = await limits.hold(connection, {new.project for new in lines if new.is_limited})
     left, fitting, never = _by_project(held.states), list[NewResponse](), None
     for new in lines:
-        if new.reservation is not None and isinstance(_admit(left, new), Shortage):
-            never = never_fits(held.states, new.project, new.model, new.reservation)
-            break
+        if (reserved := new.reservation) is not None:
+            after = admit_line(left.get(new.project, []), new.project, new.model, reserved)
+            if after is None:
+                never = never_fits(held.states, new.project, new.model, reserved)
+                break
+            left[new.project] = after
         fitting.append(new)
     if fitting:
         await insert_waiting(connection, fitting)
-    await held.write(connection, _taken(held.states, [new for new in fitting if new.is_limited]))
+    await held.write(connection, [state for own in left.values() for state in own])
     return len(fitting), never
 
 
@@ -171,9 +174,8 @@ def _taken(states: Sequence[LimitState], batch: Sequence[NewResponse]) -> list[L
     """Returns the states, in their order, after the responses, which fit, have reserved."""
     left = _by_project(states)
     for new in batch:
-        reserved, own = new.reservation, left.get(new.project, [])
-        assert reserved is not None
-        left[new.project] = [state.take(reserved) if state.covers(new.project, new.model) else state for state in own]
+        assert new.reservation is not None
+        left[new.project] = take_all(left.get(new.project, []), new.project, new.model, new.reservation)
     return [state for own in left.values() for state in own]
 
 

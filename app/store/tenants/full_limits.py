@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from app.protocol.limits import PER_MINUTE, LimitKind, LimitState, decayed
+from app.protocol.limits import CHARGED, PER_MINUTE, LimitKind, LimitState, decayed
 from app.store.database import Connection
 
 MOST = 100
@@ -18,13 +18,17 @@ FULL_PART = 0.99
 
 @dataclass(frozen=True, slots=True)
 class FullLimit:
-    """A limit of which hardly anything is left."""
+    """A limit of which hardly anything is left; one of requests a minute was used up within the last minute.
+
+    The bucket gets room for one request every few seconds: between two of them it refuses all others.
+    """
 
     project: str
     project_name: str
     state: LimitState
 
 
+_CHARGED = ", ".join(sorted(f"'{kind.value}'" for kind in CHARGED))
 # What has ended since is given back within seconds, when maintenance adds it up; nothing is written here.
 _NEARLY_FULL = text(
     f"""
@@ -37,7 +41,7 @@ _NEARLY_FULL = text(
         WHEN 'stored_bytes' THEN l.used + p.stored_bytes
         WHEN 'tokens_per_day' THEN CASE WHEN l.as_of < date_trunc('day', now(), 'UTC') THEN 0 ELSE l.used END
         ELSE CASE WHEN l.kind LIKE '%\\_per\\_minute' AND l.as_of < now() - interval '1 minute' THEN 0 ELSE l.used END
-    END >= {FULL_PART} * l.value
+    END >= CASE WHEN l.kind IN ({_CHARGED}) THEN l.value - 0.999 ELSE {FULL_PART} * l.value END
     ORDER BY l.used / l.value DESC, l.project, l.model, l.kind LIMIT {MOST}
     """
 )
@@ -49,6 +53,6 @@ async def read(connection: Connection) -> Sequence[FullLimit]:
         kind = LimitKind(row.kind)
         used = decayed(row.used, row.value, row.idle_seconds) if kind in PER_MINUTE else row.used
         state = LimitState(row.project, row.model, kind, row.value, used, day_seconds=row.day_seconds)
-        if used >= FULL_PART * row.value or state.remaining < 1:
+        if kind in CHARGED or used >= FULL_PART * row.value or state.remaining < 1:
             found.append(FullLimit(row.project, row.name, state))
     return found

@@ -13,13 +13,15 @@ from sqlalchemy import text
 from app.access.administration import Administration
 from app.protocol.limits import LimitKind
 from app.store.database import Database
-from tests.support.api import Api, serving, settings_for
+from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.batches import Carried, created, ended, line, lines_of
 from tests.support.player import Player, ids
 from tests.support.tenants import Tenant
 from tests.support.waiting import until
 
 ROOM = 10
+FOR_LINES = 7
+"""Of so much room."""
 
 
 @pytest.fixture
@@ -50,9 +52,41 @@ async def test_lines_become_responses_as_room_appears(
             seen.add(len(waiting))
             for response_id in waiting[:4]:
                 await player.answer("Hello", response_id=response_id)
-    assert ROOM in seen and max(seen) == ROOM
+    assert FOR_LINES in seen and max(seen) == FOR_LINES
     assert batch.request_counts.completed == 50
     assert [each["custom_id"] for each in await lines_of(client, batch.output_file_id)] == list(map(str, range(50)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("queued_responses", 8), ("unfinished_responses", 8), ("tokens_per_minute", 20_000)]
+)
+async def test_a_batch_refuses_none_of_its_projects_single_requests(
+    client: openai.AsyncOpenAI,
+    admin: Administration,
+    mine: Tenant,
+    carried: Carried,
+    player: Player,
+    db: Database,
+    kind: str,
+    value: int,
+) -> None:
+    """The batch has several times as many lines as the limit has room for; single requests use what lines leave."""
+    await limit(admin, mine, **{kind: value})
+    lines = [line(str(number), max_output_tokens=1000) for number in range(40)]
+    async with carried.on():
+        made = await created(client, lines)
+        rounds = 0
+        while (batch := await client.batches.retrieve(made.id)).status != "completed":
+            if rounds == 0:
+                await until(lambda: ids(db, "queued"), what="lines have taken all that they may")
+            sent: dict[str, Any] = {"model": MODEL, "input": "Hello!", "background": True, "max_output_tokens": 1000}
+            live = [await client.responses.create(**sent) for _ in range(2)]
+            for response_id in await ids(db, "queued"):
+                await player.answer("Hello", response_id=response_id)
+            assert {(await client.responses.retrieve(one.id)).status for one in live} == {"completed"}
+            rounds += 1
+    assert (batch.request_counts.completed, batch.request_counts.failed) == (40, 0)
+    assert rounds > 3
 
 
 async def test_a_line_that_never_fits_is_named_before_any_runs(

@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.maintenance.loop import Maintenance
+from app.operations import bulk
 from app.queue.publisher import TaskQueue
-from app.store.database import Database
+from app.store.database import Connection, Database
+from app.store.operations import actions
+from app.store.operations.actions import ActionRow, NewAction
 from app.store.paging import Page
 from app.store.responses import endings
 from app.store.roles.rights import MAINTENANCE
@@ -127,6 +131,29 @@ async def test_an_action_on_everything_or_nothing_comes_to_its_end(
     assert (await ended(operator, nothing["id"]))["done"] == 0
     everything = await posted(operator, kind="cancel", all=True, reason="x")
     assert (await ended(operator, everything["id"]))["done"] == 3
+
+
+async def test_of_two_actions_at_the_same_time_the_bound_lets_one_through(
+    db: Database, operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    add = actions.add
+
+    async def other_is_here() -> bool:
+        return len(counted) == 2 or bool(await db.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")))
+
+    async def together(connection: Connection, new: NewAction) -> ActionRow:
+        counted.append(new.id)
+        await until(other_is_here, what="the other one has counted, or waits for its turn")
+        return await add(connection, new)
+
+    monkeypatch.setattr(bulk, "MAX_RUNNING", 1)
+    monkeypatch.setattr(actions, "add", together)
+    body = {"kind": "cancel", "all": True, "reason": "x"}
+    answers = await asyncio.gather(*(operator.client.post(ACTIONS, json=body) for _ in range(2)))
+    made, refused = sorted(answers, key=lambda answer: answer.status_code)
+    assert (made.status_code, refused.status_code) == (200, 400)
+    assert "1 actions are running, the limit" in refused.json()["error"]["message"]
 
 
 async def test_an_action_can_be_stopped(db: Database, operator: Api) -> None:

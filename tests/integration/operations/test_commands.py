@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class TestBothWays:
         ran = await shell.run("status")
         assert ran.status == 1
         assert "! No worker of " in ran.out and "Start a worker of " in ran.out
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: Something is wrong:\n", ran.out)
 
     async def test_what_is_not_there_is_status_1_and_one_line(self, db: Database, shell: Shell) -> None:
         ran = await shell.run("why", "resp_nobody")
@@ -177,6 +179,7 @@ async def test_on_a_terminal_names_cannot_write_to_the_screen(
     shown = await asyncio.to_thread(_on_terminal, remote, "queue", "--by", "project")
     assert mine.project in shown and "waiting" in shown
     assert "\x1b[2J" not in shown
+    assert re.search(r"\d\d:\d\d:\d\d UTC", shown), "a screen has the time"
     assert "red \N{REPLACEMENT CHARACTER}[2Jteam" in " ".join(shown.split())
 
 

@@ -161,8 +161,9 @@ async def test_an_operator_filters_by_project_key_and_error_code(
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, *query)
     assert ids_of(await listed(operator, path, ids=[own, "resp_none"])) == [own]
     entry = (await listed(operator, path, project=other.project))["data"][0]
-    assert (entry["project"], entry["error_code"], entry["error"]["message"]) == (
+    assert (entry["project"], entry["project_name"], entry["error_code"], entry["error"]["message"]) == (
         other.project,
+        "other",
         "queue_timeout",
         "too late",
     )

@@ -119,6 +119,51 @@ class TestStatus:
         codes = {each["code"] for each in (await asked(operator, "status"))["problems"]}
         assert "released" in codes
 
+    async def test_a_worker_that_died_is_told_as_long_as_a_response_of_it_tells(
+        self, db: Database, operator: Api
+    ) -> None:
+        for model in CATALOG.models:
+            await alive(db, f"here-{model.name}", model=model.name)
+        row = await claimed(db, "w1")
+        await release_all(db, "w1")
+        await changed(db, "UPDATE responses SET crashes = 1")
+        found = await asked(operator, "status")
+        assert found["grade"] == "wrong"
+        (suspects,) = found["problems"]
+        assert suspects["code"] == "suspects", "it waits for a worker of its own, and was not forgotten"
+        assert f"({row.id}, 1 crash)" in suspects["text"]
+        (died,) = found["notices"]
+        assert (died["code"], died["model"]) == ("worker_died", "scripted")
+        assert died["text"].startswith("Worker w1 died at ") and "1 worker ready now" in died["text"]
+        await changed(
+            db,
+            "UPDATE responses SET status = 'completed', finished_at = now(), output = '[]', crashes = 0",
+        )
+        found = await asked(operator, "status")
+        assert (found["grade"], [each["code"] for each in found["notices"]]) == ("attention", ["worker_died"])
+        assert "1 response of it went to other workers" in found["notices"][0]["text"]
+        await changed(db, "UPDATE responses SET finished_at = now() - interval '11 minutes'")
+        assert (await asked(operator, "status"))["grade"] == "fine"
+
+    async def test_what_operators_hold_back_needs_attention_and_is_no_problem(
+        self, db: Database, operator: Api, mine: Tenant
+    ) -> None:
+        for model in CATALOG.models:
+            await alive(db, model.name, model=model.name)
+        await alive(db, "w2")
+        await waiting(db, mine.project, 2)
+        asks = {"model": "scripted", "project": mine.project, "reason": "a flood"}
+        assert (await operator.client.post("/v1/operator/pauses", json=asks)).status_code == 200
+        assert (await operator.client.post("/v1/operator/workers/w2/drain", json={"reason": "fan"})).status_code == 200
+        found = await asked(operator, "status")
+        assert (found["grade"], found["problems"]) == ("attention", [])
+        paused, drained = found["notices"]
+        assert "project mine in scripted" in paused["text"] and "by operator (key_" in paused["text"]
+        assert '"a flood". 2 responses of it wait.' in paused["text"]
+        assert drained["text"].startswith("Worker w2 is drained since ") and '"fan"' in drained["text"]
+        (model,) = (each for each in found["models"] if each["model"] == "scripted")
+        assert (model["waiting"], model["paused"], model["is_paused"], model["empty_in_seconds"]) == (2, 2, False, None)
+
     async def test_a_ledger_that_is_late_shows_that_maintenance_is_away(self, db: Database, operator: Api) -> None:
         await changed(
             db,
@@ -138,7 +183,9 @@ class TestStatus:
         await changed(
             db, "UPDATE limits SET used = 10, as_of = now() - interval '40 s' WHERE kind = 'tokens_per_minute'"
         )
-        (only,) = (await asked(operator, "status"))["limits"]
+        found = await asked(operator, "status")
+        (only,) = found["limits"]
+        assert [each["code"] for each in found["notices"]] == ["limits_reached"]
         assert only == {
             "project": mine.project,
             "project_name": "mine",
@@ -147,6 +194,20 @@ class TestStatus:
             "value": 2,
             "remaining": 0,
         }
+
+    async def test_a_limit_on_requests_a_minute_is_used_up_until_a_minute_after_its_last_one(
+        self, db: Database, operator: Api, admin: Administration, mine: Tenant
+    ) -> None:
+        """Between the moments at which one request gets through."""
+        await admin.set_limits(mine.project, "*", {LimitKind.REQUESTS_PER_MINUTE: 30})
+        for used, seconds, listed in ((29.2, 3, 1), (28.9, 0, 0), (30.0, 61, 0)):
+            await changed(
+                db,
+                "UPDATE limits SET used = :used, as_of = now() - make_interval(secs => :seconds)",
+                used=used,
+                seconds=seconds,
+            )
+            assert len((await asked(operator, "status"))["limits"]) == listed, used
 
     async def test_a_schema_of_another_version_is_all_that_it_tells(self, db: Database, operator: Api) -> None:
         await changed(db, "UPDATE alembic_version SET version_num = '0001'")
@@ -254,14 +315,16 @@ class TestWhy:
         ended = await waiting(db, "blue", 30)
         await take(db, ended)
         await changed(
-            db, "UPDATE responses SET status = 'cancelled', worker = NULL, finished_at = now(), output = '[]'"
+            db,
+            "UPDATE responses SET status = 'cancelled', worker = NULL, finished_at = now(), output = '[]',"
+            " started_at = now() - interval '60 s'",
         )
         running = await waiting(db, "blue", 1)
         await take(db, running)
         ids = await waiting(db, mine.project, 3)
         found = await asked(operator, f"responses/{ids[2]}/why")
         assert (found["reason"], found["position"], found["position_is_exact"]) == ("behind_others", 3, True)
-        assert found["expected_seconds"] == pytest.approx(3 / (30 / 300), rel=0.1)
+        assert found["expected_seconds"] == pytest.approx(3 / (30 / 60), rel=0.1), "all began within a minute"
         assert (found["project"], found["project_name"]) == (mine.project, "mine")
         assert "2 responses of its own project and class" in found["text"]
         assert (await asked(operator, f"responses/{ids[0]}/why"))["reason"] == "no_slot"

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from app.store.database import Database
+from app.store.operations import casualties
 from app.store.queue import backlog, fleet, pace, roster, shown, signs, standing
 from tests.support.waiting_rows import QUEUE, waiting, with_slots
 
@@ -26,6 +27,8 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "by flow": (backlog._BY_FLOW, {}),
     "by key": (backlog._BY_KEY, {}),
     "pace": (pace._PACE, {"seconds": 300.0, "most": 1, "most_read": 10}),
+    "deaths": (casualties._DEATHS, {"seconds": 600.0, "most_ended": 10}),
+    "suspects": (casualties._SUSPECTS, {}),
     "workers": (roster._WORKERS, {}),
     "living workers": (fleet._WORKERS, {}),
     "shown": (shown._UNFINISHED, {"most": 10_000}),
@@ -81,10 +84,11 @@ async def test_what_waits_is_counted_from_an_index_alone(db: Database, name: str
 async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_worker(db: Database) -> None:
     async with db.begin() as connection:
         await connection.execute(ENDED, {"count": 51})
-        ran = "UPDATE responses SET sent_to = 'w', started_at = :at, finished_at = :at WHERE id = :id"
+        ran = "UPDATE responses SET sent_to = 'w', started_at = :began, finished_at = :at WHERE id = :id"
         for number, seconds in enumerate((200, 100, 0), start=1):
             at = datetime.now(UTC) - timedelta(seconds=seconds)
-            await connection.execute(text(ran), {"at": at, "id": f"ended-{number}"})
+            began = at - timedelta(hours=1)
+            await connection.execute(text(ran), {"at": at, "began": began, "id": f"ended-{number}"})
         for most_read, ended, seconds in ((50, 2, 200), (1_000, 3, 300)):
             values = {"seconds": 300.0, "most": 1_000, "most_read": most_read}
             found = (await connection.execute(pace._PACE, values)).all()

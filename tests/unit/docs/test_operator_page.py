@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 import pytest
 from fastapi.routing import APIRoute
@@ -12,6 +13,7 @@ from app.api.routes.operator import ROUTERS
 from app.cli import _LAZY_COMMANDS
 from app.local.commands.responses import group
 from app.operations.explanation import Reason
+from app.operations.notices import NoticeCode
 from app.operations.problems import ProblemCode
 from config.process import CHECKOUT
 
@@ -24,8 +26,11 @@ def codes(section: str) -> list[str]:
     return [name for line in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)]
 
 
-@pytest.mark.parametrize(("section", "kind"), [("What `why` says", Reason), ("What `status` finds", ProblemCode)])
-def test_the_page_has_every_code_in_the_order_of_the_code(section: str, kind: type[Reason] | type[ProblemCode]) -> None:
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [("What `why` says", Reason), ("What `status` finds", ProblemCode), ("What needs attention", NoticeCode)],
+)
+def test_the_page_has_every_code_in_the_order_of_the_code(section: str, kind: type[StrEnum]) -> None:
     assert codes(section) == [each.value for each in kind]
 
 

@@ -24,7 +24,7 @@ def test_a_worker_that_is_offline_runs_nothing() -> None:
 
 
 def test_a_drained_worker_shows_since_when_and_why() -> None:
-    workers = seen([worker(name="a", draining_since=SINCE, drain_reason="the <fan> is broken")], {})
+    workers = seen([worker(name="a", draining_since=SINCE, drain_reason="the <fan> is broken")], [])
     shown = table(workers, [])
     assert ">drained</span> <small>by an operator since 2026-11-28 03:56 UTC: the &lt;fan&gt; is broken<" in shown
 
@@ -35,7 +35,7 @@ def test_a_paused_model_shows_at_its_workers_with_its_reason_and_others_do_not()
         PauseRow(QUEUE, "proj_1", "m", SINCE, None, None),
         PauseRow("model.other", None, "other", SINCE, "not here", None),
     ]
-    shown = table(seen([worker()], {}), pauses)
+    shown = table(seen([worker()], []), pauses)
     assert ">ready</span><br>" in shown
     assert ">paused</span> <small>since 2026-11-28 03:56 UTC: new driver<" in shown
     assert ">paused</span> <small>for proj_1 since 2026-11-28 03:56 UTC<" in shown
@@ -43,7 +43,7 @@ def test_a_paused_model_shows_at_its_workers_with_its_reason_and_others_do_not()
 
 
 def test_a_workers_own_page_has_its_row_alone() -> None:
-    workers = seen([worker(name="a"), worker(name="b")], {})
+    workers = seen([worker(name="a"), worker(name="b")], [])
     assert (table(workers, []).count("<tr>"), table(workers, [], "b").count("<tr>")) == (3, 2)
     assert "<td>b</td>" in table(workers, [], "b")
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from app.local.commands.operator_client import path
 from app.local.commands.responses import commands
 from app.local.commands.responses.filters import Filter
+from app.local.commands.responses.following import columns_for
+from app.local.commands.responses.group import _tell
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,79 @@ def test_pairs_without_a_key_are_refused() -> None:
 def test_an_id_asks_no_other_route_whatever_is_in_it() -> None:
     assert path("responses", "../projects?x=1#", "why") == "responses/..%2Fprojects%3Fx%3D1%23/why"
     assert path("workers", "qwen3-8b-1f@gpu-7", "drain") == "workers/qwen3-8b-1f@gpu-7/drain"
+
+
+FAILED = {
+    "id": "resp_1",
+    "status": "failed",
+    "project": "proj_1",
+    "project_name": "team red",
+    "key_id": "key_1",
+    "model": "m",
+    "service_tier": "default",
+    "background": True,
+    "created_at": 0,
+    "finished_at": 1,
+    "attempt": 2,
+    "yields": 0,
+    "crashes": 0,
+    "sent_to": "w2",
+    "error_code": "server_error",
+    "error": {"code": "server_error", "message": "the script fails this request, and says so at length"},
+    "request_bytes": 1012,
+    "output_bytes": 221,
+    "log_bytes": 788,
+    "metadata": {},
+    "usage": None,
+    "retry_of": None,
+    "retried_by": None,
+    "request_id": None,
+    "traceparent": None,
+    "tool_calls": [],
+    "attempts": [
+        {"attempt": 0, "first_event": 0, "last_event": 1, "flushes": 1, "tokens": 0},
+        {"attempt": 1, "first_event": 2, "last_event": 17, "flushes": 1, "tokens": 771},
+    ],
+    "moments": [
+        {"what": "accepted", "at": 0.0004, "attempt": None, "worker": None},
+        {"what": "its worker died; counted as a crash: no", "at": 0.25, "attempt": 1, "worker": "w1"},
+        {"what": "failed (server_error: the script fails)", "at": 1.5, "attempt": None, "worker": None},
+    ],
+}
+
+
+def test_a_list_leaves_out_what_its_filter_says_and_begins_with_what_tells_most() -> None:
+    def titles(**query: object) -> list[str]:
+        return [each.title for each in columns_for(query)]
+
+    assert titles()[:5] == ["id", "status", "error", "worker", "crashes"]
+    assert titles(status=["failed"])[:4] == ["id", "error", "worker", "crashes"]
+    assert "status" in titles(status=["failed", "queued"])
+    assert "error" not in titles(status=["queued"]) and "status" not in titles(status=["queued"])
+    assert not {"model", "project", "tier"} & set(titles(model="m", project="team red", service_tier="flex"))
+
+
+def test_a_line_of_a_list_has_the_error_in_short_and_the_project_s_name() -> None:
+    line = {each.title: each.of(FAILED) for each in columns_for({"status": ["failed"]})}
+    assert line["error"] == "server_error: the script fails this request…"
+    assert {each.title: each.of(FAILED) for each in columns_for({})}["error"] == "server_error"
+    assert line["project"] == "team red"
+    (project,) = (each for each in columns_for({}) if each.title == "project")
+    assert project.of({**FAILED, "project_name": None}) == "proj_1"
+
+
+def test_a_story_has_units_and_milliseconds_and_says_an_error_once(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell(FAILED)
+    shown = capsys.readouterr().out
+    assert "  project proj_1 (team red), key key_1; m, default, background\n" in shown
+    assert "  request 1,012 bytes, output 221 bytes, log 788 bytes; metadata {}\n" in shown
+    assert "  1970-01-01 00:00:00.250 UTC  its worker died; counted as a crash: no  (attempt 1 on w1)\n" in shown
+    assert "  attempts 2, yields 0, crashes since it made progress 0; worker w2\n" in shown
+    assert "    accepted by the API: events 0 to 1\n" in shown
+    assert "    attempt 1: events 2 to 17, 771 tokens in 1 flush\n" in shown
+    assert shown.count("server_error") == 1
+
+
+def test_a_story_without_an_end_has_no_sizes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell({**FAILED, "status": "in_progress", "finished_at": None})
+    assert "  request 1,012 bytes; metadata {}\n" in capsys.readouterr().out

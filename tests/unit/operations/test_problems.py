@@ -8,10 +8,13 @@ import pytest
 
 from app.operations.problems import Problem, ProblemCode, in_both, problems
 from app.operations.summary import ModelSummary, summaries
+from app.operations.workers import seen
 from app.scheduling.decisions import QueueState
 from app.scheduling.loads import Load
 from app.store.layout import LAYOUT
+from app.store.operations.casualties import Suspect
 from app.store.queue.fleet import Begun, FleetFacts, Flow
+from app.store.queue.pace import Pace
 from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
 from tests.unit.operations.cases import BACKGROUND, NOW, QUEUE, worker
@@ -23,11 +26,24 @@ def begun(state: str, count: int = 1, *, in_line: int = 0, crashed: int = 0) -> 
     return Begun(QUEUE, BACKGROUND, state, count, in_line, crashed, 30.0)
 
 
-def summary(*workers: WorkerRow, flows: Any = (), begun: Any = (), taken: int = 8, models: Any = None) -> ModelSummary:
-    facts = FleetFacts([], flows, begun, 0, frozenset(), 0.0)
+def summary(
+    *workers: WorkerRow,
+    flows: Any = (),
+    begun: Any = (),
+    taken: int = 8,
+    models: Any = None,
+    pauses: Any = (),
+    paces: Any = (),
+) -> ModelSummary:
+    facts = FleetFacts([], flows, begun, 0, frozenset(pauses), 0.0)
     loads = [Load(each.name, each.slots, answers=taken) for each in workers if each.slots]
     (found,) = summaries(
-        facts, workers, [], {QUEUE: QueueState(loads, bool(flows))}, {QUEUE: "m"} if models is None else models, LAYOUT
+        facts,
+        workers,
+        paces,
+        {QUEUE: QueueState(loads, bool(flows))},
+        {QUEUE: "m"} if models is None else models,
+        LAYOUT,
     )
     return found
 
@@ -114,3 +130,39 @@ def test_a_summary_counts_each_response_once() -> None:
     assert (found.waiting, found.sent, found.running, found.released) == (5, 3, 6, 1)
     assert found.workers == {"ready": 1, "draining": 1, "drained": 0, "absent": 0, "lost": 1}
     assert (found.slots, found.oldest_waiting_seconds, found.empty_in_seconds) == (8, 60.0, None)
+
+
+def test_a_suspect_that_waits_for_a_worker_of_its_own_is_not_left_behind() -> None:
+    (only,) = problems(
+        [summary(worker(), begun=[begun("released", crashed=1)])],
+        [worker()],
+        Signs(),
+        [Suspect(QUEUE, "resp_1", 2)],
+        redis_answers=True,
+    )
+    assert only.code is ProblemCode.SUSPECTS
+    assert "1 response of m " in only.text and "(resp_1, 2 crashes)" in only.text
+    assert "`longhaul responses cancel resp_1 --reason" in only.advice
+
+
+def test_one_that_waits_for_another_worker_is_said_in_the_singular() -> None:
+    found = problems([summary(worker(), begun=[begun("released")])], [worker()], Signs(), redis_answers=True)
+    assert found[0].text.startswith("1 response of m waits for another worker ")
+    assert found[0].text.endswith("although 1 worker is ready.")
+
+
+def test_rates_are_means_of_the_longest_time_of_a_worker() -> None:
+    paces = [Pace(QUEUE, "w1", 90, 9000.0, 60.0), Pace(QUEUE, "w2", 30, 3000.0, 20.0)]
+    found = summary(worker(), worker("w2"), flows=[WAITING], paces=paces)
+    assert (found.ended_per_second, found.tokens_per_second, found.pace_seconds) == (2.0, 200.0, 60.0)
+    assert found.empty_in_seconds == 2.5
+    workers = {each.row.name: (each.tokens_per_second, each.pace_seconds) for each in seen([worker("w2")], paces)}
+    assert workers == {"w2": (150.0, 20.0)}
+
+
+def test_what_is_paused_or_has_no_worker_is_never_empty() -> None:
+    paces = [Pace(QUEUE, "w1", 60, 0.0, 60.0)]
+    assert summary(worker(), flows=[WAITING], paces=paces, pauses={(QUEUE, None)}).empty_in_seconds is None
+    assert summary(worker(), flows=[WAITING], paces=paces, pauses={(QUEUE, "blue")}).empty_in_seconds == 5.0
+    assert summary(worker(slots=0), flows=[WAITING], paces=paces).empty_in_seconds is None
+    assert summary(worker()).empty_in_seconds == 0.0

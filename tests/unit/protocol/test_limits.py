@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from app.protocol.errors import ErrorType, LimitReached
 from app.protocol.limits import (
     CHARGED,
     DRAIN_SECONDS,
+    LINES_PART,
     MAX_WAIT_SECONDS,
     UNKNOWN_WAIT_SECONDS,
     Allowance,
@@ -20,13 +22,16 @@ from app.protocol.limits import (
     Reservation,
     Shortage,
     admit,
+    admit_line,
     charged,
     decayed,
     drain_after,
+    never_fits,
     unbiased_drain,
 )
 
 SMALL = Reservation(30, 20, 100)
+FREED = sorted(set(LimitKind) - CHARGED - {LimitKind.STORED_BYTES}, key=str)
 GAUGES = (LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES)
 
 
@@ -182,3 +187,59 @@ def test_a_request_that_never_fits_is_told_so() -> None:
     assert raised.shortage.wait_seconds is None
     assert "never fits" in raised.error.message and "the model 'm'" in raised.error.message
     assert raised.error.code == "rate_limit_exceeded"
+
+
+AMOUNTS = st.builds(Reservation, st.integers(0, 60), st.integers(0, 60), st.integers(1, 120))
+
+
+@st.composite
+def limits_of_a_project(draw: st.DrawFn) -> list[LimitState]:
+    kinds = draw(st.lists(st.sampled_from(FREED), min_size=1, unique=True))
+    return [limit(kind, draw(st.integers(1, 200)), model=draw(st.sampled_from(("*", "m", "other")))) for kind in kinds]
+
+
+@given(limits_of_a_project(), st.lists(st.tuples(st.booleans(), AMOUNTS), max_size=40))
+def test_lines_leave_a_part_of_each_limit_to_single_requests(
+    states: list[LimitState], requests: list[tuple[bool, Reservation]]
+) -> None:
+    """But for a line that is the first to take something, and needs more than the part of lines."""
+    for is_line, reserved in requests:
+        after = (admit_line if is_line else admit)(states, "proj_a", "m", reserved)
+        if not isinstance(after, list):
+            continue
+        for old, new in zip(states, after, strict=True):
+            assert new.used <= new.value
+            if is_line and new.used > old.used > 0:
+                assert new.used <= LINES_PART * new.value
+        states = after
+
+
+@given(limits_of_a_project(), AMOUNTS)
+def test_every_line_fits_once_nothing_is_taken_unless_it_never_fits(
+    states: list[LimitState], reserved: Reservation
+) -> None:
+    fits = admit_line(states, "proj_a", "m", reserved) is not None
+    full = [replace(state, used=float(state.value)) for state in states]
+    assert fits == (never_fits(full, "proj_a", "m", reserved) is None)
+
+
+@given(limits_of_a_project(), st.lists(AMOUNTS, max_size=30), st.data())
+def test_a_batch_ends_whatever_order_its_lines_end_in(
+    states: list[LimitState], lines: list[Reservation], data: st.DataObject
+) -> None:
+    """Lines begin in their order, as many as fit; one that never fits is left out."""
+    left, running = [each for each in lines if never_fits(states, "proj_a", "m", each) is None], list[Reservation]()
+    while left:
+        while left and (after := admit_line(states, "proj_a", "m", left[0])) is not None:
+            states = after
+            running.append(left.pop(0))
+        assert running, f"{left[0]} waits for nobody"
+        ends = running.pop(data.draw(st.integers(0, len(running) - 1)))
+        gives = (state.take(ends).used - state.used if state.covers("proj_a", "m") else 0 for state in states)
+        states = [replace(state, used=state.used - given) for state, given in zip(states, gives, strict=True)]
+
+
+def test_lines_may_take_all_that_may_be_stored() -> None:
+    """No wait frees any: a line that left a part of it would wait until its batch's window ends."""
+    assert admit_line([limit(LimitKind.STORED_BYTES, 1000, 900)], "proj_a", "m", SMALL) is not None
+    assert admit_line([limit(LimitKind.STORED_BYTES, 1000, 901)], "proj_a", "m", SMALL) is None

@@ -6,8 +6,9 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from app.api.admin_objects import RowShape, Seconds, Shape
 from app.operations.explanation import Explanation, Reason
+from app.operations.notices import NoticeCode
 from app.operations.problems import ProblemCode
-from app.operations.service import Status
+from app.operations.service import Grade, Status
 from app.operations.summary import ModelSummary
 from app.operations.workers import SeenWorker, WorkerState
 from app.protocol.limits import LimitKind
@@ -61,16 +62,21 @@ class Worker(RowShape):
     in_tools: int
     """Running responses that wait for their tools, and take no slot."""
     tokens_per_second: float
-    """Output tokens of responses that ended within the last five minutes, or less where many did."""
+    """Output tokens of responses that ended of late."""
+    pace_seconds: float
+    """The time of which that is the mean: since the first of these responses began, and five minutes at most.
+
+    0: none ended."""
     lease_seconds: float
     """Until its lease runs out, unless it is renewed."""
     started_at: Seconds
 
     @classmethod
     def of(cls, row: SeenWorker, **given: Any) -> Self:
-        worker, rate = row.row, row.tokens_per_second
+        worker = row.row
         given |= {"lease_seconds": round(worker.lease_seconds, 1)}
-        return super().of(worker, state=row.state, tokens_per_second=rate, **given)
+        rates = {"tokens_per_second": row.tokens_per_second, "pace_seconds": row.pace_seconds}
+        return super().of(worker, state=row.state, **rates, **given)
 
 
 class Pause(RowShape):
@@ -93,6 +99,8 @@ class ClassStatus(RowShape):
     tier: str
     mode: Mode
     waiting: int
+    paused: int
+    """Those of them that operators have paused."""
     sent: int
     running: int
     released: int
@@ -114,7 +122,11 @@ class ModelStatus(RowShape):
     """Running responses that wait in their workers for a slot."""
     free_slots: int
     """Open to all that waits."""
+    is_paused: bool
+    """All of it, not only some projects."""
     waiting: int
+    paused: int
+    """Those of them that operators have paused."""
     sent: int
     running: int
     released: int
@@ -125,8 +137,12 @@ class ModelStatus(RowShape):
     ended_per_second: float
     tokens_per_second: float
     """This and `ended_per_second` are of responses that ended of late."""
+    pace_seconds: float
+    """The time of which the two are the mean: since the first of these responses began, and five minutes at most.
+
+    0: none ended."""
     empty_in_seconds: float | None
-    """Until all that waits now is sent, at that pace; null: nobody knows."""
+    """Until all that waits now and is not paused is sent, at that pace; null: never, or nobody knows."""
     classes: list[ClassStatus]
 
     @classmethod
@@ -167,12 +183,23 @@ class Problem(RowShape):
     model: str | None
 
 
+class Notice(RowShape):
+    """What needs attention although nothing is broken, in words, and what to do about it."""
+
+    code: NoticeCode
+    text: str
+    advice: str
+    model: str | None
+
+
 class Overview(Shape):
-    """The whole deployment."""
+    """The whole deployment. `wrong`: there are `problems`. `attention`: there are `notices` alone."""
 
     object: Literal["operator.status"] = "operator.status"
     version: str
+    grade: Grade
     problems: list[Problem]
+    notices: list[Notice]
     models: list[ModelStatus]
     limits: list[Limit]
     pauses: list[Pause]
@@ -181,7 +208,9 @@ class Overview(Shape):
     def of(cls, status: Status) -> Self:
         return cls(
             version=status.version,
+            grade=status.grade,
             problems=[Problem.of(each) for each in status.problems],
+            notices=[Notice.of(each) for each in status.notices],
             models=[ModelStatus.of(each) for each in status.models],
             limits=[Limit.of(each) for each in status.limits],
             pauses=[Pause.of(each) for each in status.pauses],

@@ -13,6 +13,7 @@ from app.api.routes.route import Asked
 from app.operations.story import find_story, read_events
 from app.operations.whom import resolved
 from app.store.operations import listing
+from app.store.queue import backlog
 
 router = operator_router("/responses")
 
@@ -23,7 +24,11 @@ async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeO
     `last_id`."""
     page, only = query.page, await resolved(runtime.db, filter_of(query))
     found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
-    return ResponsesPage.of_found(found, page, OperatorResponse.of)
+    projects = {entry.project for entry in found.entries} if found is not None else set()
+    names = await backlog.project_names(runtime.db, sorted(projects)) if projects else {}
+    return ResponsesPage.of_found(
+        found, page, lambda row: OperatorResponse.of(row, project_name=names.get(row.project))
+    )
 
 
 @router.get("/{response_id}", summary="Read what became of a response")

@@ -27,7 +27,8 @@ class Filter:
     error_code: Annotated[str | None, typer.Option(help="Failed with this code.")] = None
     metadata: Annotated[list[str] | None, typer.Option(help="KEY=VALUE in its metadata; may be repeated.")] = None
     created_after: Annotated[
-        str | None, typer.Option(help="Created at this time or later: 2026-11-27T14:00 (UTC), or 2h ago.")
+        str | None,
+        typer.Option(help="Created at this time or later: 2026-11-27T14:00 (UTC); or 10m for 10 minutes ago, 2h, 3d."),
     ] = None
     created_before: Annotated[str | None, typer.Option(help="Created before this time.")] = None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import typer
 
 from app.local.commands.operator_client import OperatorClient, path
 from app.local.commands.output import Column, column, extra, moment, number, plain, say, show_json
+from app.protocol.text import shortened
 
 POLL_SECONDS = 0.5
 PAGE = 100
@@ -20,19 +21,42 @@ LATE_SECONDS = 15
 FOLLOWED = 10_000
 """Responses of which `tail` remembers the status."""
 
+ERROR_CHARS = 44
+"""Of an error in a list; `show` has all of it."""
+
+
+def _message(entry: Mapping[str, Any]) -> str:
+    return shortened(f"{entry['error_code']}: {(entry['error'] or {}).get('message') or ''}", ERROR_CHARS)
+
+
 COLUMNS = (
     column("id"),
     column("status"),
-    extra(column("model")),
-    extra(column("project")),
-    extra(column("tier", "service_tier")),
-    moment("created (UTC)", "created_at"),
-    extra(moment("finished (UTC)", "finished_at")),
-    extra(number("attempt")),
-    extra(number("crashes")),
-    extra(column("worker", "sent_to")),
     Column("error", lambda entry: entry["error_code"]),
+    extra(column("worker", "sent_to")),
+    extra(number("crashes")),
+    extra(Column("project", lambda entry: entry["project_name"] or entry["project"])),
+    extra(moment("created (UTC)", "created_at")),
+    extra(number("attempt")),
+    extra(moment("finished (UTC)", "finished_at")),
+    extra(column("tier", "service_tier")),
+    extra(column("model")),
 )
+"""What tells most about a response comes first: a table without room leaves out the last ones."""
+_FIXED = {"status": "status", "model": "model", "project": "project", "service_tier": "tier"}
+"""The columns of which a filter's field says the value."""
+
+
+def columns_for(query: Mapping[str, Any]) -> list[Column]:
+    """The columns of a list with this query: none that has the same value in each line, and messages if all failed."""
+    statuses = query.get("status") or ()
+    fixed = {title for field, title in _FIXED.items() if query.get(field) and (field != "status" or len(statuses) == 1)}
+    if statuses and "failed" not in statuses:
+        fixed.add("error")
+    shown = [each for each in COLUMNS if each.title not in fixed]
+    if statuses == ["failed"]:
+        return [replace(each, of=_message) if each.title == "error" else each for each in shown]
+    return shown
 
 
 async def follow_events(api: OperatorClient, response_id: str, *, as_json: bool) -> None:

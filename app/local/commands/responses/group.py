@@ -24,7 +24,7 @@ from app.local.commands.output import (
     show_json,
 )
 from app.local.commands.responses.filters import Filter
-from app.local.commands.responses.following import COLUMNS, PAGE, POLL_SECONDS, follow_events, follow_responses
+from app.local.commands.responses.following import PAGE, POLL_SECONDS, columns_for, follow_events, follow_responses
 from app.local.commands.responses.grouped import grouped
 
 commands = typer.Typer(help="See responses of all projects; cancel and retry many at once.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def list_responses(
 ) -> None:
     """List responses, the newest first."""
     query = {**only.query(), "order": "asc" if oldest_first else "desc"}
-    show(ask(lambda api: _listed(api, query, limit, after), url), COLUMNS, as_json=as_json)
+    show(ask(lambda api: _listed(api, query, limit, after), url), columns_for(query), as_json=as_json)
 
 
 async def _listed(api: OperatorClient, query: dict[str, Any], limit: int, after: str | None) -> list[dict[str, Any]]:
@@ -74,8 +74,11 @@ def show_response(
 def _tell(story: Mapping[str, Any]) -> None:
     say(f"{story['id']}: {story['status']}", "bold")
     about = f"{story['model']}, {story['service_tier']}, {'background' if story['background'] else 'foreground'}"
-    say(f"  project {story['project']}, key {story['key_id'] or '-'}; {about}")
-    sizes = f"request {story['request_bytes']} bytes, output {story['output_bytes']}, log {story['log_bytes']}"
+    project = story["project"] + (f" ({story['project_name']})" if story["project_name"] else "")
+    say(f"  project {project}, key {story['key_id'] or '-'}; {about}")
+    sizes = f"request {story['request_bytes']:,} bytes"
+    if story["finished_at"] is not None:
+        sizes += f", output {story['output_bytes']:,} bytes, log {story['log_bytes']:,} bytes"
     say(f"  {sizes}; metadata {story['metadata']}")
     if story["usage"] is not None:
         say(f"  {story['usage']['input_tokens']} tokens in, {story['usage']['output_tokens']} out")
@@ -85,20 +88,20 @@ def _tell(story: Mapping[str, Any]) -> None:
             say(f"  {name} {link}")
     for each in story["moments"]:
         where = f"  (attempt {each['attempt']} on {each['worker']})" if each["attempt"] is not None else ""
-        say(f"  {datetime.fromtimestamp(each['at'], UTC):%Y-%m-%d %H:%M:%S.%f} UTC  {each['what']}{where}")
-    hand_overs = f"yields {story['yields']}, crashes {story['crashes']}"
+        at = datetime.fromtimestamp(each["at"], UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
+        say(f"  {at} UTC  {each['what']}{where}")
+    hand_overs = f"yields {story['yields']}, crashes since it made progress {story['crashes']}"
     say(f"  attempts {story['attempt']}, {hand_overs}; worker {story['sent_to'] or '-'}")
     for each in story["attempts"]:
         who = "accepted by the API" if each["attempt"] == 0 else f"attempt {each['attempt']}"
         events = f"events {each['first_event']} to {each['last_event']}"
         is_merged = not each["tokens"] and story["finished_at"] is not None
-        wrote = "" if is_merged else f", {each['tokens']} tokens in {each['flushes']} flushes"
+        flushes = f"{each['flushes']} flush{'es'[: 2 * (each['flushes'] != 1)]}"
+        wrote = "" if is_merged or not each["attempt"] else f", {each['tokens']:,} tokens in {flushes}"
         say(f"    {who}: {events}{wrote}")
     for call in story["tool_calls"]:
         named = " ".join(part for part in (call["server"], call["tool"]) if part)
         say(f"    item {call['number']}, {call['type']} {named}: {call['status']}")
-    if story["error"] is not None:
-        say(f"  error {story['error_code']}: {story['error']['message']}", "red")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+"""The screens of `longhaul status`, `workers` and `queue`, from answers of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from app.local.commands import queue, status, workers
+
+MODEL: dict[str, Any] = {
+    "model": "m",
+    "workers": {"ready": 2, "draining": 0, "drained": 1, "absent": 0, "lost": 0},
+    "is_paused": False,
+    "slots": 16,
+    "in_slots": 16,
+    "ahead": 0,
+    "waiting": 60,
+    "paused": 0,
+    "sent": 0,
+    "running": 16,
+    "released": 0,
+    "oldest_waiting_seconds": 28.0,
+    "ended_per_second": 3.2,
+    "tokens_per_second": 375.4,
+    "pace_seconds": 58.0,
+    "empty_in_seconds": 18.75,
+    "classes": [],
+}
+FOUND: dict[str, Any] = {"grade": "fine", "problems": [], "notices": [], "models": [MODEL], "pauses": [], "limits": []}
+TOLD = {"text": "Something.", "advice": "Do this.", "code": "x", "model": "m"}
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, command: Any, answer: Any, code: int = 0) -> str:
+    monkeypatch.setattr(command, "ask", lambda act, url: answer)
+    ran = CliRunner().invoke(command.commands, [])
+    assert ran.exit_code == code, ran.output
+    return ran.output
+
+
+def cells(output: str, first: str) -> dict[str, str]:
+    """The line of a table that begins with this cell, by its titles."""
+    lines = [each.split("\t") for each in output.splitlines()]
+    at = next(number for number, each in enumerate(lines) if each[0] == first)
+    return dict(zip(lines[at - 1], lines[at], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("found", "first", "code"),
+    [
+        ({}, "Nothing is wrong, and nothing needs attention.", 0),
+        ({"grade": "attention", "notices": [TOLD]}, "Nothing is broken, but this needs attention:\n* Something.", 0),
+        ({"grade": "wrong", "problems": [TOLD], "notices": [TOLD]}, "Something is wrong:\n! Something.", 1),
+    ],
+)
+def test_the_first_lines_have_the_time_and_the_grade(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], first: str, code: int
+) -> None:
+    output = shown(monkeypatch, status, {**FOUND, **found}, code)
+    assert output.partition(" UTC: ")[2].startswith(first)
+    assert output.count("* Something.\n  Do this.\n") == len(found.get("notices", ()))
+
+
+def test_rates_stand_beside_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = cells(shown(monkeypatch, status, FOUND), "m")
+    assert (line["ended/s"], line["tokens/s"], line["over"], line["empty in"]) == ("3.20", "375", "58s", "19s")
+    assert (line["workers"], line["oldest waiting"]) == ("2 ready, 1 drained", "28s")
+
+
+@pytest.mark.parametrize(
+    ("model", "empty_in"),
+    [
+        ({"paused": 60, "is_paused": True, "empty_in_seconds": None}, "never"),
+        ({"workers": {"ready": 0, "draining": 1}, "empty_in_seconds": None}, "never"),
+        ({"pace_seconds": 0.0, "empty_in_seconds": None}, "-"),
+        ({"waiting": 0, "empty_in_seconds": 0.0}, "now"),
+        ({"waiting": 0, "is_paused": True, "empty_in_seconds": 0.0}, "never"),
+    ],
+)
+def test_what_is_never_empty_says_so(monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], empty_in: str) -> None:
+    line = cells(shown(monkeypatch, status, {**FOUND, "models": [{**MODEL, **model}]}), "m")
+    assert line["empty in"] == empty_in
+    assert line["workers"].endswith("(paused)") == ("is_paused" in model)
+    assert (line["ended/s"] == "-") == ("pace_seconds" in model)
+
+
+def test_nobody_who_waits_is_a_dash_on_each_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"waiting": 0, "sent": 0, "running": 1, "released": 0}
+    line = {"id": "m", **names, "oldest_waiting_seconds": None}
+    assert cells(shown(monkeypatch, queue, {"data": [line], "has_more": False}), "m")["oldest waiting"] == "-"
+    models = [{**MODEL, "oldest_waiting_seconds": 0.0}]
+    assert cells(shown(monkeypatch, status, {**FOUND, "models": models}), "m")["oldest waiting"] == "-"
+
+
+def test_drained_workers_have_their_reason_and_others_no_column_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = dict.fromkeys(("model", "state", "unit", "devices", "device", "ahead", "sent", "in_tools", "slots"), 0)
+    rates = {"in_slots": 0, "tokens_per_second": 0.0, "pace_seconds": 0.0, "lease_seconds": 20.0}
+    worker = {"name": "w1", **names, **rates, "draining_since": None, "drain_reason": None}
+    line = cells(shown(monkeypatch, workers, {"data": [worker]}), "w1")
+    assert (line["lease left"], line["tokens/s"], "reason" in line) == ("20s", "-", False)
+    line = cells(shown(monkeypatch, workers, {"data": [{**worker, "draining_since": 60, "drain_reason": "fan"}]}), "w1")
+    assert (line["drained since (UTC)"], line["reason"]) == ("1970-01-01 00:01:00", "fan")
