@@ -13,7 +13,8 @@ from app.queue.commands import Command
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
-from app.store.queue import roster, shown
+from app.store.queue import pauses, roster, shown
+from app.store.queue.pauses import PauseRow
 from app.store.responses import endings
 from app.store.tenants import projects
 from app.streaming.pubsub import PubSub
@@ -43,9 +44,10 @@ class Desk:
         self._queue = TaskQueue(settings, key)
         self._announcer = Announcer(self._pubsub, self._queue)
 
-    async def workers(self) -> Sequence[SeenWorker]:
+    async def workers(self) -> tuple[Sequence[SeenWorker], Sequence[PauseRow]]:
+        """All workers, and what is paused."""
         rows, paces = await roster.read(self.db)
-        return seen(rows, paces)
+        return seen(rows, paces), await pauses.read(self.db)
 
     async def cancel(self, response_id: str, by: Operator) -> None:
         """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""

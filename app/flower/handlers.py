@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
+import re
+from copy import copy
 from typing import Any
 
 from flower.api import BaseApiHandler
 from flower.views.auth import LoginHandler
 from flower.views.monitor import Metrics
-from flower.views.tasks import TasksDataTable
+from flower.views.tasks import TasksDataTable, TaskView
 from flower.views.workers import WorkersView, WorkerView
-from tornado.escape import xhtml_escape
 from tornado.web import HTTPError, authenticated
 
 from app.access.changes import Operator
 from app.flower.desk import Refused
-from app.operations.workers import SeenWorker, WorkerState
+from app.flower.engines import AWAY, table
 from app.queue.commands import Command
 from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
 
 READ_ONLY = "This Flower is read-only (FLOWER_READ_ONLY)."
-COLUMNS = ("Worker", "Model", "State", "Slots", "Ahead", "Sent", "Tokens/s", "Device", "Unit")
 _HIDDEN = (
     *("#worker-pool-restart", ".worker-control-group:has(#worker-pool-autoscale)", "#worker-tab-limits"),
     *("[id^=worker-cancel-consumer]", "div:has(> #worker-add-consumer)"),
+    "section[aria-labelledby=pool-options-heading]",
 )
-"""Buttons of a worker's page that nothing here obeys."""
+"""What nothing here obeys on a worker's page, and what says nothing of it: the sizes of Celery's pool."""
+_UNSAID = (
+    "retries",
+    "exchange",
+    "routing_key",
+    "clock",
+    "timestamp",
+    "client",
+    "children",
+    "root",
+    "root_id",
+    "parent",
+    "parent_id",
+)
+"""Fields of a task that are Celery's alone: the message of an attempt is new, and no attempt is one of its retries."""
 _STYLE = f"<style>{', '.join(_HIDDEN)} {{ display: none !important }}</style>"
 _PANEL = """
 <section class="workers-table-card mb-4" aria-label="Engines"><figure class="table-responsive mb-0">
-<table id="engines" class="workers-table table table-hover align-middle w-100 mb-0"></table></figure></section>
+<table id="engines" class="workers-table table table-hover align-middle w-100 mb-0"></table></figure>
+<p class="text-body-secondary small px-3 py-2 mb-0" id="engines-time"></p></section>
 """
 _SCRIPT = """
 <script>
 (function follow() {
   var prefix = document.getElementById("url_prefix").value.replace(/^\\/+|\\/+$/g, "");
-  fetch((prefix && "/" + prefix) + "/longhaul/workers").then(function (answer) { return answer.text(); })
-    .then(function (rows) { document.getElementById("engines").innerHTML = rows; })
-    .catch(function () {}).then(function () { setTimeout(follow, 2000); });
+  var page = document.getElementById("workername");
+  var only = page ? "?worker=" + encodeURIComponent(page.textContent) : "";
+  fetch((prefix && "/" + prefix) + "/longhaul/workers" + only).then(function (answer) {
+    if (!answer.ok) throw new Error(answer.status);
+    return answer.text();
+  }).then(function (rows) {
+    document.getElementById("engines").innerHTML = rows;
+    document.getElementById("engines-time").textContent =
+      "As Postgres had it at " + new Date().toISOString().slice(11, 19) + " UTC.";
+  }).catch(function () {}).then(function () { setTimeout(follow, 2000); });
 })();
 </script>
 """
-_BADGES = {WorkerState.READY: "bg-success", WorkerState.LOST: "bg-danger", WorkerState.ABSENT: "bg-danger"}
+
+
+def _with_engines(page: bytes, mark: bytes) -> bytes:
+    """The page with the table of engines before this mark. While Flower is away, the time under it stands still."""
+    return page.replace(mark, _PANEL.encode() + mark, 1).replace(b"</body>", _SCRIPT.encode() + b"</body>", 1)
 
 
 class LockedMetrics(Metrics):  # type: ignore[misc]  # Flower has no types
@@ -63,16 +90,36 @@ class LonghaulWorkers(WorkersView):  # type: ignore[misc]
 
     def render_string(self, template: str, **values: Any) -> bytes:
         page: bytes = super().render_string(template, **values)
-        mark = b'<section class="workers-table-card"'
-        return page.replace(mark, _PANEL.encode() + mark, 1).replace(b"</body>", _SCRIPT.encode() + b"</body>", 1)
+        page = page.replace(b">Status</th>", b">Signs of life</th>", 1)
+        return _with_engines(page, b'<section class="workers-table-card"')
 
 
 class LonghaulWorker(WorkerView):  # type: ignore[misc]
-    """A worker's page, with those buttons alone that do something."""
+    """A worker's page: its engine, and those buttons alone that do something."""
 
     def render_string(self, template: str, **values: Any) -> bytes:
         page: bytes = super().render_string(template, **values)
+        page = page.replace(b">Pool size<", b">Responses at once: so many more, or fewer<", 1)
+        page = _with_engines(page, b'<div class="worker-tabs">')
         return page.replace(b"</head>", _STYLE.encode() + b"</head>", 1)
+
+
+class LonghaulTask(TaskView):  # type: ignore[misc]
+    """A response's page. Its button says what it does."""
+
+    def format_task(self, task: Any) -> Any:
+        """Without what says nothing of a response. A message that is newer than the first start has no time either:
+        it is that of a later attempt, and seems to have been sent after its task was started."""
+        shown = copy(super().format_task(task))
+        sent = [each for each in (shown.sent, shown.received) if each]
+        is_later = bool(sent and shown.started and min(sent) > shown.started)
+        for name in (*_UNSAID, *(("sent", "received") if is_later else ())):
+            setattr(shown, name, None)
+        return shown
+
+    def render_string(self, template: str, **values: Any) -> bytes:
+        page: bytes = super().render_string(template, **values)
+        return re.sub(rb'(id="task-(?:terminate|revoke)")>\w+<', rb"\1>Cancel this response<", page)
 
 
 class Engines(BaseApiHandler):  # type: ignore[misc]
@@ -81,30 +128,11 @@ class Engines(BaseApiHandler):  # type: ignore[misc]
     @authenticated
     async def get(self) -> None:
         try:
-            workers = await self.application.desk.workers()
+            workers, pauses = await self.application.desk.workers()
         except StoreUnavailable:
-            self.write(f'<tr><td colspan="{len(COLUMNS)}">Postgres is away.</td></tr>')
+            self.write(AWAY)
             return
-        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-        rows = "".join(map(_row, workers))
-        self.write(f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>")
-
-
-def _row(seen: SeenWorker) -> str:
-    worker = seen.row
-    name, reason = xhtml_escape(worker.name), xhtml_escape(worker.drain_reason or "")
-    badge = f'<span class="badge {_BADGES.get(seen.state, "bg-warning")}" title="{reason}">{seen.state}</span>'
-    link = f'<a href="worker/{name}">{name}</a>'
-    rest = (
-        f"{worker.in_slots}/{worker.slots}",
-        worker.ahead,
-        worker.sent,
-        seen.tokens_per_second,
-        worker.device or "",
-        worker.unit or worker.pid,
-    )
-    cells = (link, xhtml_escape(worker.model), badge, *(xhtml_escape(str(each)) for each in rest))
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        self.write(table(workers, pauses, self.get_argument("worker", default=None)))
 
 
 class Button(BaseApiHandler):  # type: ignore[misc]
@@ -131,7 +159,7 @@ class Button(BaseApiHandler):  # type: ignore[misc]
 
 
 class Cancel(Button):
-    """Revoke and Terminate."""
+    """Cancel this response: Flower's Revoke and Terminate."""
 
     done = "Cancelled '{}'"
 
@@ -169,6 +197,7 @@ HANDLERS = [
     (r"/", LonghaulWorkers),
     (r"/workers", LonghaulWorkers),
     (r"/worker/(.+)", LonghaulWorker),
+    (r"/task/(.+)", LonghaulTask),
     (r"/longhaul/workers", Engines),
     (r"/metrics", LockedMetrics),
     (r"/api/task/revoke/(.+)", Cancel),

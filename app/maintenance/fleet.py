@@ -30,7 +30,7 @@ READ_SECONDS = 4.0
 STATES = ("waiting", "sent", "running", "yielded", "released")
 _Key = tuple[str, ...]
 _CLASS = ("model", "tier", "mode")
-_WORKER_STATES = ("serving", "draining", "drained")
+_WORKER_STATES = ("ready", "draining", "drained")
 _SCOPES = ("model", "project")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "responses": (
@@ -48,12 +48,12 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "suspects": ("Unfinished responses that have crashed since they made progress.", ("model",)),
     "workers": (
-        "Living workers: serving, draining (they take no responses now), or drained by operators (nor have they any).",
+        "Living workers: ready, draining (they take no responses now), or drained by operators (nor have they any).",
         ("model", "state"),
     ),
     "drains": ("Living workers that operators drain, or have drained.", ("model",)),
     "paused": ("Pauses by operators: of the whole model, or of one project in it each.", ("model", "scope")),
-    "slots": ("Slots of the living workers.", ("model",)),
+    "slots": ("Slots of the living workers that take responses now.", ("model",)),
     "lease_seconds": ("Seconds until the first lease of a living worker runs out, unless it is renewed.", ("model",)),
     "reclaimable_log_bytes": (
         f"Bytes of logs at the end of their retention, not deleted yet; of the {2 * fleet.MAX_LOGS} oldest at most.",
@@ -173,18 +173,18 @@ def _worker_figures(facts: FleetFacts, known: Sequence[str]) -> dict[str, dict[_
     leases: dict[_Key, float] = {}
     for worker in facts.workers:
         leases[worker.model,] = min(leases.get((worker.model,), worker.lease_seconds_left), worker.lease_seconds_left)
-    slots: list[tuple[_Key, float]] = [((worker.model,), float(worker.slots)) for worker in facts.workers]
+    slots = [((worker.model,), 0.0 if worker.is_drained else float(worker.slots)) for worker in facts.workers]
     return {
         "workers": _summed(_none(known, _WORKER_STATES) + states),
         "drains": _summed(_none(known) + [((worker.model,), float(worker.is_drained)) for worker in facts.workers]),
-        "slots": _summed(_none(known) + slots),
+        "slots": _summed([*_none(known), *slots]),
         "lease_seconds": leases,
     }
 
 
 def _state(worker: WorkerFacts) -> str:
     if worker.slots and not worker.is_drained:
-        return "serving"
+        return "ready"
     return "drained" if worker.is_drained and not worker.has_work else "draining"
 
 

@@ -155,7 +155,7 @@ def _of_fleet(facts: Facts, oldest: float, scrape: Scrape) -> Iterator[Pair]:
     by_project = scrape.families["longhaul_fleet_waiting_by_project"].samples
     yield "what waits", {each.labels["project"]: each.value for each in by_project if each.value}, facts.waiting
     yield "suspects", value("suspects"), facts.crashed
-    yield "workers", (value("workers"), value("workers", state="serving")), (len(facts.workers),) * 2
+    yield "workers", (value("workers"), value("workers", state="ready")), (len(facts.workers),) * 2
     yield "slots", value("slots"), sum(slots for _, slots, _ in facts.workers)
     yield "the rest", {name: value(name) for name in _NEVER}, dict.fromkeys(_NEVER, 0)
     leases = scrape.families["longhaul_fleet_lease_seconds"].samples

@@ -21,7 +21,7 @@ longhaul_fleet_responses{{model="m",tier="default",mode="background",state="wait
 longhaul_fleet_responses{{model="m",tier="default",mode="background",state="running"}} 0
 longhaul_fleet_waiting_by_project{{project="p"}} 2
 longhaul_fleet_suspects{{model="m"}} 1
-longhaul_fleet_workers{{model="m",state="serving"}} 2
+longhaul_fleet_workers{{model="m",state="ready"}} 2
 longhaul_fleet_slots{{model="m"}} 8
 longhaul_fleet_paused{{model="m",scope="model"}} 0
 longhaul_fleet_lease_seconds{{model="m"}} {LEASE_SECONDS}

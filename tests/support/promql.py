@@ -40,16 +40,20 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+def board() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "grafana.json").read_text(encoding="utf-8"))
+    return found
+
+
 def panels() -> list[dict[str, Any]]:
     """The board's panels that ask for something."""
-    board = json.loads((FOLDER / "grafana.json").read_text(encoding="utf-8"))
-    return [panel for panel in board["panels"] if panel["type"] != "row"]
+    return [panel for panel in board()["panels"] if panel["type"] != "row"]
 
 
 def queries() -> Iterator[str]:
-    """Those of all alerts and panels."""
-    for rule in alerts():
-        yield rule["expr"]
+    """Those of all alerts, of the board's marks and of its panels."""
+    for each in (*alerts(), *board()["annotations"]["list"]):
+        yield each["expr"]
     for panel in panels():
         for target in panel["targets"]:
             yield target["expr"]

@@ -192,8 +192,8 @@ async def test_a_read_only_flower_shows_everything_and_changes_nothing(desk: Des
             reply = await reader.http.post(path.format(worker=task["worker"], response=response_id))
             assert reply.status_code == 403, path
         page = (await reader.http.get(f"/task/{response_id}")).text
-        assert response_id in page and "Terminate" not in page
-        assert "Terminate" in (await desk.http.get(f"/task/{response_id}")).text
+        assert response_id in page and "Cancel this response" not in page
+        assert "Cancel this response" in (await desk.http.get(f"/task/{response_id}")).text
         assert "Shut Down" not in (await reader.http.get(f"/worker/{task['worker']}")).text
     assert await desk.status(response_id) == "in_progress"
     await desk.http.post(f"/api/task/revoke/{response_id}")
@@ -211,6 +211,8 @@ async def test_a_person_terminates_a_response_in_a_browser_and_sees_it_cancelled
         await page.wait_for(response_id, "#tasks-table")
         await page.open(f"{desk.url}/task/{response_id}")
         await page.wait_for("STARTED")
+        assert await page.evaluate("document.querySelector('#task-terminate').textContent") == "Cancel this response"
+        assert not {"Retries", "Exchange", "Routing key", "Clock"} & set((await page.text()).splitlines())
         await page.click("#task-terminate")
         await page.wait_for(f"Cancelled '{response_id}'", "#toast-container")
         assert await desk.status(response_id) == "cancelled"
@@ -218,7 +220,10 @@ async def test_a_person_terminates_a_response_in_a_browser_and_sees_it_cancelled
         assert await page.evaluate("document.querySelector('#task-terminate')") is None
         await page.open(f"{desk.url}/worker/{worker}")
         await page.wait_for("Shrink")
-        assert "Autoscale range" not in await page.text()
+        for text in ("scripted", "ready", worker):
+            await page.wait_for(text, "#engines")
+        for text in ("Autoscale range", "Prefetch Count", "Processes", "Pool size"):
+            assert text not in await page.text()
 
 
 async def test_without_postgres_flower_shows_events_and_says_that_it_cannot_cancel(desk: Desk) -> None:

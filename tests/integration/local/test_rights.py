@@ -282,7 +282,7 @@ def test_every_process_works_with_the_rights_that_the_page_asks_for(services: Se
         until_sync(lambda: "released" in deployment.processes["worker"].text, what=deployment.logs)
         scraped = httpx.get(f"http://127.0.0.1:{deployment.metrics_port}/metrics").text
         assert "longhaul_fleet_up 1.0" in scraped, deployment.logs()
-        assert 'longhaul_fleet_workers{model="scripted",state="serving"}' in scraped
+        assert 'longhaul_fleet_workers{model="scripted",state="ready"}' in scraped
         for path in ("/workers", "/broker", "/tasks"):
             assert deployment.flower.get(path).status_code == 200, path
         for name, process in deployment.processes.items():

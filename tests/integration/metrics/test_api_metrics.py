@@ -14,6 +14,7 @@ from app.access.administration import Administration
 from app.local.ports import free_port
 from app.protocol.limits import LimitKind
 from app.store.database import Database
+from app.store.queue import pauses
 from config.settings import Settings
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.scrapes import Scrape, scrape
@@ -73,14 +74,25 @@ async def test_each_429_of_a_limit_counts_by_its_limit_and_project_over_http_and
     async with as_caller(api, mine) as calling:
         assert (await calling.client.post("/v1/responses", json=HELLO)).status_code == 200
         assert (await calling.client.post("/v1/responses", json=HELLO)).status_code == 429
-        assert (await shown(settings)).value("longhaul_limit_refusals_total", **labels) == 1
+        assert (await shown(settings)).value("longhaul_refusals_total", **labels) == 1
         async with connect(f"{api.url.replace('http', 'ws')}/v1/responses", additional_headers=mine.headers) as socket:
             await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": "Hello!"}))
             assert json.loads(await socket.recv())["status"] == 429
     found = await shown(settings)
-    assert found.value("longhaul_limit_refusals_total", **labels) == 2
-    assert found.value("longhaul_limit_refusals_total") == 2
+    assert found.value("longhaul_refusals_total", **labels) == 2
+    assert found.value("longhaul_refusals_total") == 2
     assert found.value("longhaul_http_requests_total", method="WEBSOCKET", route="/v1/responses", status="101") == 1
+
+
+async def test_a_503_of_a_pause_counts_by_its_code(settings: Settings, api: Api, db: Database, mine: Tenant) -> None:
+    async with db.begin() as connection:
+        await pauses.pause(connection, f"model.{MODEL}", None, MODEL, None, None)
+    async with as_caller(api, mine) as calling:
+        reply = await calling.client.post("/v1/responses", json={**HELLO, "background": False})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "model_paused")
+    found = await shown(settings)
+    assert found.value("longhaul_refusals_total", code="model_paused", limit="", project="") == 1
+    assert found.value("longhaul_refusals_total") == 1
 
 
 async def test_two_apis_of_one_machine_count_apart(

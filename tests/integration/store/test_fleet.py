@@ -95,28 +95,27 @@ async def test_workers_are_those_whose_lease_lasts_by_model(db: Database) -> Non
     async with db.begin() as connection:
         await connection.execute(text("UPDATE workers SET slots = 0 WHERE id = 'w2'"))
     found = await shown(db)
-    assert nonzero(found["workers"]) == {("scripted", "serving"): 1, ("scripted", "draining"): 1}
+    assert nonzero(found["workers"]) == {("scripted", "ready"): 1, ("scripted", "draining"): 1}
     assert found["slots"] == {("scripted",): 32}
     assert 0 < found["lease_seconds"]["scripted",] <= 60
 
 
 async def test_a_model_of_the_models_file_without_workers_shows_none(db: Database) -> None:
-    states = ("serving", "draining", "drained")
+    states = ("ready", "draining", "drained")
     assert (await shown(db))["workers"] == {("scripted", state): 0 for state in states}
 
 
 async def test_workers_that_operators_drain_are_counted_by_whether_they_have_responses(db: Database) -> None:
-    for name in ("busy", "idle", "serving"):
+    for name in ("busy", "idle", "ready"):
         await alive(db, name)
     await claimed(db, "busy")
     async with db.begin() as connection:
         for name in ("busy", "idle"):
             await drains.drain(connection, name, None, None)
     found = await shown(db)
-    assert set(found["workers"].items()) == {
-        ((MODELS[QUEUE], state), 1) for state in ("serving", "draining", "drained")
-    }
+    assert set(found["workers"].items()) == {((MODELS[QUEUE], state), 1) for state in ("ready", "draining", "drained")}
     assert found["drains"] == {("scripted",): 2}
+    assert found["slots"] == {("scripted",): 32}
 
 
 async def test_what_is_paused_is_counted_and_is_not_the_oldest_of_what_waits(db: Database) -> None:

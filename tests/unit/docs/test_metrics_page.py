@@ -14,7 +14,7 @@ from app.maintenance import fleet
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import WORKER_GAUGES, ApiMetrics, MaintenanceMetrics, WorkerMetrics
 from config.settings import CHECKOUT
-from tests.support.promql import alerts, panels, queries
+from tests.support.promql import alerts, board, panels, queries
 
 PAGE = (CHECKOUT / "docs" / "metrics.md").read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| `(longhaul_\w+)` \| (\w+) \| (.*?) \| (.+) \|$", re.MULTILINE)
@@ -74,3 +74,20 @@ def test_no_two_panels_have_one_place_or_one_title() -> None:
     titles = [panel["title"] for panel in panels()]
     assert len(set(places)) == len(places)
     assert len(set(titles)) == len(titles)
+
+
+def test_counts_on_the_board_are_whole_and_the_largest_line_is_named_first() -> None:
+    for panel in panels():
+        for target in panel["targets"]:
+            assert "increase(" not in target["expr"] or target["expr"].startswith("round("), panel["title"]
+        legend = panel["options"]["legend"]
+        assert (legend["displayMode"], legend["sortBy"], legend["sortDesc"]) == ("table", "Max", True)
+
+
+def test_each_panel_has_a_description_and_the_board_says_what_its_marks_mean() -> None:
+    assert [panel["title"] for panel in panels() if not panel["description"]] == []
+    shown = board()
+    assert shown["timezone"] == "utc"
+    assert {mark["iconColor"] for mark in shown["annotations"]["list"]} == {"red", "purple", "yellow", "blue"}
+    for color in ("Red", "Purple", "Yellow", "Blue"):
+        assert f"{color}:" in shown["description"] or f"{color} marks:" in shown["description"]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 
 from prometheus_client import CollectorRegistry
 
 from app.bounds import Bound, BoundReached
 from app.metrics.bounds import BoundsCollector
-from app.metrics.instruments import LONG, TOKENS, ApiMetrics, MaintenanceMetrics, WorkerMetrics
+from app.metrics.buckets import DAY_SECONDS, LONG, SHORT, TOKENS
+from app.metrics.instruments import ApiMetrics, MaintenanceMetrics, WorkerMetrics
 from app.metrics.labels import MOST_PROJECTS
-from app.protocol.errors import InvalidRequest, LimitReached
+from app.protocol.errors import InvalidRequest, LimitReached, ModelPaused, NotFound, ShareUsed, Unavailable
 from app.protocol.limits import Allowance, LimitKind, LimitState, Shortage
 from app.queue.message import Priority
 from tests.support.scrapes import scrape_of
-
-DAY = 86400
 
 
 def worker() -> tuple[WorkerMetrics, CollectorRegistry]:
@@ -24,8 +24,13 @@ def worker() -> tuple[WorkerMetrics, CollectorRegistry]:
 
 
 def test_what_may_last_a_day_has_a_bucket_for_it() -> None:
-    assert LONG[-1] == DAY
-    assert TOKENS[-1] == DAY
+    assert LONG[-1] == TOKENS[-1] == DAY_SECONDS
+
+
+def test_a_quantile_is_right_to_the_ratio_of_two_steps() -> None:
+    for steps in (LONG, SHORT, TOKENS):
+        assert all(1 < upper / lower <= 1.5 + 1e-9 for lower, upper in pairwise(steps))
+        assert len(steps) < 60
 
 
 def test_a_takeover_is_a_claim_after_the_first() -> None:
@@ -72,15 +77,36 @@ def limited(project: str) -> LimitReached:
     return LimitReached(Shortage(limit, Allowance(limit, None), 1, 60.0))
 
 
-def test_only_what_a_limit_refused_counts_as_refused_by_it() -> None:
+def test_a_refusal_counts_by_its_code_and_that_of_a_limit_by_its_limit_and_project() -> None:
     registry = CollectorRegistry()
     metrics = ApiMetrics(registry)
-    metrics.refused(None)
-    metrics.refused(InvalidRequest("no"))
-    assert scrape_of(registry).value("longhaul_limit_refusals_total") == 0
-    metrics.refused(limited("p1"))
-    labels = {"limit": "requests_per_minute", "project": "p1"}
-    assert scrape_of(registry).value("longhaul_limit_refusals_total", **labels) == 1
+    for error in (None, InvalidRequest("no"), NotFound("no")):
+        metrics.refused(error)
+    assert scrape_of(registry).value("longhaul_refusals_total") == 0
+    for error in (limited("p1"), ModelPaused("m"), Unavailable("full", code="too_many_readers"), ShareUsed("no")):
+        metrics.refused(error)
+    samples = scrape_of(registry).families["longhaul_refusals"].samples
+    counted = {tuple(each.labels.values()) for each in samples if each.name.endswith("_total") and each.value}
+    assert counted == {
+        ("rate_limit_exceeded", "requests_per_minute", "p1"),
+        ("model_paused", "", ""),
+        ("too_many_readers", "", ""),
+        ("rate_limit_exceeded", "", ""),
+    }
+
+
+def test_pauses_and_lost_services_count_refusals_from_0_on() -> None:
+    ApiMetrics(registry := CollectorRegistry())
+    samples = scrape_of(registry).families["longhaul_refusals"].samples
+    codes = {each.labels["code"] for each in samples if each.name.endswith("_total")}
+    assert codes == {"model_paused", "queue_timeout", "service_unavailable"}
+
+
+def test_failures_of_responses_count_from_0_on() -> None:
+    _, registry = worker()
+    samples = scrape_of(registry).families["longhaul_run_seconds"].samples
+    counts = {each.labels["status"]: each.value for each in samples if each.name.endswith("_count")}
+    assert counts == {"failed": 0}
 
 
 def test_the_projects_of_refusals_are_bounded() -> None:
@@ -88,7 +114,7 @@ def test_the_projects_of_refusals_are_bounded() -> None:
     metrics = ApiMetrics(registry)
     for number in range(MOST_PROJECTS + 5):
         metrics.refused(limited(f"p{number}"))
-    assert scrape_of(registry).value("longhaul_limit_refusals_total", project="other") == 5
+    assert scrape_of(registry).value("longhaul_refusals_total", project="other") == 5
 
 
 def test_a_bound_shows_what_is_held_and_how_often_something_did_not_fit() -> None:
