@@ -155,11 +155,13 @@ async def _has_more_claims(fleet: Fleet, before: int) -> bool:
 # -- rows that nobody can read -------------------------------------------------------------------------------
 
 _CHUNK = """
-    UPDATE chunks c SET {change} FROM (
+    WITH owned AS MATERIALIZED (
         SELECT id FROM responses WHERE id = ANY(:ids) AND status = 'in_progress' ORDER BY id FOR UPDATE
-    ) r WHERE c.response_id = r.id AND c.first = (
-        SELECT k.first FROM chunks k WHERE k.response_id = r.id ORDER BY random() LIMIT 1
+    ), chosen AS MATERIALIZED (
+        SELECT DISTINCT ON (k.response_id) k.response_id, k.first FROM chunks k JOIN owned o ON o.id = k.response_id
+        ORDER BY k.response_id, random()
     )
+    UPDATE chunks c SET {change} FROM chosen WHERE c.response_id = chosen.response_id AND c.first = chosen.first
 """
 _REQUEST = "UPDATE responses SET {change} WHERE id = ANY(:ids) AND status IN ('queued', 'in_progress')"
 DAMAGES = {
