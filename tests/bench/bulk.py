@@ -65,7 +65,7 @@ _FILL = """
             CASE WHEN NOT CAST(:queued AS boolean) THEN now() - make_interval(secs => 900000 - :first - n) END AS at
     ) s ORDER BY n
 """
-_OPEN = """
+OPEN = """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
     SELECT id, 0, 1, 0, false, '', :frames, :size FROM responses WHERE status = 'queued'
 """
@@ -105,7 +105,7 @@ async def fill(owner: Database, finished: int, queued: int) -> None:
             async with owner.autocommit() as connection:
                 await connection.execute(text("VACUUM ANALYZE responses"))
     async with owner.begin(large=True) as connection:
-        await connection.execute(text(_OPEN), {"frames": frames, "size": len(new.opening.frames)})
+        await connection.execute(text(OPEN), {"frames": frames, "size": len(new.opening.frames)})
 
 
 async def autovacuumed(owner: Database) -> None:

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from app.store.operations import actions
 from app.store.operations.actions import ActionKind, ActionRow, ActionState, NewAction
 from app.store.operations.filters import ResponseFilter
 from app.store.packing import pack_events
+from tests.bench.bulk import OPEN, say
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import scripted
 from tests.bench.load import Load, Mode
@@ -36,11 +36,6 @@ from tests.support.services import open_folder
 from tests.support.waiting import until
 
 PATIENCE_SECONDS = 120.0
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 _FILL = """
@@ -69,10 +64,6 @@ _FILL = """
             CASE WHEN NOT CAST(:queued AS boolean) THEN now() END AS at,
             now() - make_interval(secs => greatest(0, 1000000 - :first - n)) AS inserted_at
     ) s LEFT JOIN batches b ON b.id = CAST(:batch AS text) ORDER BY n
-"""
-_OPEN = """
-    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
-    SELECT id, 0, 1, 0, false, '', :frames, :size FROM responses WHERE status = 'queued'
 """
 _BATCH = """
     INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, total, expanded, expanded_bytes,
@@ -106,7 +97,7 @@ async def fill(owner: Database, first: int, count: int, *, queued: bool, batch: 
         await connection.execute(text(_FILL), values)
         if queued:
             frames = {"frames": pack_events(new.opening.frames), "size": len(new.opening.frames)}
-            await connection.execute(text(_OPEN), frames)
+            await connection.execute(text(OPEN), frames)
     async with owner.autocommit() as connection:
         await connection.execute(text("VACUUM ANALYZE responses, chunks"))
 
