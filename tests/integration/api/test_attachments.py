@@ -15,6 +15,7 @@ from app.store.database import Database
 from tests.integration.api.test_files import uploaded
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.attached import said, shown
 from tests.support.player import Player, ids, row_of
 from tests.support.refusals import IMAGE
 from workers.formats.chat.messages import messages_of
@@ -29,21 +30,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
         yield running
 
 
-def said(part: Json) -> list[Json]:
-    return [{"role": "user", "content": [{"type": "input_text", "text": "Read this."}, part]}]
-
-
 def in_base64(data: bytes, kind: str = "application/pdf") -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-async def shown(api: Api, db: Database, part: Json) -> str:
-    """What the model is shown of a part."""
-    row = await row_of(db, await api.background(input=said(part)))
-    [message] = messages_of(row.request["input"])
-    content = message["content"]
-    assert isinstance(content, str)
-    return content.removeprefix("Read this.")
 
 
 async def refused(api: Api, part: Json) -> tuple[int, str, str]:

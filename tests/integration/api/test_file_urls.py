@@ -19,13 +19,13 @@ from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.attached import said, shown
 from tests.support.batches import Carried, created, ended, line
 from tests.support.little_web import Answer, Asked, LittleWeb, redirect
 from tests.support.player import Player, ids, row_of
 from tests.support.refusals import IMAGE
 from tests.support.tenants import administration, as_caller, tenant
 from tests.support.waiting import until
-from workers.formats.chat.messages import messages_of
 
 Json = dict[str, Any]
 FIELD = "input[0].content[1]"
@@ -64,19 +64,6 @@ async def api(services: Any, db: Database, tmp_path: Path, web: LittleWeb) -> As
     settings = settings_for(services, tmp_path, max_body_bytes=MOST, file_url_hosts=hosts)
     async with serving(settings) as running:
         yield running
-
-
-def said(part: Json) -> list[Json]:
-    return [{"role": "user", "content": [{"type": "input_text", "text": "Read this."}, part]}]
-
-
-async def shown(api: Api, db: Database, part: Json) -> str:
-    """What the model is shown of a part."""
-    row = await row_of(db, await api.background(input=said(part)))
-    [message] = messages_of(row.request["input"])
-    content = message["content"]
-    assert isinstance(content, str)
-    return content.removeprefix("Read this.")
 
 
 async def refused(api: Api, part: Json) -> tuple[str, str, str]:
