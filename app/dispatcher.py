@@ -26,7 +26,7 @@ NUDGE_SECONDS = 0.02
 class Dispatcher:
     """Dispatches for workers, each after its responses end, for API processes, and for maintenance.
 
-    One dispatch runs at a time in each process.
+    Nudges lead to one dispatch at a time.
 
     It is the push. If one is lost, with its process or with Redis, maintenance finds what still waits, or what was
     marked as sent and not claimed.
