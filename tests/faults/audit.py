@@ -40,6 +40,9 @@ _INSTALL = (
             VALUES (NEW.id, TG_OP, OLD.status, NEW.status, NEW.attempt, OLD.attempt, NEW.worker, OLD.worker,
                 NEW.layout, OLD.layout, clock_timestamp());
         END IF;
+        IF TG_OP = 'UPDATE' AND OLD.finished_at IS NOT NULL AND OLD.log = 'live' AND NEW.log = 'merged' THEN
+            PERFORM set_config('faults.merged', NEW.id, true);
+        END IF;
         RETURN NULL;
     END $$
     """,
@@ -57,17 +60,14 @@ _INSTALL = (
     """,
     "CREATE INDEX ON fault_writes (response)",
     # Deferred until right before the commit: nobody can have read the chunk, and the row of its response is final.
-    # What merging writes was recorded before.
+    # What merging writes was recorded before. That a log is merged does not tell: a short one is from its end.
     """
     CREATE FUNCTION fault_write() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     DECLARE
         owner responses%ROWTYPE;
     BEGIN
+        IF current_setting('faults.merged', true) = NEW.response_id THEN RETURN NULL; END IF;
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
-        IF owner.log = 'merged' AND EXISTS (
-            SELECT FROM fault_writes f
-            WHERE f.response = NEW.response_id AND f.last = NEW.last AND f.attempt = NEW.attempt
-        ) THEN RETURN NULL; END IF;
         INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes,
             input_tokens, cached_tokens)
         VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE

@@ -117,6 +117,19 @@ async def test_a_zombie_writes_nothing_and_frees_its_engine(fleet: Fleet) -> Non
     assert all(output_text(row) and counting(9000).answer.startswith(output_text(row)) for row in rows)
 
 
+async def test_the_audit_sees_an_earlier_attempt_write_into_a_log_that_has_ended(fleet: Fleet) -> None:
+    (row,) = await ended(fleet, [await background(fleet, "/count 3")])
+    async with fleet.db.autocommit() as connection:
+        for again in (
+            "UPDATE responses SET attempt = attempt + 1 WHERE id = :id",
+            "UPDATE chunks SET frames = frames WHERE response_id = :id",
+        ):
+            await connection.execute(text(again), {"id": row.id})
+    writes = (await audit.writes(fleet.db, [row.id]))[row.id]
+    assert [write.violation for write in writes[: len(writes) // 2]] == [None] * (len(writes) // 2)
+    assert {write.violation for write in writes[len(writes) // 2 :]} == {"was written while attempt 2 owned it"}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("mode", [Mode.STALL, Mode.CUT])
 async def test_while_postgres_is_away_for_longer_than_the_lease_no_worker_dies(fleet: Fleet, mode: Mode) -> None:
