@@ -23,6 +23,8 @@ SECONDS = 30.0
 """How long the rows may take to stand still, and the gauges to follow."""
 WAITING = 3
 """So many times more responses than the workers have slots."""
+HANGING = "/hang 3"
+"""Text without end would keep a busy machine from ever standing still."""
 TIERS = ("default", "flex", "priority")
 SLACK_SECONDS = 2.0
 """Between the look at the rows and the scrape."""
@@ -60,7 +62,7 @@ async def differences(fleet: Fleet) -> list[str]:
     """Gauges that are not what the rows say, in a whole and idle fleet; in the end all is as it was."""
     found = await _settled(fleet, "at rest")
     http, url = fleet.http, f"{fleet.urls[0]}/v1/responses"
-    body = {"model": fleet.plan.model, "input": "/count 100000", "background": True}
+    body = {"model": fleet.plan.model, "input": HANGING, "background": True}
     count = WAITING * fleet.plan.concurrency * len(fleet.of(Role.WORKER))
     made: list[str] = []
     try:
@@ -79,14 +81,17 @@ async def differences(fleet: Fleet) -> list[str]:
 
 async def _settled(fleet: Fleet, when: str, unfinished: int = 0) -> list[str]:
     """The differences at the first moment at which there are none and the rows stand still, or at the last one."""
-    found = ["the rows do not stand still"]
+    found = [""]
 
     async def equal() -> bool:
         nonlocal found
         before, oldest = await _facts(fleet), await _oldest(fleet)
         scrapes = {member: await _scrape(member) for member in fleet.members if member.metrics}
-        if before == await _facts(fleet) and sum(before.states.values()) == unfinished:
+        after = await _facts(fleet)
+        if before == after and sum(before.states.values()) == unfinished:
             found = list(find_differences(before, oldest, scrapes))
+        else:
+            found = [f"the rows do not stand still, or not with {unfinished} unfinished: {before}, then {after}"]
         if found:
             await asyncio.sleep(0.2)
         return not found
