@@ -8,49 +8,28 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from openai import OpenAI, RateLimitError
 
-from tests.support.installations import running
+from tests.e2e.conftest import FEW_SLOTS
 from tests.support.longhaul import COMMAND, Longhaul
-from tests.support.services import open_folder
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 MODEL = "scripted"
-SLOTS = 4
-MODELS = f"""
-[[models]]
-name = "{MODEL}"
-engine = "tests.support.scripted:ScriptedEngine"
-[models.engine_args]
-tokens_per_second = 400.0
-max_num_seqs = {SLOTS}
-"""
 ENDLESS = "/count 1000000"
 LOOP = "a loop in their client"
-
-
-@pytest.fixture
-def fleet() -> Iterator[Longhaul]:
-    with open_folder() as folder:
-        models = folder / "models.toml"
-        models.write_text(MODELS)
-        installation = Longhaul(folder / "home", models, workers=2, LONGHAUL_AUTH="keys")
-        with running(installation):
-            yield installation
 
 
 class Desk:
     """Where the operator sits: beside the services for keys and limits, and else far from them."""
 
-    def __init__(self, fleet: Longhaul) -> None:
-        self._beside = {**os.environ, "LONGHAUL_HOME": str(fleet.home)}
+    def __init__(self, guarded: Longhaul) -> None:
+        self._beside = {**os.environ, "LONGHAUL_HOME": str(guarded.home)}
         self.key = self.administer("keys", "create", "--admin", "--scopes", "operator", "--name", "night shift")
-        self._far = {**os.environ, "LONGHAUL_URL": fleet.url, "LONGHAUL_API_KEY": self.key}
+        self._far = {**os.environ, "LONGHAUL_URL": guarded.url, "LONGHAUL_API_KEY": self.key}
 
     def administer(self, *arguments: str) -> str:
         """What a command beside the services prints."""
@@ -88,13 +67,13 @@ def listed(operator: httpx.Client, path: str, **query: str) -> list[dict[str, An
     return found
 
 
-def test_an_operator_finds_why_a_project_waits_and_puts_it_right(fleet: Longhaul) -> None:
-    desk = Desk(fleet)
+def test_an_operator_finds_why_a_project_waits_and_puts_it_right(guarded: Longhaul) -> None:
+    desk = Desk(guarded)
     red, blue = (desk.administer("projects", "create", name) for name in ("team red", "team blue"))
     keys = [desk.administer("keys", "create", "--project", each) for each in (red, blue)]
-    reds, blues = (OpenAI(base_url=f"{fleet.url}/v1", api_key=key, max_retries=0) for key in keys)
+    reds, blues = (OpenAI(base_url=f"{guarded.url}/v1", api_key=key, max_retries=0) for key in keys)
     operator = httpx.Client(
-        base_url=f"{fleet.url}/v1/operator",
+        base_url=f"{guarded.url}/v1/operator",
         headers={"authorization": f"Bearer {desk.key}"},
         timeout=PATIENCE_SECONDS,
     )
@@ -103,7 +82,7 @@ def test_an_operator_finds_why_a_project_waits_and_puts_it_right(fleet: Longhaul
         failed = begin(reds, 3, "/fail 3")
         until_sync(lambda: all(reds.responses.retrieve(each).status == "failed" for each in failed))
         flood = begin(reds, 20, ENDLESS, run="nightly")
-        until_sync(lambda: listed(operator, "queue")[0]["running"] >= 2 * SLOTS, what="all slots are taken")
+        until_sync(lambda: listed(operator, "queue")[0]["running"] >= 2 * FEW_SLOTS, what="all slots are taken")
         (waits,) = begin(blues, 1, "/say Hi")
 
         # Why does it wait? Its turn, a limit, or a pause?
