@@ -10,7 +10,7 @@ from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.store.queue.fleet import Begun, FleetFacts, Flow
 from app.store.queue.pace import Pace, of_queues
-from app.store.queue.roster import WorkerRow
+from app.store.queue.worker_rows import WorkerRow
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from app.store.operations import actions, listing
 from app.store.operations.actions import ActionKind, ActionRow, ActionState, NewAction
 from app.store.operations.filters import ResponseFilter
 from app.store.packing import pack_events
-from app.store.queue import backlog, fleet, overview, roster, standing
+from app.store.queue import backlog, fleet, overview, response_facts, worker_rows
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import scripted
 from tests.bench.load import Load, Mode
@@ -162,16 +162,16 @@ async def look(db: Database) -> None:
     waiting = [row.id for row in await db.execute(text(middle))]
 
     async def why() -> None:
-        response = await standing.find(db, waiting[0])
+        response = await response_facts.find(db, waiting[0])
         assert response is not None
-        await standing.surroundings(db, response)
+        await response_facts.surroundings(db, response)
 
     looks: dict[str, Callable[[], Awaitable[object]]] = {
         "a scrape": lambda: fleet.read(db, RETENTION),
         "status": lambda: overview.read(db, RETENTION, ["model.m0"]),
         "queue by model": lambda: backlog.read(db, "model"),
         "queue by key": lambda: backlog.read(db, "key"),
-        "workers": lambda: roster.read(db),
+        "workers": lambda: worker_rows.read(db),
     }
     for name, each in (looks | ({"why": why} if waiting else {})).items():
         times = []
