@@ -58,6 +58,10 @@ class ModelSummary:
     """All of it, not only some projects."""
     waiting_of: dict[str, int] = field(default_factory=dict)
     """What waits of each project."""
+    in_files: int = 0
+    """Lines of batches that are no responses yet."""
+    in_turn: int = 0
+    """What waits, or is in files, and is not paused."""
     suspects: int = 0
     """Responses that have crashed since they made progress."""
     released_suspects: int = 0
@@ -103,11 +107,10 @@ class ModelSummary:
 
     @property
     def empty_in_seconds(self) -> float | None:
-        """Until all that waits now and is not paused is sent, at the pace of late; None: never, or nobody knows."""
-        if not self.waiting:
+        """Until all that is in turn now is sent, at the pace of late; None: never, or nobody knows."""
+        if not self.waiting and not self.in_files:
             return 0.0
-        in_turn = self.waiting - self.paused
-        return in_turn / self.ended_per_second if in_turn and self.ready and self.ended_per_second else None
+        return self.in_turn / self.ended_per_second if self.in_turn and self.ready and self.ended_per_second else None
 
     @property
     def ready(self) -> int:
@@ -134,8 +137,10 @@ def summaries(
     for worker in workers:
         _add_worker(of(worker.queue, worker.model), worker, layout)
     for flow in facts.flows:
-        is_paused = not facts.pauses.isdisjoint({(flow.queue, None), (flow.queue, flow.project)})
-        _add_waiting(of(flow.queue), flow, is_paused=is_paused)
+        _add_waiting(of(flow.queue), flow, is_paused=facts.is_paused(flow.queue, flow.project))
+    for lines in facts.in_files:
+        of(lines.queue).in_files += lines.count
+        of(lines.queue).in_turn += 0 if facts.is_paused(lines.queue, lines.project) else lines.count
     for begun in facts.begun:
         _add_begun(of(begun.queue), begun)
     rates = of_queues(paces)
@@ -169,6 +174,7 @@ def _add_waiting(summary: ModelSummary, flow: Flow, *, is_paused: bool) -> None:
     if is_paused:
         each.paused += flow.count
     else:
+        summary.in_turn += flow.count
         each.oldest_in_turn_seconds = max(each.oldest_in_turn_seconds, oldest)
 
 
