@@ -1,8 +1,9 @@
 """What a batch is worth: `python -m tests.bench batches`.
 
 Each round measures, one right after the other: a batch, its requests as background POSTs, `vllm run-batch` with the
-same file, and bare vLLM with the same prompts; streams alone, and with a large batch behind them; and how soon clients
-that wait for the end of a response learn of it. All are compared within their round.
+same file, and bare vLLM with the same prompts; streams alone, while the lines of a large batch become responses, and
+with all of them behind; and how soon clients that wait for the end of a response learn of it. All are compared within
+their round. Each part can be measured by itself.
 
 The demo model shares its cores with all of Longhaul. So there is a second way: the scripted engine with the steps of a
 GPU (`--step-ms`), where an engine that is never without work takes a time that is known.
@@ -13,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -29,7 +31,7 @@ from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import NAME as MODEL
 from tests.bench.contenders.models import Served, scripted
 from tests.bench.contenders.run_batch import ENDPOINT, batch_file
-from tests.bench.load import Load, Mode, Time
+from tests.bench.load import Figures, Load, Mode, Time
 from tests.bench.measurement import measure_load
 from tests.bench.processes import Role, freeze, thaw
 from tests.bench.prompts import SCRIPT, SHORT
@@ -44,9 +46,21 @@ CONNECTIONS_BESIDE = 512
 SETTLE_SECONDS = 3.0
 """Until all connections of clients that wait are accepted."""
 PATIENCE_SECONDS = 1800.0
+_EXPANDED = text("SELECT expanded FROM batches WHERE id = :id")
 _ENDS = text("SELECT id, CAST(extract(epoch FROM finished_at) AS float8) AS at FROM responses WHERE id = ANY(:ids)")
 
 Say = Callable[[str], None]
+
+
+class Part(StrEnum):
+    """What a round measures, in this order."""
+
+    BATCH = "batch"
+    """Beside vLLM, unless the engine is scripted."""
+    POSTS = "posts"
+    """The requests of the batch, which is measured, too."""
+    STREAMS = "streams"
+    POLLS = "polls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,9 @@ class Sizes:
     tokens: int = 64
     behind: int = 50_000
     """Lines of the batch behind the streams."""
-    streams: int = 64
+    streams: int = 128
+    stream_tokens: int = 8
+    """Few, so that all streams are through before all lines are responses: only the first token is timed."""
     at_once: int = 4
     waiters: int = 5000
     rounds: int = 3
@@ -65,8 +81,7 @@ class Sizes:
     """Of the POSTs and of bare vLLM."""
     step: float | None = None
     """Seconds of a step of the scripted engine, which is measured in vLLM's place."""
-    alone: bool = False
-    """Whether the batch is all that is measured of Longhaul."""
+    parts: Collection[Part] = tuple(Part)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -86,8 +101,9 @@ class Sizes:
     def body(self) -> dict[str, Any]:
         return {"max_output_tokens": self.tokens, "ignore_eos": True, "temperature": 0.0}
 
-    def load(self, mode: Mode, concurrency: int, requests: int) -> Load:
-        return Load("", mode, concurrency, requests, self.body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
+    def load(self, mode: Mode, concurrency: int, requests: int, **body: Any) -> Load:
+        body = {**self.body, **body}
+        return Load("", mode, concurrency, requests, body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
 
 
 async def measure(
@@ -111,15 +127,19 @@ async def measure(
 
 async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) -> dict[str, Any]:
     row: dict[str, Any] = {}
+    batch = 0.0
     longhaul.thaw()
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
-        batch = await _batch(client, sizes)
-        row["batch tokens/s"] = f"{batch:,.0f}"
-        if sizes.step is not None:
-            row["of the engine"] = f"{batch / _full(sizes, sizes.step):.2f}"
-        if not sizes.alone:
+        if Part.BATCH in sizes.parts or Part.POSTS in sizes.parts:
+            batch = await _batch(client, sizes)
+            row["batch tokens/s"] = f"{batch:,.0f}"
+            if sizes.step is not None:
+                row["of the engine"] = f"{batch / _full(sizes, sizes.step):.2f}"
+        if Part.POSTS in sizes.parts:
             row["of POSTs"] = f"{batch / await _rate(longhaul, sizes, Mode.FIRE):.2f}"
+        if Part.STREAMS in sizes.parts:
             row |= await _streams(client, sizes, longhaul)
+        if Part.POLLS in sizes.parts:
             row |= await _notices(client, sizes, longhaul)
     longhaul.freeze()
     for other in others:
@@ -136,26 +156,45 @@ def _full(sizes: Sizes, step: float) -> float:
 
 async def _rate(contender: Contender, sizes: Sizes, mode: Mode) -> float:
     """Tokens a second of the batch's requests."""
-    figures = (await measure_load(contender, sizes.load(mode, sizes.concurrency, sizes.lines))).figures
-    if figures.errors:
-        raise CannotStart(f"{contender.name}: {figures.errors} errors: {figures.complaints[0]}")
+    figures = await _figures(contender, sizes.load(mode, sizes.concurrency, sizes.lines))
     return figures.tokens / figures.seconds
 
 
+async def _figures(contender: Contender, load: Load) -> Figures:
+    figures = (await measure_load(contender, load)).figures
+    if figures.errors:
+        raise CannotStart(f"{contender.name}: {figures.errors} errors: {figures.complaints[0]}")
+    return figures
+
+
 async def _streams(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) -> dict[str, Any]:
-    """The first token of streams alone, and with a batch behind them."""
-    streams = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams)
-    alone = _p95((await measure_load(longhaul, streams)).figures.times)
-    behind = await _create(client, sizes, sizes.behind)
-    await until(lambda: _runs(client, behind), PATIENCE_SECONDS, "the batch behind runs")
-    busy = _p95((await measure_load(longhaul, streams)).figures.times)
-    await client.post(f"/v1/batches/{behind}/cancel")
-    await _ended(client, behind)
-    return {"first token p95 alone": f"{alone:.1f} ms", "with a batch behind": f"{busy / alone:.2f}"}
+    """The first token of streams alone, while the lines of a batch become responses, and with all of them behind."""
+    alone = await _first_tokens(sizes, longhaul)
+    batch = await _create(client, sizes, sizes.behind)
+    await until(lambda: _expanded(longhaul.db, batch), PATIENCE_SECONDS, "lines become responses")
+    expanding = await _first_tokens(sizes, longhaul)
+    expanded = await _expanded(longhaul.db, batch)
+    await until(lambda: _expanded(longhaul.db, batch, sizes.behind), PATIENCE_SECONDS, "all lines are responses")
+    behind = await _first_tokens(sizes, longhaul)
+    await client.post(f"/v1/batches/{batch}/cancel")
+    await _ended(client, batch)
+    return {
+        "first token alone": f"{alone['p50']:.1f} ms (p95 {alone['p95']:.1f})",
+        "while lines become responses": _compared(expanding, alone),
+        "responses by then": f"{expanded:,}",
+        "with a batch behind": _compared(behind, alone),
+    }
 
 
-def _p95(times: dict[str, dict[str, float]]) -> float:
-    return times[Time.TTFT.value]["p95"]
+async def _first_tokens(sizes: Sizes, longhaul: Longhaul) -> dict[str, float]:
+    """Milliseconds by quantile."""
+    load = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams, max_output_tokens=sizes.stream_tokens)
+    return (await _figures(longhaul, load)).times[Time.TTFT.value]
+
+
+def _compared(found: dict[str, float], alone: dict[str, float]) -> str:
+    """By the times of streams alone."""
+    return f"{found['p50'] / alone['p50']:.2f} (p95 {found['p95'] / alone['p95']:.2f})"
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -185,9 +224,10 @@ async def _ended(client: httpx.AsyncClient, batch_id: str) -> Any:
             return batch
 
 
-async def _runs(client: httpx.AsyncClient, batch_id: str) -> bool:
-    batch = (await client.get(f"/v1/batches/{batch_id}")).raise_for_status().json()
-    return bool(batch["request_counts"]["completed"])
+async def _expanded(db: Database, batch_id: str, least: int = 1) -> int:
+    """How many of its lines are responses, which no endpoint says. 0: fewer than `least`."""
+    (row,) = await db.execute(_EXPANDED, {"id": batch_id})
+    return row.expanded if row.expanded >= least else 0
 
 
 # -- long polls --------------------------------------------------------------------------------------------------------
