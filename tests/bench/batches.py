@@ -36,6 +36,7 @@ from tests.bench.measurement import measure_load
 from tests.bench.processes import Role, freeze, thaw
 from tests.bench.prompts import SCRIPT, SHORT
 from tests.bench.results import Results
+from tests.bench.rounds import keep_logs
 from tests.support.waiting import until
 
 NAME = "batches"
@@ -123,6 +124,7 @@ async def measure(
     finally:
         for contender in contenders:
             await contender.stop()
+        keep_logs(contenders, results.folder / "logs")
 
 
 async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) -> dict[str, Any]:
