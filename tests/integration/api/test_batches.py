@@ -218,9 +218,9 @@ class TestTrouble:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(expander, "STEP_LINES", 3)
-        monkeypatch.setattr(expander, "LINES_AHEAD", 4)
+        monkeypatch.setattr(expander, "LINES_AHEAD", 5)
         await alive(db, model=MODEL)
-        most = 4 + expander.AHEAD_OF_SLOT * SLOTS
+        most = 5 + expander.AHEAD_OF_SLOT * SLOTS
         seen = set[int]()
         async with carried.on():
             made = await created(client, [line(str(number)) for number in range(4 * most)])
