@@ -15,14 +15,12 @@ from typing import Any, Self
 
 import orjson
 
+from app.protocol.limits import SERVICE_TIERS
 from app.protocol.status import Status
-from app.queue.message import Priority
+from app.queue.message import Priority, class_of
 
 TIERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        tier: tuple(Priority.of(tier, background=background).value for background in (False, True))
-        for tier in ("flex", "default", "priority")
-    }
+    {tier: tuple(each.value for each in Priority if class_of(each)[0] == tier) for tier in SERVICE_TIERS}
 )
 """The priorities of a service tier."""
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.status import Status
+from app.queue.message import Priority
 from app.store.operations.filters import TIERS, Place, ResponseFilter, window
 
 FULL = ResponseFilter(
@@ -82,6 +83,14 @@ def test_a_filter_that_says_nothing_is_empty_and_every_other_is_not() -> None:
     for each in fields(ResponseFilter):
         one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
         assert one.is_empty == (each.name in ("statuses", "only_kept")), each.name
+
+
+def test_a_tier_has_its_foreground_and_background_and_default_has_work_in_windows() -> None:
+    assert {tier: sorted(Priority(each).name for each in TIERS[tier]) for tier in TIERS} == {
+        "flex": ["FLEX", "FLEX_FOREGROUND"],
+        "default": ["BACKGROUND", "FOREGROUND", "WINDOW"],
+        "priority": ["PRIORITY_BACKGROUND", "PRIORITY_FOREGROUND"],
+    }
 
 
 def test_failures_alone_have_an_error_code() -> None:
