@@ -82,6 +82,7 @@ FAILED = {
     "log_bytes": 788,
     "metadata": {},
     "usage": None,
+    "batch_id": "batch_1",
     "retry_of": None,
     "retried_by": None,
     "request_id": None,
@@ -124,6 +125,7 @@ def test_a_story_has_units_and_milliseconds_and_says_an_error_once(capsys: pytes
     shown = capsys.readouterr().out
     assert "  project proj_1 (team red), key key_1; m, default, background\n" in shown
     assert "  request 1,012 bytes, output 221 bytes, log 788 bytes; metadata {}\n" in shown
+    assert "  batch id batch_1\n" in shown
     assert "  1970-01-01 00:00:00.250 UTC  its worker died; counted as a crash: no  (attempt 1 on w1)\n" in shown
     assert "  attempts 2, yields 0, crashes since it made progress 0; worker w2\n" in shown
     assert "    accepted by the API: events 0 to 1\n" in shown

@@ -82,7 +82,7 @@ def _tell(story: Mapping[str, Any]) -> None:
     say(f"  {sizes}; metadata {story['metadata']}")
     if story["usage"] is not None:
         say(f"  {story['usage']['input_tokens']} tokens in, {story['usage']['output_tokens']} out")
-    links = ("retry_of", "retried_by", "request_id", "traceparent")
+    links = ("batch_id", "retry_of", "retried_by", "request_id", "traceparent")
     for name, link in ((each.replace("_", " "), story[each]) for each in links):
         if link is not None:
             say(f"  {name} {link}")
