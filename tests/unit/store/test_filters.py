@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.protocol.status import Status
 from app.queue.message import Priority
-from app.store.operations.filters import TIERS, Place, ResponseFilter, window
+from app.store.operations.filters import TIERS, Place, ResponseFilter, batch_test, window
 
 FULL = ResponseFilter(
     ids=("resp_1", "resp_2"),
@@ -85,6 +85,23 @@ def test_a_filter_that_says_nothing_is_empty_and_every_other_is_not() -> None:
     for each in fields(ResponseFilter):
         one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
         assert one.is_empty == (each.name in ("statuses", "only_kept")), each.name
+
+
+def test_a_filter_that_tells_apart_lines_of_one_batch_is_about_no_whole_batch() -> None:
+    of_batches = {"project", "model", "key", "batch", "since", "until"}
+    for each in fields(ResponseFilter):
+        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
+        assert (batch_test(one) is not None) == (each.name in of_batches), each.name
+    both = ResponseFilter(project="proj_1", tier="flex")
+    assert batch_test(both) is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "is_whole"),
+    [((), True), ((Status.IN_PROGRESS, Status.QUEUED), True), ((Status.QUEUED,), False), ((Status.FAILED,), False)],
+)
+def test_batches_are_cancelled_with_what_waits_and_what_runs(statuses: tuple[Status, ...], is_whole: bool) -> None:
+    assert (batch_test(ResponseFilter(statuses=statuses)) is not None) == is_whole
 
 
 def test_a_tier_has_its_foreground_and_background_and_default_has_work_in_windows() -> None:
