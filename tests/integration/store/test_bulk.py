@@ -29,6 +29,7 @@ from app.store.operations.filters import ResponseFilter
 from app.store.paging import Page
 from app.store.responses import endings, logs
 from app.store.responses.inserts import Inserter
+from app.store.responses.new_rows import insert_waiting
 from app.store.roles.rights import MAINTENANCE
 from app.store.rows import BatchPlace, Notice
 from app.store.tenants import limits
@@ -307,6 +308,29 @@ async def test_a_cancel_of_whole_batches_ends_those_that_match_and_came_before_i
     results = await asyncio.gather(*(carried_out(db, action) for _ in range(2)))
     assert {action.batches for action, _ in results} == {len(cancelled)}
     assert {name for name, status in (await batch_statuses(db)).items() if status == "cancelling"} == cancelled
+
+
+async def test_an_action_and_the_batch_that_it_cancels_end_each_line_once(db: Database) -> None:
+    await batch(db, "all")
+    new = [replace(new_response(background=True), priority=Priority.WINDOW.value) for _ in range(180)]
+    lines = [replace(each, place=BatchPlace("all", place, "a", 60.0)) for place, each in enumerate(new, 1)]
+    async with db.begin() as connection:
+        await insert_waiting(connection, lines)
+    action = await started(db, ActionKind.CANCEL, ResponseFilter(batch="all"))
+
+    async def of_batch() -> list[Notice]:
+        told: list[Notice] = []
+        while (await statuses(db)).get("queued"):
+            async for ended in cancels.line_steps(as_role(db, MAINTENANCE), "all"):
+                told += ended
+        return told
+
+    (action, by_action), by_batch = await asyncio.gather(carried_out(db, action), of_batch())
+    assert (len(by_action), action.batches) == (action.done, 1)
+    assert sorted(notice.response_id for notice in [*by_action, *by_batch]) == sorted(each.id for each in lines)
+    (row,) = await db.execute(text("SELECT count(*) AS results FROM batch_results WHERE status = 'cancelled'"))
+    assert row.results == 180
+    await check_cancelled(db, [each.id for each in lines])
 
 
 async def test_a_retry_leaves_batches_as_they_are(db: Database) -> None:
