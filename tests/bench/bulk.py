@@ -45,7 +45,7 @@ def say(line: str) -> None:
 _FILL = """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
         inserted_at, input_bytes, cost, chain_length, context_bytes, layout, key_id, metadata, started_at, attempt,
-        finished_at, output, error, error_code, usage, log, sent_to)
+        finished_at, output, error, error_code, usage, log, sent_to, batch_id, batch_line, custom_id)
     SELECT 'resp_' || lpad(to_hex(n + CAST(:first AS int)), 12, '0') || substr(md5(n::text), 1, 28),
         CASE WHEN n % 300000 = 7 THEN 'few' ELSE 'project-' || n / 3 % 5 END,
         'm' || n % 3, 'model.m' || n % 3, 6, s.status, true, n % 2 = 0, true, CAST(:request AS json),
@@ -58,12 +58,19 @@ _FILL = """
         CASE WHEN s.status = 'failed' THEN CAST('{"code":"server_error","message":"x"}' AS json) END,
         CASE WHEN s.status = 'failed' THEN CASE WHEN n % 300000 = 13 THEN 'rare_error' ELSE 'server_error' END END,
         NULL, CASE WHEN s.status = 'queued' THEN 'live' ELSE 'deleted' END,
-        CASE WHEN s.status <> 'queued' THEN 'worker@host' END
+        CASE WHEN s.status <> 'queued' THEN 'worker@host' END, b.id, CASE WHEN b.id IS NOT NULL THEN n END,
+        CASE WHEN b.id IS NOT NULL THEN n::text END
     FROM generate_series(1, CAST(:count AS int)) n CROSS JOIN LATERAL (
         SELECT CASE WHEN CAST(:queued AS boolean) THEN 'queued' WHEN n % 300000 = 13 OR n % 20 = 1 THEN 'failed'
             ELSE 'completed' END AS status,
             CASE WHEN NOT CAST(:queued AS boolean) THEN now() - make_interval(secs => 900000 - :first - n) END AS at
-    ) s ORDER BY n
+    ) s LEFT JOIN batches b ON b.project = 'project-' || n / 3 % 5 AND NOT CAST(:queued AS boolean)
+        AND now() - make_interval(secs => 1000000 - n) BETWEEN b.created_at AND b.completed_at ORDER BY n
+"""
+_BATCH = """
+    INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, created_at, due_at, completed_at)
+    VALUES ('batch_1', 'project-2', '/v1/responses', 'file_1', '24h', 'completed',
+        now() - interval '800000 s', now(), now() - interval '750000 s')
 """
 OPEN = """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
@@ -82,6 +89,8 @@ FILTERS = {
     "a model of nobody": ResponseFilter(model="other"),
     "a project, cancelled": ResponseFilter(project="project-1", statuses=(Status.CANCELLED,)),
     "a time in the middle": ResponseFilter(until=datetime.fromtimestamp(time.time() - 500_000, UTC)),
+    "a batch": ResponseFilter(batch="batch_1"),
+    "a batch, failed": ResponseFilter(batch="batch_1", statuses=(Status.FAILED,)),
     "queued, flex": ResponseFilter(statuses=(Status.QUEUED,), tier="flex"),
 }
 
@@ -96,6 +105,7 @@ async def fill(owner: Database, finished: int, queued: int) -> None:
             await connection.execute(
                 text(f"INSERT INTO projects (id, name, created_at) VALUES ('{project}', 'x', now())")
             )
+        await connection.execute(text(_BATCH))
     request = json.dumps(stored_request(), separators=(",", ":"))
     for first, count, is_queued in ((0, finished, False), (finished, queued, True)):
         values = {"first": first, "count": count, "queued": is_queued, "request": request}
