@@ -19,7 +19,7 @@ from app.protocol.types import Json
 from app.responses.create.acceptor import RequestAcceptor
 from app.store.batches import results, rows
 from app.store.batches.results import Skipped
-from app.store.batches.rows import BatchRow
+from app.store.batches.rows import BatchRow, Lines
 from app.store.database import Connection, Database, StoreUnavailable
 from app.store.files import content
 from app.store.files.content import FileGone
@@ -36,6 +36,10 @@ VALIDATION_SECONDS = 30.0
 STEP_LINES = 256
 STEP_BYTES = 4 * 1024 * 1024
 """Of the lines that one transaction inserts, unless the first one alone has more."""
+LINES_AHEAD = 1024
+AHEAD_OF_SLOT = 2
+"""So many lines of a batch are responses that have not ended, and so many more for each slot of its model's workers:
+what begins until the next look at the batch is there. The others wait in the file, and cost nothing there."""
 SKIPPED_LINES = 5000
 """So many lines that never run are noted together."""
 _BROKEN = "The request could not be checked."
@@ -114,18 +118,18 @@ class Expander:
                     validation.refuse(line_error(raw.number, made))
 
     async def expand(self, batch_id: str) -> bool:
-        """Makes responses of the batch's next lines; returns False if there are none, or none that fits at the moment.
+        """Makes responses of the batch's next lines; returns False if there are none, or none has room at the moment.
 
         A line that was good, and is no more, because its model is gone, say, fails alone. Raises QueueUnavailable if
         the responses are made, and nobody was told.
         """
-        step = self._steps.pop(batch_id, STEP_LINES)
         batch = await rows.find(self._db, None, batch_id)
-        if batch is None or batch.status is not BatchStatus.IN_PROGRESS or batch.expanded == batch.total:
+        if batch is None or batch.status is not BatchStatus.IN_PROGRESS or batch.seconds_left <= 0:
             return False
-        if batch.seconds_left <= 0:
+        if not (room := room_of(await rows.lines(self._db, batch_id))):
             return False
-        lines = await self._next_lines(batch, step)
+        step = self._steps.pop(batch_id, STEP_LINES)
+        lines = await self._next_lines(batch, min(step, room))
         made = [await self._response(batch, raw, place) for place, raw in enumerate(lines, batch.expanded + 1)]
         async with self._db.begin(waits=True) as connection:
             if not await _is_current(connection, batch):
@@ -200,6 +204,17 @@ class Expander:
         except Exception as error:
             log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
             return ServerFault(_BROKEN)
+
+
+def room_of(lines: Lines) -> int:
+    """How many lines of a batch may become responses now: whole steps, or all that are left.
+
+    Those of several models all may: the others must not wait for a model that has no worker.
+    """
+    if lines.slots is None:
+        return lines.in_file
+    room = LINES_AHEAD + AHEAD_OF_SLOT * lines.slots - lines.begun
+    return min(room, lines.in_file) if room >= min(STEP_LINES, lines.in_file) else 0
 
 
 def _too_large(own: Sequence[LimitState], new: NewResponse) -> ApiError | None:

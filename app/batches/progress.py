@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from app.aio import end_tasks
-from app.batches.expander import Expander
+from app.batches.expander import Expander, room_of
 from app.batches.results import CANCELLED
 from app.batches.writer import ResultWriter, ended_by
 from app.bounds import BoundReached
@@ -62,7 +62,7 @@ class BatchProgress:
 
     async def advance(self) -> None:
         """Begins what can be done now, and waits for none of it. Raises StoreUnavailable."""
-        waiting = await rows.unfinished(self._db)
+        waiting = [batch for batch in await rows.unfinished(self._db) if batch.has_more or room_of(batch.lines)]
         self._tasks = {batch: task for batch, task in self._tasks.items() if not task.done()}
         self._turns = {batch.id: self._turns[batch.id] for batch in waiting if batch.id in self._turns}
         self._looks += 1
@@ -102,9 +102,9 @@ class BatchProgress:
             async with self._db.begin() as connection:
                 await rows.move(connection, batch.id, BatchStatus.FINALIZING)
             return
-        while await self._expander.expand(batch.id):
-            await self._number(batch.id)
         row = await self._number(batch.id)
+        while await self._expander.expand(batch.id):
+            row = await self._number(batch.id)
         while await self._writer.write(batch.id):
             pass
         if row is not None and row.numbered == row.total:

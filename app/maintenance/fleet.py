@@ -46,6 +46,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Responses that wait in line, of the 50 projects with most, and of all others together.",
         ("project",),
     ),
+    "lines_in_files": ("Lines of batches that are no responses yet.", ("model",)),
     "suspects": ("Unfinished responses that have crashed since they made progress.", ("model",)),
     "workers": (
         "Living workers: ready, draining (they take no responses now), or drained by operators (nor have they any).",
@@ -136,6 +137,7 @@ def figures(facts: FleetFacts, models: Mapping[str, str]) -> dict[str, dict[_Key
             + [((model(queue), "project" if project else "model"), 1.0) for queue, project in facts.pauses]
         ),
         "suspects": _summed(_none(known) + [((model(each.queue),), each.crashed) for each in facts.begun]),
+        "lines_in_files": _summed(_none(known) + [((model(each.queue),), each.count) for each in facts.in_files]),
         "waiting_by_project": {(name,): count for name, count in top(_by_project(facts)).items()},
         "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
         "log_overdue_seconds": {(): facts.overdue_seconds},
@@ -156,8 +158,8 @@ def _queue_figures(
     for flow in facts.flows:
         key = (model(flow.queue), *class_of(flow.priority))
         counts.append(((*key, "waiting"), flow.count))
-        is_paused = not facts.pauses.isdisjoint({(flow.queue, None), (flow.queue, flow.project)})
-        oldest[key] = max(oldest.get(key, 0.0), 0.0 if is_paused else flow.oldest_seconds or 0.0)
+        seconds = 0.0 if facts.is_paused(flow.queue, flow.project) else flow.oldest_seconds or 0.0
+        oldest[key] = max(oldest.get(key, 0.0), seconds)
     for each in facts.begun:
         key = (model(each.queue), *class_of(each.priority))
         counts.append(((*key, each.state), each.count))

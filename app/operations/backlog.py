@@ -20,6 +20,8 @@ class BacklogEntry:
     """Of the key."""
     waiting: int = 0
     """In line, responses that have yielded included."""
+    in_files: int = 0
+    """Lines of batches that are no responses yet."""
     sent: int = 0
     running: int = 0
     released: int = 0
@@ -28,7 +30,7 @@ class BacklogEntry:
 
     @property
     def unfinished(self) -> int:
-        return self.waiting + self.sent + self.running + self.released
+        return self.waiting + self.in_files + self.sent + self.running + self.released
 
 
 def added_up(parts: Iterable[Part], by: By, models: Mapping[str, str]) -> list[BacklogEntry]:

@@ -58,6 +58,10 @@ class ModelSummary:
     """All of it, not only some projects."""
     waiting_of: dict[str, int] = field(default_factory=dict)
     """What waits of each project."""
+    in_files: int = 0
+    """Lines of batches that are no responses yet."""
+    in_turn: int = 0
+    """What waits, or is in files, and is not paused."""
     suspects: int = 0
     """Responses that have crashed since they made progress."""
     released_suspects: int = 0
@@ -95,11 +99,10 @@ class ModelSummary:
 
     @property
     def empty_in_seconds(self) -> float | None:
-        """Until all that waits now and is not paused is sent, at the pace of late; None: never, or nobody knows."""
-        if not self.waiting:
+        """Until all that is in turn now is sent, at the pace of late; None: never, or nobody knows."""
+        if not self.waiting and not self.in_files:
             return 0.0
-        in_turn = self.waiting - self.paused
-        return in_turn / self.ended_per_second if in_turn and self.ready and self.ended_per_second else None
+        return self.in_turn / self.ended_per_second if self.in_turn and self.ready and self.ended_per_second else None
 
     @property
     def ready(self) -> int:
@@ -137,12 +140,16 @@ def summaries(
         each = class_in(flow.queue, flow.priority)
         each.waiting += flow.count
         each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, flow.oldest_seconds or 0.0)
-        if not facts.pauses.isdisjoint({(flow.queue, None), (flow.queue, flow.project)}):
+        if facts.is_paused(flow.queue, flow.project):
             each.paused += flow.count
         else:
+            of(flow.queue).in_turn += flow.count
             each.oldest_in_turn_seconds = max(each.oldest_in_turn_seconds, flow.oldest_seconds or 0.0)
         waiting_of = of(flow.queue).waiting_of
         waiting_of[flow.project] = waiting_of.get(flow.project, 0) + flow.count
+    for lines in facts.in_files:
+        of(lines.queue).in_files += lines.count
+        of(lines.queue).in_turn += 0 if facts.is_paused(lines.queue, lines.project) else lines.count
     for begun in facts.begun:
         each = class_in(begun.queue, begun.priority)
         of(begun.queue).suspects += begun.crashed

@@ -79,6 +79,9 @@ _WAITS = IS_WAITING.format("")
 IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
 """The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
 
+LINES_QUEUE = "(SELECT r.queue FROM responses r WHERE r.batch_id = b.id ORDER BY r.batch_line DESC LIMIT 1)"
+"""The queue of the batch `b`: of its last line that is a response. NULL: none is."""
+
 TAKES = "{0}slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = {0}node)"
 """The condition of a worker that may be sent responses, as the view `worker_loads` has it."""
 
@@ -254,7 +257,7 @@ responses = Table(
     Index(
         "responses_due_idx",
         "due_at",
-        postgresql_include=["queue", "project", "cost"],
+        postgresql_include=["queue", "project", "cost", "batch_id"],
         postgresql_where=text("due_at IS NOT NULL AND finished_at IS NULL"),
     ),
     Index("responses_heads_idx", "project", "heads", "position", postgresql_where=text("heads IS NOT NULL")),

@@ -312,7 +312,7 @@ CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempot
 CREATE UNIQUE INDEX responses_batch_idx ON responses (batch_id, batch_line) WHERE batch_id IS NOT NULL;
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost)
+CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost, batch_id)
     WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
 CREATE INDEX responses_foreground_waiting_idx ON responses (queue)

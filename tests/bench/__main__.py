@@ -203,9 +203,7 @@ def batches_command(
     behind: Annotated[int, typer.Option(min=1, help="Lines of the batch behind streams.")] = batches.Sizes().behind,
     waiters: Annotated[int, typer.Option(min=2)] = batches.Sizes().waiters,
     rounds: Annotated[int, typer.Option(min=1)] = batches.Sizes().rounds,
-    alone: Annotated[
-        bool, typer.Option(help="Measure only the batch: no POSTs, streams or clients that wait.")
-    ] = False,
+    part: Annotated[list[batches.Part] | None, typer.Option(help="Measure only this part (repeatable).")] = None,
     step_ms: Annotated[
         float | None, typer.Option(min=1, help="Measure on the scripted engine, with steps of so many milliseconds.")
     ] = None,
@@ -214,7 +212,8 @@ def batches_command(
 ) -> None:
     """Compare a batch with `vllm run-batch`, bare vLLM and POSTs, and measure streams and long polls beside batches."""
     step = None if step_ms is None else step_ms / 1000
-    sizes = batches.Sizes(lines=lines, behind=behind, waiters=waiters, rounds=rounds, step=step, alone=alone)
+    parts = part or tuple(batches.Part)
+    sizes = batches.Sizes(lines=lines, behind=behind, waiters=waiters, rounds=rounds, step=step, parts=parts)
 
     async def measure() -> None:
         if not allow_foreign_engine:
@@ -227,7 +226,7 @@ def batches_command(
         with open_folder() as folder:
             longhaul = Longhaul(Name.LONGHAUL, folder, served, Variant(settings=sizes.settings))
             others: list[Contender] = []
-            if step is None:
+            if step is None and batches.Part.BATCH in parts:
                 others = [RunBatch(Name.RUN_BATCH, folder, served), Bare(Name.CORE, folder, served, in_core=True)]
             await batches.measure(say, sizes, results, longhaul, others)
         show(results)

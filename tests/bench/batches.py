@@ -1,8 +1,9 @@
 """What a batch is worth: `python -m tests.bench batches`.
 
 Each round measures, one right after the other: a batch, its requests as background POSTs, `vllm run-batch` with the
-same file, and bare vLLM with the same prompts; streams alone, and with a large batch behind them; and how soon clients
-that wait for the end of a response learn of it. All are compared within their round.
+same file, and bare vLLM with the same prompts; streams alone, while a large batch begins, and with it behind them; and
+how soon clients that wait for the end of a response learn of it. All are compared within their round. Each part can be
+measured by itself.
 
 The demo model shares its cores with all of Longhaul. So there is a second way: the scripted engine with the steps of a
 GPU (`--step-ms`), where an engine that is never without work takes a time that is known.
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,11 @@ from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import Served, scripted
 from tests.bench.contenders.run_batch import ENDPOINT, batch_file
-from tests.bench.load import Load, Mode, Time
+from tests.bench.load import Figures, Load, Mode, Time
 from tests.bench.measurement import measure_load
 from tests.bench.prompts import SCRIPT, SHORT
 from tests.bench.results import Results
+from tests.bench.rounds import keep_logs
 from tests.support.waiting import until
 
 NAME = "batches"
@@ -40,6 +43,17 @@ PATIENCE_SECONDS = 1800.0
 Say = Callable[[str], None]
 
 
+class Part(StrEnum):
+    """What a round measures, in this order."""
+
+    BATCH = "batch"
+    """Beside vLLM, unless the engine is scripted."""
+    POSTS = "posts"
+    """The requests of the batch, which is measured, too."""
+    STREAMS = "streams"
+    POLLS = "polls"
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What one round is made of."""
@@ -48,7 +62,9 @@ class Sizes:
     tokens: int = 64
     behind: int = 50_000
     """Lines of the batch behind the streams."""
-    streams: int = 64
+    streams: int = 128
+    stream_tokens: int = 8
+    """Few, so that many streams fit into the beginning of a batch: only the first token is timed."""
     at_once: int = 4
     waiters: int = 5000
     rounds: int = 3
@@ -56,8 +72,7 @@ class Sizes:
     """Of the POSTs and of bare vLLM."""
     step: float | None = None
     """Seconds of a step of the scripted engine, which is measured in vLLM's place."""
-    alone: bool = False
-    """Whether the batch is all that is measured of Longhaul."""
+    parts: Collection[Part] = tuple(Part)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -77,8 +92,9 @@ class Sizes:
     def body(self) -> dict[str, Any]:
         return {"max_output_tokens": self.tokens, "ignore_eos": True, "temperature": 0.0}
 
-    def load(self, mode: Mode, concurrency: int, requests: int) -> Load:
-        return Load("", mode, concurrency, requests, self.body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
+    def load(self, mode: Mode, concurrency: int, requests: int, **body: Any) -> Load:
+        body = {**self.body, **body}
+        return Load("", mode, concurrency, requests, body, self.prompt, realtime=False, patience=PATIENCE_SECONDS)
 
 
 async def measure(
@@ -98,19 +114,24 @@ async def measure(
     finally:
         for contender in contenders:
             await contender.stop()
+        keep_logs(contenders, results.folder / "logs")
 
 
 async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) -> dict[str, Any]:
     row: dict[str, Any] = {}
+    batch = 0.0
     longhaul.thaw()
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
-        batch = await _batch(client, sizes)
-        row["batch tokens/s"] = f"{batch:,.0f}"
-        if sizes.step is not None:
-            row["of the engine"] = f"{batch / _full(sizes, sizes.step):.2f}"
-        if not sizes.alone:
+        if Part.BATCH in sizes.parts or Part.POSTS in sizes.parts:
+            batch = await _batch(client, sizes)
+            row["batch tokens/s"] = f"{batch:,.0f}"
+            if sizes.step is not None:
+                row["of the engine"] = f"{batch / _full(sizes, sizes.step):.2f}"
+        if Part.POSTS in sizes.parts:
             row["of POSTs"] = f"{batch / await _rate(longhaul, sizes, Mode.FIRE):.2f}"
+        if Part.STREAMS in sizes.parts:
             row |= await _streams(client, sizes, longhaul)
+        if Part.POLLS in sizes.parts:
             row |= await notices.measure(client, longhaul, sizes.waiters, sizes.prompt, sizes.body)
     longhaul.freeze()
     for other in others:
@@ -127,26 +148,42 @@ def _full(sizes: Sizes, step: float) -> float:
 
 async def _rate(contender: Contender, sizes: Sizes, mode: Mode) -> float:
     """Tokens a second of the batch's requests."""
-    figures = (await measure_load(contender, sizes.load(mode, sizes.concurrency, sizes.lines))).figures
-    if figures.errors:
-        raise CannotStart(f"{contender.name}: {figures.errors} errors: {figures.complaints[0]}")
+    figures = await _figures(contender, sizes.load(mode, sizes.concurrency, sizes.lines))
     return figures.tokens / figures.seconds
 
 
+async def _figures(contender: Contender, load: Load) -> Figures:
+    figures = (await measure_load(contender, load)).figures
+    if figures.errors:
+        raise CannotStart(f"{contender.name}: {figures.errors} errors: {figures.complaints[0]}")
+    return figures
+
+
 async def _streams(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) -> dict[str, Any]:
-    """The first token of streams alone, and with a batch behind them."""
-    streams = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams)
-    alone = _p95((await measure_load(longhaul, streams)).figures.times)
-    behind = await _create(client, sizes, sizes.behind)
-    await until(lambda: _runs(client, behind), PATIENCE_SECONDS, "the batch behind runs")
-    busy = _p95((await measure_load(longhaul, streams)).figures.times)
-    await client.post(f"/v1/batches/{behind}/cancel")
-    await _ended(client, behind)
-    return {"first token p95 alone": f"{alone:.1f} ms", "with a batch behind": f"{busy / alone:.2f}"}
+    """The first token of streams alone, while a batch is checked and its first lines begin, and with it behind them."""
+    alone = await _first_tokens(sizes, longhaul)
+    batch = await _create(client, sizes, sizes.behind)
+    beginning = await _first_tokens(sizes, longhaul)
+    await until(lambda: _runs(client, batch), PATIENCE_SECONDS, "the batch behind runs")
+    behind = await _first_tokens(sizes, longhaul)
+    await client.post(f"/v1/batches/{batch}/cancel")
+    await _ended(client, batch)
+    return {
+        "first token alone": f"{alone['p50']:.1f} ms (p95 {alone['p95']:.1f})",
+        "while a batch begins": _compared(beginning, alone),
+        "with a batch behind": _compared(behind, alone),
+    }
 
 
-def _p95(times: dict[str, dict[str, float]]) -> float:
-    return times[Time.TTFT.value]["p95"]
+async def _first_tokens(sizes: Sizes, longhaul: Longhaul) -> dict[str, float]:
+    """Milliseconds by quantile."""
+    load = sizes.load(Mode.STREAM, sizes.at_once, sizes.streams, max_output_tokens=sizes.stream_tokens)
+    return (await _figures(longhaul, load)).times[Time.TTFT.value]
+
+
+def _compared(found: dict[str, float], alone: dict[str, float]) -> str:
+    """By the times of streams alone."""
+    return f"{found['p50'] / alone['p50']:.2f} (p95 {found['p95'] / alone['p95']:.2f})"
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ _WORKERS = text(
     " AS running FROM workers w WHERE w.lease_until > now() ORDER BY w.node"
 )
 _HELD = ("longhaul_bound_held", "longhaul_bound_held_bytes")
-_NEVER = ("drains", "paused", "reclaimable_log_bytes", "log_overdue_seconds")
-"""What no run has."""
+_NEVER = ("drains", "paused", "lines_in_files", "reclaimable_log_bytes", "log_overdue_seconds")
+"""What no run has, or none that is at its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
-LINES = 1500
+LINES = 2500
+"""More than are responses at a time."""
 BATCH_SECONDS = 400.0
 """Each kill of maintenance costs a start of Python, and of one that validates its claim (30 s)."""
 NUMBERS = 12
@@ -77,6 +78,7 @@ STAGES: list[tuple[str, Callable[[Any], bool], Role]] = [
     ("it is validated", lambda row: row.validating_until is not None, Role.MAINTENANCE),
     ("some lines are responses", lambda row: row.expanded > 0, Role.MAINTENANCE),
     ("some results are numbered", lambda row: row.numbered > 0, Role.MAINTENANCE),
+    ("others wait in the file", lambda row: row.numbered > 0 and row.expanded < LINES, Role.MAINTENANCE),
     ("a third has ended", lambda row: row.numbered > LINES // 3, Role.WORKER),
     ("some results are written", lambda row: row.written > 0, Role.MAINTENANCE),
     ("half has ended", lambda row: row.numbered > LINES // 2, Role.API),

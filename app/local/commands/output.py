@@ -56,6 +56,16 @@ def age(title: str, name: str) -> Column:
     return Column(title, lambda entry: duration(entry[name]), is_number=True)
 
 
+def waiting() -> Column:
+    """Responses that wait, and lines of batches that are none yet."""
+
+    def number_of(entry: Entry) -> str:
+        in_files = f" + {entry['in_files']} in files" if entry["in_files"] else ""
+        return f"{entry['waiting']}{in_files}"
+
+    return Column("waiting", number_of, is_number=True)
+
+
 def oldest_waiting() -> Column:
     """How long the oldest that waits has waited; 0 and None: none does."""
     return Column("oldest waiting", lambda entry: duration(entry["oldest_waiting_seconds"] or None), is_number=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.local.commands.operator_client import UrlOption, ask
-from app.local.commands.output import Column, JsonOption, column, number, oldest_waiting, say, show_screen
+from app.local.commands.output import Column, JsonOption, column, number, oldest_waiting, say, show_screen, waiting
 
 commands = typer.Typer()
 
@@ -21,7 +21,7 @@ class By(StrEnum):
     KEY = "key"
 
 
-COUNTS = (number("waiting"), number("sent"), number("running"), number("released"))
+COUNTS = (waiting(), number("sent"), number("running"), number("released"))
 
 
 @commands.command()

@@ -23,6 +23,7 @@ from app.local.commands.output import (
     show,
     show_json,
     slots,
+    waiting,
 )
 
 WRONG_STATUS = 1
@@ -40,7 +41,7 @@ MODELS = (
     Column("workers", lambda model: _workers(model)),
     slots(),
     number("ahead"),
-    number("waiting"),
+    waiting(),
     number("sent"),
     number("released"),
     oldest_waiting(),
@@ -115,6 +116,6 @@ def _empty_in(model: Entry) -> str | None:
     is_held = model["waiting"] and (model["waiting"] == model["paused"] or not model["workers"]["ready"])
     if model["is_paused"] or is_held:
         return "never"
-    if not model["waiting"]:
+    if not model["waiting"] and not model["in_files"]:
         return "now"
     return duration(model["empty_in_seconds"])

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.queue.fleet import WAITING, follow_indexes
+from app.store.queue.fleet import IN_FILES, WAITING, follow_indexes
 from app.store.tables import IS_SENT, IS_WAITING
 
 By = Literal["model", "project", "key"]
@@ -24,7 +24,8 @@ class Part:
     key_id: str | None
     """None: they were asked for without a key, or it was not looked at."""
     state: str
-    """`waiting` (in line, yielded ones included), `sent`, `running` or `released`."""
+    """`waiting` (in line, yielded ones included), `in_files` (lines of batches that are no responses yet), `sent`,
+    `running` or `released`."""
     number: int
     oldest_seconds: float | None
     """Since the insert of the oldest that was never claimed, or of one that was; None: all of them have yielded."""
@@ -61,8 +62,11 @@ _BEGUN = f"""
         FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded AND r.sent_at IS NULL
     ) b GROUP BY 1, 2, 3, 4
 """
-_BY_FLOW = text(f"{_WAITING_FLOWS} UNION ALL {_BEGUN.format('CAST(NULL AS text)')}")
-_BY_KEY = text(f"{_WAITING_KEYS} UNION ALL {_BEGUN.format('b.key_id')}")
+_IN_FILES = f"SELECT queue, project, {{}} AS key_id, 'in_files' AS state, number, NULL FROM ({IN_FILES}) f"
+_BY_FLOW = text(
+    " UNION ALL ".join([_WAITING_FLOWS, *(each.format("CAST(NULL AS text)") for each in (_BEGUN, _IN_FILES))])
+)
+_BY_KEY = text(" UNION ALL ".join([_WAITING_KEYS, _BEGUN.format("b.key_id"), _IN_FILES.format("f.key_id")]))
 _PROJECT_NAMES = text("SELECT id, name FROM projects WHERE id = ANY(:ids)")
 _KEY_NAMES = text("SELECT id, name FROM api_keys WHERE id = ANY(:ids)")
 

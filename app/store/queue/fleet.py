@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from app.store.database import Connection, Database
-from app.store.tables import IS_SENT, IS_WAITING
+from app.store.tables import IS_SENT, IS_WAITING, LINES_QUEUE
 
 MAX_LOGS = 5_000
 """Logs at the end of their retention that are looked at, of each kind."""
@@ -64,9 +64,19 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class LinesInFiles:
+    """Lines of batches of one queue and project that are no responses yet."""
+
+    queue: str
+    project: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class FleetFacts:
     workers: Sequence[WorkerFacts]
     flows: Sequence[Flow]
+    in_files: Sequence[LinesInFiles]
     begun: Sequence[Begun]
     reclaimable_bytes: int
     """Of logs at the end of their retention, up to MAX_LOGS of each kind."""
@@ -74,6 +84,9 @@ class FleetFacts:
     """The queue and the project of each pause; None: all projects."""
     overdue_seconds: float
     """How long the first of them is at its end; 0: there is none."""
+
+    def is_paused(self, queue: str, project: str) -> bool:
+        return not self.pauses.isdisjoint({(queue, None), (queue, project)})
 
 
 # The statistics of a table whose queue comes and goes are out of date: statements that read it must follow its indexes,
@@ -126,6 +139,13 @@ WAITING = f"""flow AS (
         FROM flow f
     )"""
 """What waits of each flow: how many, and how old the oldest is, as `waiting`."""
+IN_FILES = f"""
+    SELECT l.queue, l.project, l.key_id, sum(l.lines)::bigint AS number FROM (
+        SELECT coalesce({LINES_QUEUE}, 'model.' || b.model) AS queue, b.project, b.key_id, b.total - b.expanded AS lines
+        FROM batches b WHERE b.status = 'in_progress' AND b.expanded < b.total
+    ) l WHERE l.queue IS NOT NULL GROUP BY 1, 2, 3
+"""
+"""Lines of batches that are no responses yet; of those whose models nobody knows yet, none."""
 HAS_WRITTEN = """
     coalesce(r.attempt = (
         SELECT c.attempt FROM chunks c WHERE c.response_id = r.id ORDER BY c.first DESC LIMIT 1
@@ -154,6 +174,8 @@ _RESPONSES = text(
     SELECT queue, NULL, priority, state, count(*), count(*) FILTER (WHERE line), count(*) FILTER (WHERE suspect),
         max({_AGE.format("inserted_at")}) FROM begun GROUP BY 1, 3, 4
     UNION ALL
+    SELECT queue, project, 0, 'in_files', number, 0, 0, NULL FROM ({IN_FILES}) f
+    UNION ALL
     SELECT '', NULL, 0, 'overdue', coalesce(sum(log_bytes), 0)::bigint, 0, 0,
         coalesce({_AGE.format("min(finished_at)")} - CAST(:retention AS float8), 0) FROM overdue
     """
@@ -176,6 +198,7 @@ async def read(db: Database, retention_seconds: float) -> FleetFacts:
     return FleetFacts(
         workers,
         [Flow(r.queue, r.project, r.priority, r.number, r.oldest) for r in rows if r.state == "waiting"],
+        [LinesInFiles(r.queue, r.project, r.number) for r in rows if r.state == "in_files"],
         [
             Begun(r.queue, r.priority, r.state, r.number, r.line, r.crashed, r.oldest)
             for r in rows

@@ -24,14 +24,19 @@ STEPS = 16
 """Deadlines that lie closer to each other than a factor of e^(1/16), 6 %, count as one: the nearest."""
 
 # An index has all that this reads. What runs counts as if it had just begun: it is little beside what waits for hours.
+# Each line of a batch that has not ended stands for its part of those that are no responses yet, too.
 _DEMANDS = text(
     """
     SELECT d.*, (SELECT p.weight FROM projects p WHERE p.id = d.project) AS weight,
         (SELECT sum(w.slots)::float8 FROM workers w WHERE w.queue = d.queue AND w.lease_until > now()) AS slots
     FROM (
         SELECT queue, project, floor(:steps * ln(extract(epoch FROM due_at - now())::float8))::int AS step,
-            sum(cost)::float8 AS tokens
-        FROM responses WHERE due_at IS NOT NULL AND finished_at IS NULL AND due_at > now()
+            sum(cost * coalesce(b.lines, 1))::float8 AS tokens
+        FROM responses LEFT JOIN (
+            SELECT id, CAST(total - numbered AS float8) / (expanded - numbered) AS lines
+            FROM batches WHERE status = 'in_progress' AND expanded < total AND expanded > numbered
+        ) b ON b.id = batch_id
+        WHERE due_at IS NOT NULL AND finished_at IS NULL AND due_at > now()
         GROUP BY queue, project, step
     ) d
     """

@@ -32,7 +32,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         WORKER: "SELECT, UPDATE",
         MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE",
         MONITOR: "SELECT (id, queue, project, priority, rank, position, status, worker, attempt, yielded, crashes, "
-        "inserted_at, sent_at, sent_to, finished_at, log, log_bytes)",
+        "inserted_at, sent_at, sent_to, finished_at, log, log_bytes, batch_id, batch_line)",
     },
     "chunks": {
         API: "SELECT, INSERT",
@@ -92,7 +92,11 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "bulk_actions": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
     # -- files and batches
     "files": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
-    "batches": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "batches": {
+        API: "SELECT, INSERT, UPDATE",
+        MAINTENANCE: "SELECT, UPDATE, DELETE",
+        MONITOR: "SELECT (id, project, key_id, status, model, total, expanded)",
+    },
     "batch_results": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "uploads": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
     "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},

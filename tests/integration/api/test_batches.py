@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import openai
@@ -14,11 +14,14 @@ from sqlalchemy import text
 from app.api.docs import schemas
 from app.batches import expander, service
 from app.batches.line import LineError, read_line
+from app.operations.backlog import added_up
 from app.scheduling.loads import KEPT_PART
 from app.store.batches import rows
 from app.store.batches.results import read_results
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.files import files
+from app.store.queue import backlog, fleet
+from app.store.queue.fleet import LinesInFiles
 from tests.support.api import MODEL, Api, serving
 from tests.support.batches import CHAT, RESPONSES, Carried, created, ended, has_responses, line, lines_of, uploaded
 from tests.support.player import Player, ids
@@ -205,6 +208,55 @@ class TestTrouble:
         )
         assert [row.batch_line for row in found] == list(range(1, 21))
         assert len({row.rank for row in found}) == 1 and all(row.is_due for row in found)
+
+    async def test_lines_become_responses_as_those_before_them_end(
+        self,
+        client: openai.AsyncOpenAI,
+        carried: Carried,
+        player: Player,
+        db: Database,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(expander, "STEP_LINES", 3)
+        monkeypatch.setattr(expander, "LINES_AHEAD", 5)
+        await alive(db, model=MODEL)
+        most = 5 + expander.AHEAD_OF_SLOT * SLOTS
+        seen = set[int]()
+        async with carried.on():
+            made = await created(client, [line(str(number)) for number in range(4 * most)])
+            await until(lambda: has_responses(db, most), what="as many lines are responses as may be")
+            while (batch := await client.batches.retrieve(made.id)).status != "completed":
+                unfinished = await ids(db, "queued")
+                seen.add(len(unfinished))
+                for response_id in unfinished[:5]:
+                    await player.answer("Hello", response_id=response_id)
+        assert max(seen) <= most
+        assert batch.request_counts.completed == 4 * most
+        answers = await lines_of(client, batch.output_file_id)
+        assert [each["custom_id"] for each in answers] == list(map(str, range(4 * most)))
+
+    async def test_lines_of_several_models_do_not_wait_for_each_other_in_the_file(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(expander, "LINES_AHEAD", 4)
+        async with carried.on():
+            await created(
+                client, [line(str(number), model=(MODEL, "org/other-model")[number % 2]) for number in range(20)]
+            )
+            await until(lambda: has_responses(db, 20), what="all lines are responses")
+
+    async def test_operators_see_the_lines_that_are_in_the_file(
+        self, client: openai.AsyncOpenAI, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(expander, "STEP_LINES", 3)
+        monkeypatch.setattr(expander, "LINES_AHEAD", 6)
+        async with carried.on():
+            await created(client, [line(str(number)) for number in range(20)])
+            await until(lambda: has_responses(db, 6), what="as many lines are responses as may be")
+        assert (await fleet.read(db, 0.0)).in_files == [LinesInFiles(f"model.{MODEL}", "default", 14)]
+        for by in get_args(backlog.By):
+            (entry,) = added_up(await backlog.read(db, by), by, {})
+            assert (entry.waiting, entry.in_files, entry.unfinished) == (6, 14, 20)
 
     async def test_the_steps_that_make_responses_send_the_first_of_them(
         self, client: openai.AsyncOpenAI, carried: Carried, db: Database

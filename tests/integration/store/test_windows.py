@@ -25,7 +25,7 @@ from app.store.responses.new_rows import NewResponse
 from app.store.roles.rights import MAINTENANCE
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, alive, claim, new_response
-from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, with_slots
+from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, weigh, with_slots
 
 HOUR = 3600.0
 BACKGROUND = Priority.BACKGROUND
@@ -125,6 +125,29 @@ async def test_it_rises_as_its_time_runs_out(db: Database) -> None:
         await windows.raise_all(as_role(db, MAINTENANCE))
         parts.append(await part_of_a(db))
     assert parts == sorted(parts) and parts[0] < 0.3 and parts[-1] == 1.0
+
+
+async def test_lines_that_are_in_their_file_count_with_those_that_are_responses(db: Database) -> None:
+    """200 lines, of which 50 are responses."""
+    await weigh(db, "a", 1.0)
+    await with_slots(db, 10)
+    await windows.raise_to(db, {OF_A: 0.0})
+    await measured(db, 10.0, 100)
+    ids = await waiting(db, "a", 50, window=1.3 * HOUR, cost=1000)
+    await windows.raise_all(as_role(db, MAINTENANCE))
+    assert await part_of_a(db) == 0.0
+    async with db.autocommit() as connection:
+        for line, each in enumerate(ids, 101):
+            of_batch = "UPDATE responses SET batch_id = 'b', batch_line = :line, custom_id = id WHERE id = :id"
+            await connection.execute(text(of_batch), {"id": each, "line": line})
+        batch = (
+            "INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, total, expanded,"
+            " numbered, created_at, due_at)"
+            " VALUES ('b', 'a', '/v1/responses', 'f', '2h', 'in_progress', 300, 150, 100, now(), now())"
+        )
+        await connection.execute(text(batch))
+    await windows.raise_all(as_role(db, MAINTENANCE))
+    assert 0.5 < await part_of_a(db) < 1.0
 
 
 async def test_what_others_may_take_makes_it_rise_sooner(db: Database) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from app.batches.expander import AHEAD_OF_SLOT, LINES_AHEAD, STEP_LINES, room_of
 from app.batches.progress import AT_ONCE, OF_PROJECT, next_batches
 from app.protocol.status import BatchStatus
-from app.store.batches.rows import UnfinishedBatch
+from app.store.batches.rows import Lines, UnfinishedBatch
 
 
 def _batch(name: str, project: str = "a", status: BatchStatus = BatchStatus.IN_PROGRESS) -> UnfinishedBatch:
@@ -44,3 +45,14 @@ def test_a_cancel_waits_for_no_room_and_for_no_expansion_of_its_batch() -> None:
 def test_cancels_of_one_project_are_bounded_as_other_batches_are() -> None:
     waiting = [_batch(f"a{number}", status=BatchStatus.CANCELLING) for number in range(5)]
     assert _names(next_batches(waiting, [], {})) == ["a0", "a1"]
+
+
+def test_lines_become_responses_in_whole_steps_as_room_appears() -> None:
+    most = LINES_AHEAD + AHEAD_OF_SLOT * 32
+    assert room_of(Lines(in_file=50_000, begun=0, slots=32)) == most
+    assert room_of(Lines(in_file=50_000, begun=most - STEP_LINES, slots=32)) == STEP_LINES
+    assert room_of(Lines(in_file=50_000, begun=most - STEP_LINES + 1, slots=32)) == 0
+    assert room_of(Lines(in_file=50_000, begun=most + 1, slots=32)) == 0, "workers have gone"
+    assert room_of(Lines(in_file=5, begun=most - 5, slots=32)) == 5, "the last ones"
+    assert room_of(Lines(in_file=50_000, begun=50_000, slots=None)) == 50_000, "of several models"
+    assert room_of(Lines()) == 0

@@ -17,6 +17,7 @@ MODEL: dict[str, Any] = {
     "in_slots": 16,
     "ahead": 0,
     "waiting": 60,
+    "in_files": 0,
     "paused": 0,
     "sent": 0,
     "running": 16,
@@ -85,8 +86,16 @@ def test_what_is_never_empty_says_so(monkeypatch: pytest.MonkeyPatch, model: dic
     assert (line["ended/s"] == "-") == ("pace_seconds" in model)
 
 
+def test_lines_in_files_stand_beside_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"waiting": 60, "in_files": 940, "sent": 0, "running": 1, "released": 0}
+    line = {"id": "m", **names, "oldest_waiting_seconds": None}
+    assert cells(shown(monkeypatch, queue, {"data": [line], "has_more": False}), "m")["waiting"] == "60 + 940 in files"
+    models = [{**MODEL, "in_files": 940}]
+    assert cells(shown(monkeypatch, status, {**FOUND, "models": models}), "m")["waiting"] == "60 + 940 in files"
+
+
 def test_nobody_who_waits_is_a_dash_on_each_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"waiting": 0, "sent": 0, "running": 1, "released": 0}
+    names = {"waiting": 0, "in_files": 0, "sent": 0, "running": 1, "released": 0}
     line = {"id": "m", **names, "oldest_waiting_seconds": None}
     assert cells(shown(monkeypatch, queue, {"data": [line], "has_more": False}), "m")["oldest waiting"] == "-"
     models = [{**MODEL, "oldest_waiting_seconds": 0.0}]

@@ -13,7 +13,7 @@ from app.scheduling.decisions import QueueState
 from app.scheduling.loads import Load
 from app.store.layout import LAYOUT
 from app.store.operations.casualties import Suspect
-from app.store.queue.fleet import Begun, FleetFacts, Flow
+from app.store.queue.fleet import Begun, FleetFacts, Flow, LinesInFiles
 from app.store.queue.pace import Pace
 from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
@@ -34,8 +34,9 @@ def summary(
     models: Any = None,
     pauses: Any = (),
     paces: Any = (),
+    in_files: Any = (),
 ) -> ModelSummary:
-    facts = FleetFacts([], flows, begun, 0, frozenset(pauses), 0.0)
+    facts = FleetFacts([], flows, in_files, begun, 0, frozenset(pauses), 0.0)
     loads = [Load(each.name, each.slots, answers=taken) for each in workers if each.slots]
     (found,) = summaries(
         facts,
@@ -158,6 +159,15 @@ def test_rates_are_means_of_the_longest_time_of_a_worker() -> None:
     assert found.empty_in_seconds == 2.5
     workers = {each.row.name: (each.tokens_per_second, each.pace_seconds) for each in seen([worker("w2")], paces)}
     assert workers == {"w2": (150.0, 20.0)}
+
+
+def test_lines_in_files_are_before_a_queue_is_empty() -> None:
+    paces = [Pace(QUEUE, "w1", 60, 0.0, 60.0)]
+    lines = [LinesInFiles(QUEUE, "red", 55), LinesInFiles(QUEUE, "blue", 40)]
+    found = summary(worker(), flows=[WAITING], in_files=lines, paces=paces)
+    assert (found.waiting, found.in_files, found.empty_in_seconds) == (5, 95, 100.0)
+    found = summary(worker(), flows=[WAITING], in_files=lines, paces=paces, pauses={(QUEUE, "blue")})
+    assert (found.in_files, found.empty_in_seconds) == (95, 60.0)
 
 
 def test_what_is_paused_or_has_no_worker_is_never_empty() -> None:

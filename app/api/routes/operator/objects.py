@@ -127,6 +127,8 @@ class ModelStatus(RowShape):
     waiting: int
     paused: int
     """Those of them that operators have paused."""
+    in_files: int
+    """Lines of batches that are no responses yet."""
     sent: int
     running: int
     released: int
@@ -142,7 +144,7 @@ class ModelStatus(RowShape):
 
     0: none ended."""
     empty_in_seconds: float | None
-    """Until all that waits now and is not paused is sent, at that pace; null: never, or nobody knows."""
+    """Until what waits or is in files now, and is not paused, is sent at that pace; null: never, or nobody knows."""
     classes: list[ClassStatus]
 
     @classmethod
@@ -227,6 +229,8 @@ class Backlog(RowShape):
     project: str | None
     """Of the key."""
     waiting: int
+    in_files: int
+    """Lines of batches that are no responses yet."""
     sent: int
     running: int
     released: int
