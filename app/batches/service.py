@@ -85,13 +85,14 @@ class BatchService:
         """Only raises; `param` is the field that names the batch."""
         await self._row(project, batch_id, param)
 
-    async def until_ended(self, project: str, batch_id: str, seconds: float) -> None:
-        """Returns once the batch has ended, or after `seconds`."""
+    async def until_ended(self, project: str, batch_id: str, seconds: float) -> Json | None:
+        """Returns the batch once it has ended. None: it has not after `seconds`."""
 
-        async def has_ended() -> bool:
-            return (await self._row(project, batch_id)).status.final
+        async def find() -> Json | None:
+            row = await self._row(project, batch_id)
+            return batch_object(row) if row.status.final else None
 
-        await self._pubsub.until_ended(batch_id, has_ended, seconds)
+        return await self._pubsub.until_ended(batch_id, find, seconds)
 
     async def page(self, project: str, page: Page) -> Encoded:
         """Returns a page of batches, the newest first. Raises InvalidRequest for an unknown cursor."""

@@ -156,13 +156,13 @@ async def get_response(request: Request, response_id: str, query: Asked[ReadQuer
         replay = partial(runtime.reader.replay, project, response_id, query.last_seen, included)
         return _events(runtime, project, replay, obfuscation=query.include_obfuscation)
 
-    async def read() -> Response:
-        return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
+    async def answer(ended: Shown | None = None) -> Response:
+        return _response(ended or await runtime.reader.get(project, response_id, included, await hold_of(request)))
 
     if query.wait:
-        waiting = partial(runtime.reader.until_ended, project, response_id, query.wait)
-        return LongPoll(waiting, read, runtime.shutdown.begun)
-    return await read()
+        waiting = partial(runtime.reader.until_ended, project, response_id, included, query.wait)
+        return LongPoll(waiting, answer, runtime.shutdown.begun)
+    return await answer()
 
 
 @router.get("/{response_id}/input_items", summary="List a response's input items", response_model=schemas.ItemList)
