@@ -13,7 +13,7 @@ from app.protocol.status import Status
 from app.store.database import Database
 from app.store.operations import casualties, listing
 from app.store.operations.filters import ResponseFilter, window
-from app.store.queue import backlog, fleet, pace, roster, shown, signs, standing
+from app.store.queue import backlog, fleet, pace, response_facts, shown, signs, worker_rows
 from tests.support.waiting_rows import QUEUE, waiting, with_slots
 
 ENDED = text(
@@ -32,16 +32,16 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "pace": (pace._PACE, {"seconds": 300.0, "most": 1, "most_read": 10}),
     "deaths": (casualties._DEATHS, {"seconds": 600.0, "most_ended": 10}),
     "suspects": (casualties._SUSPECTS, {}),
-    "workers": (roster._WORKERS, {}),
+    "workers": (worker_rows._WORKERS, {}),
     "living workers": (fleet._WORKERS, {}),
     "shown": (shown._UNFINISHED, {"most": 10_000}),
     "signs": (signs._SIGNS, {}),
-    "line": (standing._FLOWS, LINE),
+    "line": (response_facts._FLOWS, LINE),
     "before": (
-        standing._BEFORE,
+        response_facts._BEFORE,
         {"queue": QUEUE, "project": "p4", "priority": 6, "late": 0, "rank": 70, "position": 70},
     ),
-    "row": (standing._ROW, {"id": "ended-77"}),
+    "row": (response_facts._ROW, {"id": "ended-77"}),
     "scrape": (fleet._RESPONSES, {"retention": 3600.0}),
 }
 VACUUM = text("VACUUM ANALYZE responses")
