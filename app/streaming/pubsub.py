@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from typing import cast
+from typing import TypeVar, cast
 
 from redis.asyncio.client import PubSub as RedisPubSub
 
@@ -26,6 +26,8 @@ from app.streaming.message import ForgedMessage, Messages
 from app.streaming.subscription import Subscription
 
 log = logging.getLogger("longhaul.pubsub")
+
+T = TypeVar("T")
 
 CHANNEL = "longhaul:events:2:"
 """The number is the version of the messages. Processes of another version are not heard; readers then poll Postgres."""
@@ -152,19 +154,20 @@ class PubSub:
         """Tells those who wait for the ends of these, and find them in Postgres. Never raises, as `publish`."""
         await self.publish([Chunk(each, 0, 0, 0, (), b"", final=True) for each in ids])
 
-    async def until_ended(self, object_id: str, has_ended: Callable[[], Awaitable[bool]], seconds: float) -> None:
-        """Returns once `has_ended` says so, which is asked at each news of an end and now and then, or after `seconds`.
+    async def until_ended(self, object_id: str, find: Callable[[], Awaitable[T | None]], seconds: float) -> T | None:
+        """Returns what `find` finds once the object has ended: it is asked at each news of an end, and now and then.
 
-        Raises what `has_ended` raises.
+        None: it has found nothing after `seconds`. Raises what `find` raises.
         """
         until = asyncio.get_running_loop().time() + seconds
         async with self.subscribe(object_id) as subscription:
             await subscription.wait_until_confirmed()
-            while not await has_ended():
+            while (found := await find()) is None:
                 left = until - asyncio.get_running_loop().time()
                 if left <= 0:
-                    return
+                    break
                 await subscription.wait_for_end(min(left, END_POLL_SECONDS))
+            return found
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:

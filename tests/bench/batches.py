@@ -11,29 +11,23 @@ GPU (`--step-ms`), where an engine that is never without work takes a time that 
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
-from sqlalchemy import text
 
-from app.store.database import Database
+from tests.bench import notices
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Longhaul
-from tests.bench.contenders.models import NAME as MODEL
 from tests.bench.contenders.models import Served, scripted
 from tests.bench.contenders.run_batch import ENDPOINT, batch_file
 from tests.bench.load import Figures, Load, Mode, Time
 from tests.bench.measurement import measure_load
-from tests.bench.processes import Role, freeze, thaw
 from tests.bench.prompts import SCRIPT, SHORT
 from tests.bench.results import Results
 from tests.bench.rounds import keep_logs
@@ -44,10 +38,7 @@ PACED = "batches-paced"
 """Results with the scripted engine."""
 CONNECTIONS_BESIDE = 512
 """Beside those that wait, an eighth of which are kept for WebSockets."""
-SETTLE_SECONDS = 3.0
-"""Until all connections of clients that wait are accepted."""
 PATIENCE_SECONDS = 1800.0
-_ENDS = text("SELECT id, CAST(extract(epoch FROM finished_at) AS float8) AS at FROM responses WHERE id = ANY(:ids)")
 
 Say = Callable[[str], None]
 
@@ -141,7 +132,7 @@ async def _round(sizes: Sizes, longhaul: Longhaul, others: Sequence[Contender]) 
         if Part.STREAMS in sizes.parts:
             row |= await _streams(client, sizes, longhaul)
         if Part.POLLS in sizes.parts:
-            row |= await _notices(client, sizes, longhaul)
+            row |= await notices.measure(client, longhaul, sizes.waiters, sizes.prompt, sizes.body)
     longhaul.freeze()
     for other in others:
         other.thaw()
@@ -225,48 +216,3 @@ async def _ended(client: httpx.AsyncClient, batch_id: str) -> Any:
 async def _runs(client: httpx.AsyncClient, batch_id: str) -> bool:
     batch = (await client.get(f"/v1/batches/{batch_id}")).raise_for_status().json()
     return bool(batch["request_counts"]["completed"])
-
-
-# -- long polls --------------------------------------------------------------------------------------------------------
-
-
-async def _notices(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) -> dict[str, Any]:
-    """How long after their ends clients learn of them, each of which waits for its own response."""
-    body = {"model": MODEL, "input": sizes.prompt, "background": True, **sizes.body}
-    worker = longhaul.below(Role.WORKER)
-    freeze(worker)  # so that nothing ends before all of them wait
-    ids = [
-        (await client.post("/v1/responses", json=body)).raise_for_status().json()["id"] for _ in range(sizes.waiters)
-    ]
-    waiting = [asyncio.create_task(_wait(longhaul.url, each)) for each in ids]
-    await asyncio.sleep(SETTLE_SECONDS)
-    cpu, begun = longhaul.cpu().get(Role.API, 0.0), time.perf_counter()
-    thaw(worker)
-    told = await asyncio.gather(*waiting)
-    used = (longhaul.cpu().get(Role.API, 0.0) - cpu) / (time.perf_counter() - begun)
-    ends = await _ends(longhaul.db, ids)
-    late = [1000 * (at - ends[each]) for each, at in zip(ids, told, strict=True)]
-    return {
-        "waiters": sizes.waiters,
-        "told after (median)": f"{median(late):.1f} ms",
-        "p95": f"{quantiles(late, n=20)[-1]:.1f} ms",
-        "cores of the API": f"{used:.2f}",
-    }
-
-
-async def _wait(url: str, response_id: str) -> float:
-    """Returns when the answer began to come. A client of its own for each takes more time than what is measured."""
-    parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    path = f"/v1/responses/{response_id}?wait=300"
-    writer.write(f"GET {path} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode())
-    line = await reader.readline()
-    at = time.time()
-    if b" 200 " not in line:
-        raise CannotStart(f"a client that waits was answered {line.decode().strip()!r}")
-    writer.close()
-    return at
-
-
-async def _ends(db: Database, ids: Sequence[str]) -> dict[str, float]:
-    return {row.id: row.at for row in await db.execute(_ENDS, {"ids": ids})}

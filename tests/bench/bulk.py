@@ -1,10 +1,10 @@
 """What operators' looks, lists and bulk cancels take with a million responses: `make bench-bulk`.
 
-Longhaul runs as in production, on the scripted engine. 900,000 responses have ended, 100,000 wait, of three models
-without a worker and five projects; a rare one of each kind is among them. Lists are read with the filters that match
-least. Then maintenance cancels all that wait, a batch of 50,000 lines, and, beside streams, once more so many as at
-first. Looks and lists are measured before and after the first cancel: as Postgres has not vacuumed yet what came or
-ended last, and then as it has.
+Longhaul runs as in production, on the scripted engine. 900,000 responses have ended, 10,000 of them lines of a batch,
+and 100,000 wait, of three models without a worker and five projects; a rare one of each kind is among them. Lists are
+read with the filters that match least. Then maintenance cancels all that wait, a batch of 50,000 lines that runs, and,
+beside streams, once more so many as at first. Looks and lists are measured before and after the first cancel: as
+Postgres has not vacuumed yet what came or ended last, and then as it has.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
+import orjson
 from sqlalchemy import text
 
+from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.operations import actions, listing
@@ -74,8 +77,8 @@ _FILL = """
     FROM generate_series(1, CAST(:count AS int)) n CROSS JOIN LATERAL (
         SELECT CASE WHEN CAST(:queued AS boolean) THEN 'queued' WHEN n % 300000 = 13 OR n % 20 = 1 THEN 'failed'
             ELSE 'completed' END AS status,
-            CASE WHEN NOT CAST(:queued AS boolean) THEN now() - make_interval(secs => greatest(0, 900000 - n)) END
-                AS at,
+            CASE WHEN NOT CAST(:queued AS boolean) THEN now() - make_interval(secs => greatest(0, 900000 - :first - n))
+                END AS at,
             now() - make_interval(secs => greatest(0, 1000000 - :first - n)) AS inserted_at
     ) s LEFT JOIN batches b ON b.id = CAST(:batch AS text) ORDER BY n
 """
@@ -84,10 +87,9 @@ _OPEN = """
     SELECT id, 0, 1, 0, false, '', :frames, :size FROM responses WHERE status = 'queued'
 """
 _BATCH = """
-    INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, total, expanded, expanded_bytes,
-        created_at, due_at, in_progress_at)
-    VALUES ('batch_1', 'default', '/v1/responses', 'file_1', '24h', 'in_progress', :lines, :lines, 1, now(),
-        now() + interval '1 day', now())
+    INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, created_at, due_at, completed_at)
+    VALUES ('batch_1', 'project-2', '/v1/responses', 'file_1', '24h', 'completed',
+        now() - make_interval(secs => 1000000 - :first), now(), now())
 """
 _PROJECTS = "INSERT INTO projects (id, name, created_at) SELECT id, 'x', now() FROM unnest(CAST(:ids AS text[])) id"
 _WAITS = text("SELECT EXISTS (SELECT FROM responses WHERE status = 'queued') AS waits")
@@ -104,6 +106,8 @@ FILTERS = {
     "a model of nobody": ResponseFilter(model="other"),
     "a project, cancelled": ResponseFilter(project="project-1", statuses=(Status.CANCELLED,)),
     "a time in the middle": ResponseFilter(until=datetime.fromtimestamp(time.time() - 500_000, UTC)),
+    "a batch": ResponseFilter(batch="batch_1"),
+    "a batch, failed": ResponseFilter(batch="batch_1", statuses=(Status.FAILED,)),
     "queued, flex": ResponseFilter(statuses=(Status.QUEUED,), tier="flex"),
 }
 
@@ -239,26 +243,40 @@ async def cancel_all(longhaul: Longhaul, action_id: str) -> float:
     return seconds
 
 
-async def cancel_batch(longhaul: Longhaul, owner: Database, first: int, lines: int) -> None:
-    async with owner.begin() as connection:
-        await connection.execute(text(_BATCH), {"lines": lines})
-    await fill(owner, first, lines, queued=True, batch="batch_1")
-    await vacuum(owner)
-    async with httpx.AsyncClient(base_url=longhaul.url) as client, costs(longhaul, f"batch of {lines} lines"):
-        begun = time.perf_counter()
+async def cancel_batch(longhaul: Longhaul, lines: int) -> None:
+    """Of a batch whose first lines have ended."""
+    body = {"model": "scripted", "input": SCRIPT, "max_output_tokens": 64}
+    line = {"method": "POST", "url": RESPONSES, "body": body}
+    file = b"\n".join(orjson.dumps({"custom_id": str(number), **line}) for number in range(lines))
+    async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
+
+        async def sent(path: str, **request: Any) -> dict[str, Any]:
+            found: dict[str, Any] = (await client.post(path, **request)).raise_for_status().json()
+            return found
+
+        async def found() -> dict[str, Any]:
+            return (await client.get(f"/v1/batches/{batch}")).raise_for_status().json()
+
+        async def has_begun() -> bool:
+            return bool((await found())["request_counts"]["completed"])
 
         async def none_waits() -> bool:
             return not (await longhaul.db.execute(_WAITS))[0].waits
 
         async def is_cancelled() -> bool:
-            batch = (await client.get("/v1/batches/batch_1")).raise_for_status().json()
-            return bool(batch["status"] == "cancelled")
+            return bool((await found())["status"] == "cancelled")
 
-        (await client.post("/v1/batches/batch_1/cancel")).raise_for_status()
-        await until(none_waits, PATIENCE_SECONDS, "no line waits")
-        say(f"batch: no line waits after {time.perf_counter() - begun:.1f} s")
-        await until(is_cancelled, PATIENCE_SECONDS, "the batch is cancelled")
-        say(f"batch: the files are ready after {time.perf_counter() - begun:.1f} s")
+        uploaded = await sent("/v1/files", files={"file": ("lines.jsonl", file)}, data={"purpose": "batch"})
+        new = {"input_file_id": uploaded["id"], "endpoint": RESPONSES, "completion_window": "24h"}
+        batch = (await sent("/v1/batches", json=new))["id"]
+        await until(has_begun, PATIENCE_SECONDS, "the first lines have ended")
+        async with costs(longhaul, f"batch of {lines} lines"):
+            begun = time.perf_counter()
+            await sent(f"/v1/batches/{batch}/cancel")
+            await until(none_waits, PATIENCE_SECONDS, "no line waits")
+            say(f"batch: no line waits after {time.perf_counter() - begun:.1f} s")
+            await until(is_cancelled, PATIENCE_SECONDS, "the batch is cancelled")
+            say(f"batch: the files are ready after {time.perf_counter() - begun:.1f} s")
 
 
 async def beside(longhaul: Longhaul, owner: Database, sizes: Sizes) -> None:
@@ -292,7 +310,10 @@ async def measure(longhaul: Longhaul, sizes: Sizes) -> None:
     async with owner.begin() as connection:
         await connection.execute(text(_PROJECTS), {"ids": list(PROJECTS)})
     begun = time.perf_counter()
-    await fill(owner, 0, sizes.finished, queued=False)
+    of_batch = sizes.finished // 90
+    await fill(owner, 0, sizes.finished - of_batch, queued=False)
+    await owner.execute(text(_BATCH), {"first": sizes.finished - of_batch})
+    await fill(owner, sizes.finished - of_batch, of_batch, queued=False, batch="batch_1")
     # Once the rest is vacuumed, what comes is not, until the benchmark says so.
     await owner.execute(text("ALTER TABLE responses SET (autovacuum_enabled = off)"))
     await fill(owner, sizes.finished, sizes.queued, queued=True)
@@ -305,7 +326,7 @@ async def measure(longhaul: Longhaul, sizes: Sizes) -> None:
     if sizes.pages:
         await read_all(longhaul.db, owner, sizes.pages)
     await owner.execute(text("ALTER TABLE responses RESET (autovacuum_enabled)"))
-    await cancel_batch(longhaul, owner, sizes.finished + sizes.queued, sizes.lines)
+    await cancel_batch(longhaul, sizes.lines)
     if sizes.rounds:
         await beside(longhaul, owner, sizes)
     await owner.close()

@@ -23,10 +23,12 @@ class Mode(StrEnum):
     """GETs of `paths`, in turn."""
     READ = "read"
     """`concurrency` readers of streams, one on each of `paths` in turn."""
+    WAIT = "wait"
+    """A GET of each of `paths`, all at once and before the measurement begins: it ends with the last answer."""
 
 
 STREAMING = frozenset({Mode.STREAM, Mode.ARRIVE})
-ON_PATHS = frozenset({Mode.GET, Mode.READ})
+ON_PATHS = frozenset({Mode.GET, Mode.READ, Mode.WAIT})
 """About responses that are there already."""
 IN_BACKGROUND = frozenset({Mode.ENQUEUE, Mode.FIRE})
 
@@ -104,6 +106,8 @@ class Figures:
     times: dict[str, dict[str, float]]
     tokens_in_time: int = 0
     """Of streams whose first text came within FIRST_SECONDS, and then a token every TOKEN_SECONDS at the mean."""
+    answered: list[float] = field(default_factory=list)
+    """For `WAIT`: when the last byte of each answer was there, in the order of `paths` (`time.time`)."""
 
     def encode(self) -> bytes:
         return orjson.dumps(self)

@@ -147,6 +147,7 @@ class PostgresForTests(Postgres):
     """
 
     roles = (*Postgres.roles, RUNTIME)
+    options = MappingProxyType({**Postgres.options, "track_commit_timestamp": "on"})
 
     @property
     def url(self) -> str:

@@ -19,6 +19,7 @@ from app.api.routes.route import Asked, Route, Sent
 from app.api.streams.lines import LineStream
 from app.api.streams.long_poll import LongPoll
 from app.protocol.requests.bodies.batch import CreateBatch
+from app.protocol.types import Json
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=Route)
 
@@ -54,13 +55,13 @@ async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Pro
 async def get_batch(batch_id: str, query: Asked[WaitQuery], runtime: RuntimeOf, project: Project) -> Response:
     """With `wait` the answer comes once the batch has ended, or after so many seconds."""
 
-    async def read() -> Response:
-        return reply(await runtime.batches.get(project, batch_id))
+    async def answer(ended: Json | None = None) -> Response:
+        return reply(ended or await runtime.batches.get(project, batch_id))
 
     if query.wait:
         waiting = partial(runtime.batches.until_ended, project, batch_id, query.wait)
-        return LongPoll(waiting, read, runtime.shutdown.begun)
-    return await read()
+        return LongPoll(waiting, answer, runtime.shutdown.begun)
+    return await answer()
 
 
 @router.post("/{batch_id}/cancel", summary="Cancel a batch", response_model=schemas.Batch)

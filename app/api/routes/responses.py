@@ -135,6 +135,8 @@ async def list_responses(
     `last_id`.
     """
     page, only = query.page, replace(filter_of(query), project=project, only_kept=True)
+    if only.batch is not None:
+        await runtime.batches.check(project, only.batch, "batch")
     found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
     return ResponsesPage.of_found(found, page, ListedObject.of)
 
@@ -154,13 +156,13 @@ async def get_response(request: Request, response_id: str, query: Asked[ReadQuer
         replay = partial(runtime.reader.replay, project, response_id, query.last_seen, included)
         return _events(runtime, project, replay, obfuscation=query.include_obfuscation)
 
-    async def read() -> Response:
-        return _response(await runtime.reader.get(project, response_id, included, await hold_of(request)))
+    async def answer(ended: Shown | None = None) -> Response:
+        return _response(ended or await runtime.reader.get(project, response_id, included, await hold_of(request)))
 
     if query.wait:
-        waiting = partial(runtime.reader.until_ended, project, response_id, query.wait)
-        return LongPoll(waiting, read, runtime.shutdown.begun)
-    return await read()
+        waiting = partial(runtime.reader.until_ended, project, response_id, included, query.wait)
+        return LongPoll(waiting, answer, runtime.shutdown.begun)
+    return await answer()
 
 
 @router.get("/{response_id}/input_items", summary="List a response's input items", response_model=schemas.ItemList)

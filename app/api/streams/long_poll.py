@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -13,17 +13,21 @@ from app.aio import run_until
 from app.api.holdings import holdings_of
 from app.api.sse import disconnected
 
-Waiting = Callable[[], Coroutine[Any, Any, None]]
-Answering = Callable[[], Awaitable[Response]]
+T = TypeVar("T")
 
 
-class LongPoll(Response):
+class LongPoll(Response, Generic[T]):
     """Waits, holding nothing but its connection, and then answers; a server that stops answers at once.
 
-    Errors of both go to the app's error handlers.
+    `answer` gets what `wait` has found, or None. Errors of both go to the app's error handlers.
     """
 
-    def __init__(self, wait: Waiting, answer: Answering, shutdown: asyncio.Event) -> None:
+    def __init__(
+        self,
+        wait: Callable[[], Awaitable[T | None]],
+        answer: Callable[[T | None], Awaitable[Response]],
+        shutdown: asyncio.Event,
+    ) -> None:
         super().__init__()
         self._wait = wait
         self._answer = answer
@@ -34,5 +38,11 @@ class LongPoll(Response):
         await run_until(self._answered(scope, receive, send), disconnected(receive))
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await run_until(self._wait(), self._shutdown.wait())
-        await (await self._answer())(scope, receive, send)
+        found: T | None = None
+
+        async def wait() -> None:
+            nonlocal found
+            found = await self._wait()
+
+        await run_until(wait(), self._shutdown.wait())
+        await (await self._answer(found))(scope, receive, send)

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -92,6 +93,7 @@ class Postgres:
     name = "Postgres"
     variable = "DATABASE_URL"
     roles = (OWNER, *ROLES)
+    options: Mapping[str, str] = OPTIONS
 
     def __init__(self, folders: ServiceFolders, hold: tuple[int, ...] = ()) -> None:
         self.folders = folders
@@ -144,7 +146,7 @@ class Postgres:
         self._sockets = self._sockets or self._socket_folder()
         for file in self._sockets.glob(".s.PGSQL.*"):
             file.unlink()
-        options = {"unix_socket_directories": str(self._sockets), "port": "5432", **OPTIONS}
+        options = {"unix_socket_directories": str(self._sockets), "port": "5432", **self.options}
         argv = [self._binary("postgres"), "-D", str(data)]
         for name, value in options.items():
             argv += ["-c", f"{name}={value}"]

@@ -30,7 +30,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.paging import Page
 from app.store.responses import logs, lookup
 from app.store.responses.lookup import Hold
-from app.store.rows import ResponseFlags, ResponseRow
+from app.store.rows import LargeRow, ResponseFlags, ResponseRow
 from app.streaming.follow import READER_BYTES, HasNews, LogFollower
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
@@ -98,8 +98,8 @@ class ResponseReader:
             partial(logs.have_news, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
 
-        self._ended: Batcher[str, bool] = Batcher(
-            partial(lookup.have_ended, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
+        self._ended: Batcher[str, ResponseRow | LargeRow | None] = Batcher(
+            partial(lookup.find_ended, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
 
     @property
@@ -151,10 +151,17 @@ class ResponseReader:
         # It ended after the first query; the row has its output now.
         return await self._show(project, response_id, shown, hold)
 
-    async def until_ended(self, project: str, response_id: str, seconds: float) -> None:
-        """Returns once the response has ended, or after `seconds`. Raises NotFound."""
-        await self.flags(project, response_id)
-        await self._pubsub.until_ended(response_id, partial(self._ended.submit, response_id), seconds)
+    async def until_ended(
+        self, project: str, response_id: str, included: QueryIncludes, seconds: float
+    ) -> Shown | None:
+        """Returns the response once it has ended. None: it is large or gone, or has not ended after `seconds`.
+
+        Those that end together are read together. Raises as `get` does.
+        """
+        flags = await self.flags(project, response_id)
+        _check_included(flags.include or (), included)
+        ended = await self._pubsub.until_ended(response_id, partial(self._ended.submit, response_id), seconds)
+        return shown(ended) if isinstance(ended, ResponseRow) else None
 
     async def _show(self, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T:
         """Returns what `make` makes of the response. Raises NotFound as `flags` does."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    ARRAY,
     Boolean,
     ColumnElement,
     Select,
@@ -20,7 +21,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    text,
 )
 
 from app.protocol.status import Status
@@ -76,7 +76,23 @@ _OF_PROJECT = _Query.where(_IS_ID, _IS_PROJECT)
 _FLAGS = select(*(_READ_AT if name == "read_at" else responses.c[name] for name in ResponseFlags.__slots__))
 _FLAGS_OF_PROJECT = _FLAGS.where(_IS_ID, _IS_PROJECT)
 _FLAGS_BY_KEY = _FLAGS.where(_IS_PROJECT, responses.c.idempotency_key == bindparam("key"))
-_UNFINISHED = text("SELECT id FROM responses WHERE id = ANY(CAST(:ids AS text[])) AND finished_at IS NULL")
+
+_ASKED = func.unnest(bindparam("ids", type_=ARRAY(Text))).table_valued("id").render_derived("asked")
+_SMALL_SO_FAR = func.sum(case((_IS_SMALL, ROW_BYTES), else_=0)).over(order_by=responses.c.id)
+_FITS = _IS_SMALL & (_SMALL_SO_FAR <= LARGE_BYTES)
+_ENDED = (
+    select(
+        _ASKED.c.id,
+        *(
+            case((_FITS, column)).label(column.name) if column.name in LARGE_COLUMNS else column
+            for column in RESPONSE_COLUMNS
+            if column.name != "id"
+        ),
+    )
+    .select_from(_ASKED.outerjoin(responses, responses.c.id == _ASKED.c.id))
+    .where(responses.c.id.is_(None) | responses.c.finished_at.is_not(None))
+)
+"""Those that have ended or are gone. What is read of them together is small, too."""
 _STATUS = select(responses.c.status, responses.c.error).where(_IS_ID)
 
 
@@ -112,11 +128,10 @@ async def find_status(db: Database, response_id: str) -> tuple[Status, Json | No
     return (Status(rows[0].status), rows[0].error) if rows else None
 
 
-async def have_ended(db: Database, response_ids: Sequence[str]) -> list[bool]:
-    """Whether each of these responses has ended, or is gone."""
-    rows = await db.execute(_UNFINISHED, {"ids": list(response_ids)})
-    unfinished = {row.id for row in rows}
-    return [response_id not in unfinished for response_id in response_ids]
+async def find_ended(db: Database, response_ids: Sequence[str]) -> list[ResponseRow | LargeRow | None]:
+    """The rows of those that have ended; None: it has not. A LargeRow has to be read by itself, or is gone."""
+    ended = {row.id: row_or_large(row) for row in await db.execute(_ENDED, {"ids": list(response_ids)})}
+    return [ended.get(response_id) for response_id in response_ids]
 
 
 async def _one(

@@ -41,6 +41,7 @@ class LoadRunner:
         self.load = load
         self.tally = Tally()
         self._posted: list[str] = []
+        self._waiting: asyncio.Future[list[None]] | None = None
         self._modes: dict[Mode, One] = {
             Mode.STREAM: self._stream,
             Mode.ARRIVE: self._stream_some,
@@ -48,6 +49,7 @@ class LoadRunner:
             Mode.FIRE: self._enqueue,
             Mode.GET: self._get,
             Mode.READ: self._read,
+            Mode.WAIT: self._wait,
         }
 
     def wire(self) -> Wire:
@@ -56,8 +58,15 @@ class LoadRunner:
         return Wire(parts.hostname, parts.port)
 
     async def prepare(self) -> None:
-        """Warms the server up; for `ENQUEUE` gives its engine more to do than it will manage meanwhile."""
+        """Warms the server up; for `ENQUEUE` gives its engine more to do than it will manage meanwhile.
+
+        For `WAIT` it asks for everything.
+        """
         mode = self.load.mode
+        if mode is Mode.WAIT:
+            self.tally.answered = [0.0] * len(self.load.paths)
+            asked = (self._all(self._wait, [number], 1) for number in range(len(self.load.paths)))
+            self._waiting = asyncio.gather(*asked)
         if mode in ON_PATHS:
             return
         request = self._sync if mode in (Mode.ENQUEUE, Mode.FIRE) else self._modes[mode]
@@ -69,6 +78,9 @@ class LoadRunner:
             raise Refused(f"the warm-up failed: {self.tally.complaints[0]}")
 
     async def measure(self) -> None:
+        if self._waiting is not None:
+            await self._waiting
+            return
         self.tally = Tally()
         if self.load.mode is Mode.ARRIVE:
             await self._at_random(self._stream_some, range(self.load.requests))
@@ -183,6 +195,11 @@ class LoadRunner:
 
     async def _read(self, wire: Wire, number: int) -> None:
         await self._watch(wire, "GET", self.load.paths[number % len(self.load.paths)])
+
+    async def _wait(self, wire: Wire, number: int) -> None:
+        answer = await self._json(wire, "GET", self.load.paths[number])
+        self.tally.answered[number] = time.time()
+        self.tally.ended(answer)
 
     async def _ended(self, wire: Wire, response_id: str) -> dict[str, Any]:
         while True:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
 
+from app.sizes import LARGE_BYTES
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
 from tests.support.api import Api
 from tests.support.player import Player
 from tests.support.waiting import until
@@ -42,6 +46,51 @@ async def test_a_cancel_ends_the_wait(api: Api) -> None:
     await _subscribed(api)
     await api.client.post(f"/v1/responses/{response_id}/cancel")
     assert (await waiting).json()["status"] == "cancelled"
+
+
+async def test_a_delete_ends_the_wait(api: Api) -> None:
+    response_id = await api.background()
+    waiting = _waiting(api, response_id)
+    await _subscribed(api)
+    await api.client.delete(f"/v1/responses/{response_id}")
+    assert (await waiting).status_code == 404
+
+
+async def test_a_client_that_waits_gets_a_large_response_whole(api: Api, player: Player) -> None:
+    said = "x" * 2 * LARGE_BYTES
+    response_id = await api.background()
+    waiting = _waiting(api, response_id)
+    await _subscribed(api)
+    await player.answer(said, response_id=response_id)
+    assert (await waiting).json()["output"][0]["content"][0]["text"] == said
+
+
+async def test_what_cannot_be_included_is_refused_before_the_wait(api: Api) -> None:
+    response_id = await api.background()
+    refused = await api.get(response_id, wait=300, include="code_interpreter_call.outputs")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "include")
+
+
+async def test_responses_that_end_together_are_read_together(
+    api: Api, db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responses = [await api.background() for _ in range(8)]
+    waiting = [_waiting(api, each) for each in responses]
+    await until(lambda: len(api.runtime.pubsub._channels) == len(responses), what="all clients are subscribed")
+    for each in responses:
+        await Player(db, None).answer("Hello", response_id=each)
+    statements = []
+    execute = Database.execute
+
+    async def counted(self: Database, *args: Any, **more: Any) -> Any:
+        if self is api.runtime.db:
+            statements.append(args)
+        return await execute(self, *args, **more)
+
+    monkeypatch.setattr(Database, "execute", counted)
+    await pubsub.tell_ends(*responses)
+    assert {(await each).json()["status"] for each in waiting} == {"completed"}
+    assert len(statements) < len(responses)
 
 
 async def test_after_its_time_a_wait_is_answered_with_what_there_is(api: Api) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import Any, cast
 
 import pytest
@@ -21,7 +22,7 @@ from app.store import database, retention
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
-from app.store.rows import Idempotency, ResponseRow, parsed_row
+from app.store.rows import Idempotency, LargeRow, ResponseRow, parsed_row
 from config.settings import Settings
 from tests.support import grammar
 from tests.support.requests import message
@@ -88,6 +89,17 @@ async def test_a_large_request_comes_back_as_it_was_and_is_parsed_beside_the_eve
     assert threading.current_thread() not in parsed_in
     assert (await lookup.find(db, small)) is not None
     assert len(parsed_in) == 1
+
+
+async def test_what_has_ended_is_read_together_as_far_as_it_is_small_together(db: Database) -> None:
+    half = message("x" * (LARGE_BYTES // 2))
+    inputs = [[message(LARGE)], [message("small")], [half], [half], [message("small")]]
+    ended = [(await finished(db, input=each)).id for each in inputs]
+    found = await lookup.find_ended(db, [*ended, await queued(db), "resp_missing"])
+    alone, together = LargeRow, ResponseRow
+    assert [*map(type, found)] == [alone, together, together, alone, alone, NoneType, alone]
+    assert [each.id for each in found if each is not None] == [*ended, "resp_missing"]
+    assert found[1] == await lookup.find(db, ended[1])
 
 
 async def test_the_flags_of_a_large_row_are_read_without_it(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

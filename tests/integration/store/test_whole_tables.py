@@ -142,6 +142,7 @@ async def test_nothing_that_is_done_to_one_response_reads_a_whole_table(
     works: dict[str, Callable[[], Awaitable[object]]] = {
         "insert": lambda: queued(db, previous_response_id=template),
         "retrieve": lambda: lookup.find(db, template),
+        "wait for ends": lambda: lookup.find_ended(db, [template, *waiting]),
         "claim, append, give back": run,
         "cancel": lambda: endings.cancel(db, waiting[1], None),
         "read events": lambda: logs.read(db, template),
