@@ -12,7 +12,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from tests.bench.page import DOCS, PAGE, filled
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.batches import carrying
 from tests.support.costs import Costs, Meters, meters
+from tests.support.roles import close_roles
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE
 from tests.support.worker import Worker, worker
@@ -231,11 +232,12 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
     pubsub = WatchedPubSub(services.redis_url, pubsub_key(db))
     queue = TaskQueue(settings)
     dispatcher = WatchedDispatcher(db, queue)
-    async with (
-        serving(settings) as api,
-        carrying(services, api, pubsub) as carried,
-        worker(db, pubsub, lease_seconds=HOURS, dispatcher=dispatcher) as at_work,
-    ):
+    async with AsyncExitStack() as stack:
+        for close in (db.close, partial(close_roles, db), pubsub.close, queue.close, dispatcher.close):
+            stack.push_async_callback(close)  # the last one first
+        api = await stack.enter_async_context(serving(settings))
+        carried = await stack.enter_async_context(carrying(services, api, pubsub))
+        at_work = await stack.enter_async_context(worker(db, pubsub, lease_seconds=HOURS, dispatcher=dispatcher))
         watched = WatchedLogs()
         with (
             patch.object(reader, "POLL_SECONDS", HOURS),
@@ -243,10 +245,6 @@ async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> As
             patch.object(logs, "append", watched.append),
         ):
             yield System(api, at_work, watched, pubsub, dispatcher, valkey, carried.progress)
-    await dispatcher.close()
-    await queue.close()
-    await pubsub.close()
-    await db.close()
 
 
 @asynccontextmanager
