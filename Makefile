@@ -107,8 +107,8 @@ bench-placement: install-dev  ## Measure what placement is worth to agents on ei
 bench-batches: install-dev  ## Compare a batch with `vllm run-batch`, POSTs and bare vLLM, and measure streams and long polls beside it (an hour; ARGS="--step-ms 30": on the scripted engine)
 	$(BIN)/python -m tests.bench batches $(ARGS)
 
-bench-bulk: install-dev  ## Measure bulk cancels with a million responses, also beside streams (4 minutes; ARGS="--finished 100000": 2)
-	$(BIN)/python -m tests.bench.cancels $(ARGS)
+bench-bulk: install-dev  ## Measure operators' looks, lists and bulk cancels with a million responses, cancels also beside streams (minutes; ARGS="--pages 0": cancels alone)
+	$(BIN)/python -m tests.bench.bulk $(ARGS)
 
 bench-write: install-dev  ## Write the results into docs/internals/performance.md and docs/internals/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)

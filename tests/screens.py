@@ -17,7 +17,7 @@ from PIL import Image
 from config.settings import CHECKOUT
 from tests.faults.member import Role
 from tests.support.browser import browser
-from tests.support.flower_desk import Desk, at_flower
+from tests.support.flower_client import FlowerClient, at_flower
 from tests.support.waiting import until
 
 FOLDER = CHECKOUT / "docs" / "img"
@@ -27,45 +27,45 @@ COLORS = 256
 TIERS = ("default", "flex", "priority")
 
 
-async def two(desk: Desk, statement: str, killed: str) -> bool:
-    (row,) = await desk.rows(statement, killed=killed)
-    return bool(row.n == len(desk.fleet.of(Role.WORKER)))
+async def two(flower: FlowerClient, statement: str, killed: str) -> bool:
+    (row,) = await flower.rows(statement, killed=killed)
+    return bool(row.n == len(flower.fleet.of(Role.WORKER)))
 
 
-async def work(desk: Desk) -> str:
+async def work(flower: FlowerClient) -> str:
     """Responses in all states; returns one whose first worker was killed."""
     for n, tier in enumerate(TIERS * 2):
-        await desk.wait_for(await desk.send(f"/say {n}", service_tier=tier), state="SUCCESS")
-    await desk.wait_for(await desk.send("/fail 5"), state="FAILURE")
-    response_id = await desk.send("/count 3000", service_tier="priority")
-    killed = (await desk.wait_for(response_id, state="STARTED"))["worker"]
-    busiest = await until(desk.fleet.busiest, what="chunks")
+        await flower.wait_for(await flower.send(f"/say {n}", service_tier=tier), state="SUCCESS")
+    await flower.wait_for(await flower.send("/fail 5"), state="FAILURE")
+    response_id = await flower.send("/count 3000", service_tier="priority")
+    killed = (await flower.wait_for(response_id, state="STARTED"))["worker"]
+    busiest = await until(flower.fleet.busiest, what="chunks")
     assert busiest is not None
     busiest[0].signal_all(signal.SIGKILL)
     alive = "SELECT count(*) AS n FROM workers WHERE node <> :killed"
-    await until(lambda: two(desk, alive, killed), what="another worker")
-    (row,) = await desk.rows("SELECT sent_to FROM responses WHERE id = :id", id=response_id)
-    await desk.wait_for(response_id, state="STARTED", args="attempt 2", worker=row.sent_to)
-    cancelled = await desk.send("/count 3000")
-    await desk.wait_for(cancelled, state="STARTED")
-    await desk.http.post(f"/api/task/revoke/{cancelled}")
+    await until(lambda: two(flower, alive, killed), what="another worker")
+    (row,) = await flower.rows("SELECT sent_to FROM responses WHERE id = :id", id=response_id)
+    await flower.wait_for(response_id, state="STARTED", args="attempt 2", worker=row.sent_to)
+    cancelled = await flower.send("/count 3000")
+    await flower.wait_for(cancelled, state="STARTED")
+    await flower.http.post(f"/api/task/revoke/{cancelled}")
     for _ in range(3):
-        await desk.wait_for(await desk.send("/count 3000", service_tier="flex"), state="STARTED")
+        await flower.wait_for(await flower.send("/count 3000", service_tier="flex"), state="STARTED")
     return response_id
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as profile:
-        async with at_flower() as desk, browser(Path(profile)) as page:
-            response_id = await work(desk)
-            await page.sign_in(*desk.auth)
+        async with at_flower() as flower, browser(Path(profile)) as page:
+            response_id = await work(flower)
+            await page.sign_in(*flower.auth)
             for name, path, height, mark in (
                 ("workers", "/workers", 720, ("ready", "#engines")),
                 ("tasks", "/tasks", 880, (response_id, "#tasks-table")),
                 ("task", f"/task/{response_id}", 900, ("Terminate", ".detail-actions")),
             ):
                 await page.size(WIDTH, height)
-                await page.open(desk.url + path)
+                await page.open(flower.url + path)
                 await page.wait_for(*mark)
                 file = FOLDER / f"flower-{name}.png"
                 await page.picture(file)

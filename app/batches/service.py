@@ -81,6 +81,10 @@ class BatchService:
     async def get(self, project: str, batch_id: str) -> Json:
         return batch_object(await self._row(project, batch_id))
 
+    async def check(self, project: str, batch_id: str, param: str) -> None:
+        """Only raises; `param` is the field that names the batch."""
+        await self._row(project, batch_id, param)
+
     async def until_ended(self, project: str, batch_id: str, seconds: float) -> Json | None:
         """Returns the batch once it has ended. None: it has not after `seconds`."""
 
@@ -180,10 +184,10 @@ class BatchService:
             shown.append(b'{"number":%d,%b' % (each.number or 0, line.data[1:]))
         return b"".join(shown)
 
-    async def _row(self, project: str, batch_id: str) -> BatchRow:
+    async def _row(self, project: str, batch_id: str, param: str = "batch_id") -> BatchRow:
         row = await rows.find(self._db, project, batch_id) if may_exist(batch_id) else None
         if row is None:
-            raise NotFound(f"No such batch: '{shortened(batch_id)}'.", "batch_id", "batch_not_found")
+            raise NotFound(f"No such batch: '{shortened(batch_id)}'.", param, "batch_not_found")
         return row
 
     async def _insert(self, connection: Connection, new: NewBatch) -> None:

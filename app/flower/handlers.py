@@ -14,8 +14,8 @@ from flower.views.workers import WorkersView, WorkerView
 from tornado.web import HTTPError, authenticated
 
 from app.access.changes import Operator
-from app.flower.desk import Refused
 from app.flower.engines import AWAY, table
+from app.flower.service import Refused
 from app.queue.commands import Command
 from app.queue.publisher import QueueUnavailable
 from app.store.database import StoreUnavailable
@@ -128,7 +128,7 @@ class Engines(BaseApiHandler):  # type: ignore[misc]
     @authenticated
     async def get(self) -> None:
         try:
-            workers, pauses = await self.application.desk.workers()
+            workers, pauses = await self.application.service.workers()
         except StoreUnavailable:
             self.write(AWAY)
             return
@@ -164,7 +164,7 @@ class Cancel(Button):
     done = "Cancelled '{}'"
 
     async def press(self, name: str, by: Operator) -> None:
-        await self.application.desk.cancel(name, by)
+        await self.application.service.cancel(name, by)
         await self.application.follower.look_at([name], at_once=True)
 
 
@@ -174,7 +174,7 @@ class Stop(Button):
     done = "'{}' drains, and then stops"
 
     async def press(self, name: str, by: Operator) -> None:
-        await self.application.desk.command(Command.SHUTDOWN, name, by)
+        await self.application.service.command(Command.SHUTDOWN, name, by)
 
 
 class Grow(Button):
@@ -185,7 +185,7 @@ class Grow(Button):
         n = self.get_argument("n", default=1, type=int)
         if not 1 <= n <= 1000:
             raise HTTPError(400, "'n' must be from 1 to 1000.")
-        await self.application.desk.command(self.command, name, by, n=n)
+        await self.application.service.command(self.command, name, by, n=n)
 
 
 class Shrink(Grow):

@@ -12,9 +12,9 @@ import flower.urls
 from flower.app import Flower
 from tornado.web import RequestHandler
 
-from app.flower.desk import Desk
 from app.flower.follower import Follower
 from app.flower.handlers import HANDLERS, WRITERS
+from app.flower.service import FlowerService
 from config.hosts import is_allowed_host
 from config.settings import Settings
 
@@ -57,8 +57,8 @@ class LonghaulFlower(Flower):  # type: ignore[misc]  # Flower has no types
         super().__init__(*args, **options)
         ours = self.settings_of_longhaul
         self._allowed = {ours.flower_host.lower(), *ours.allowed_hosts}
-        self.desk = Desk(ours)
-        self.follower = Follower(self.desk.db, self.events.state)
+        self.service = FlowerService(ours)
+        self.follower = Follower(self.service.db, self.events.state)
         self._following: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -47,7 +47,8 @@ class BulkWork:
                 await self._announcer.tell_all(step.ended)
                 action = step.action
                 if action.finished_at is not None:
-                    log.info("%s %s: %s of %s responses", action.id, action.kind, action.done, action.matched)
+                    counts = action.done, action.matched, action.batches
+                    log.info("%s %s: %s of %s responses, %s batches", action.id, action.kind, *counts)
                 elif action.cursor is not None and time.monotonic() > until:
                     return True
         return False

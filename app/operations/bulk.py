@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
 from app.ids import may_exist
 from app.operations.whom import resolved
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import shortened
-from app.store.operations import actions, listing
+from app.store.operations import actions, cancels, listing
 from app.store.operations.actions import ActionKind, ActionRow, ActionState, NewAction
+from app.store.operations.cancels import BatchCount
 from app.store.operations.filters import ResponseFilter
 from app.store.operations.listing import MatchCount
 from app.store.operations.retries import RETRYABLE
@@ -25,6 +26,14 @@ _ALLOWED = {ActionKind.CANCEL: _UNFINISHED, ActionKind.RETRY: RETRYABLE}
 _TYPES = {ActionKind.CANCEL: AuditType.RESPONSES_CANCELLED, ActionKind.RETRY: AuditType.RESPONSES_RETRIED}
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What an action would act on now."""
+
+    responses: MatchCount
+    of_batches: BatchCount
+
+
 class BulkActions:
     """What operators do to many responses. Every method raises AdministrationError and StoreUnavailable."""
 
@@ -32,10 +41,13 @@ class BulkActions:
         self._changes = changes
         self._db = changes.db
 
-    async def count(self, kind: ActionKind, only: ResponseFilter) -> MatchCount:
-        """How many responses the action would act on now."""
-        wanted = _applicable(kind, await resolved(self._db, only, _FIELD))
-        return await listing.count(self._db, wanted, wanted.statuses)
+    async def count(self, kind: ActionKind, only: ResponseFilter) -> Reach:
+        return await self._count(kind, _applicable(kind, await resolved(self._db, only, _FIELD)))
+
+    async def _count(self, kind: ActionKind, wanted: ResponseFilter) -> Reach:
+        responses = await listing.count(self._db, wanted, wanted.statuses)
+        is_cancel = kind is ActionKind.CANCEL
+        return Reach(responses, await cancels.count_batches(self._db, wanted) if is_cancel else BatchCount())
 
     async def start(self, kind: ActionKind, only: ResponseFilter, reason: str, *, on_all: bool = False) -> ActionRow:
         """Accepts an action on all responses that match now; maintenance carries it out.
@@ -49,14 +61,17 @@ class BulkActions:
                 f"the filter matches everything that can be {_DONE[kind]}; name what you mean, or send 'all': true"
             )
             raise AdministrationError(message, "all")
-        found = await listing.count(self._db, wanted, wanted.statuses)
+        found = await self._count(kind, wanted)
+        matched = found.responses.matching
         async with self._changes.begin() as change:
             if await actions.count_running(change.connection) >= MAX_RUNNING:
                 raise AdministrationError(f"{MAX_RUNNING} actions are running, the limit; wait for one, or cancel it")
             actor = change.operator.key_id
-            new = NewAction(new_id("action"), kind, wanted, reason, actor, found.matching)
+            new = NewAction(new_id("action"), kind, wanted, reason, actor, matched)
             row = await actions.add(change.connection, new)
-            details = {"filter": only.as_json(), "matched": found.matching, "reason": reason}
+            details = {"filter": only.as_json(), "matched": matched, "reason": reason}
+            if found.of_batches.batches:
+                details |= asdict(found.of_batches)
             await change.note(_TYPES[kind], row.id, only.project, details)
         return row
 

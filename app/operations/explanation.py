@@ -11,8 +11,8 @@ from app.operations.words import count_of, some_of, span
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.scheduling.line import Place
 from app.store.queue.pace import of_queues
-from app.store.queue.roster import WorkerRow
-from app.store.queue.standing import Standing, Surroundings
+from app.store.queue.response_facts import ResponseFacts, Surroundings
+from app.store.queue.worker_rows import WorkerRow
 
 
 class Reason(StrEnum):
@@ -55,7 +55,7 @@ class Explanation:
 class _Case:
     """A response that has not ended, and what it stands among."""
 
-    response: Standing
+    response: ResponseFacts
     around: Surroundings
 
     @property
@@ -87,7 +87,7 @@ class _Case:
 _Rule = Callable[[_Case], Explanation | None]
 
 
-def explain(response: Standing, around: Surroundings | None) -> Explanation:
+def explain(response: ResponseFacts, around: Surroundings | None) -> Explanation:
     """`around` is None if the response has ended."""
     if around is None:
         return _ended(response)
@@ -272,7 +272,7 @@ def _since(case: _Case) -> str:
     return f"sent there {sent} ago, {case.attempt}, first begun {begun} ago"
 
 
-def _ended(response: Standing) -> Explanation:
+def _ended(response: ResponseFacts) -> Explanation:
     assert response.finished_seconds is not None
     ago = f"{span(response.finished_seconds)} ago"
     ran = (

@@ -11,7 +11,7 @@ from app.operations.words import count_of, moment, some_of, span
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.store.operations.casualties import Death
 from app.store.queue.pauses import PauseRow
-from app.store.queue.roster import WorkerRow
+from app.store.queue.worker_rows import WorkerRow
 from app.store.tenants.full_limits import FullLimit
 
 STILL_SECONDS = 30.0

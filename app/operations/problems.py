@@ -10,8 +10,8 @@ from app.operations.summary import ModelSummary
 from app.operations.words import count_of, some_of, span
 from app.operations.workers import WorkerState, state_of
 from app.store.operations.casualties import Suspect
-from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
+from app.store.queue.worker_rows import WorkerRow
 
 LONG_LOST_SECONDS = 60.0
 """Maintenance removes a worker that is dead within a lease and a half of its last heartbeat, twice that by default."""

@@ -22,11 +22,11 @@ from app.store.database import Database
 from app.store.layout import LAYOUT
 from app.store.operations import casualties
 from app.store.operations.casualties import Casualties
-from app.store.queue import backlog, overview, pauses, roster, standing
+from app.store.queue import backlog, overview, pauses, response_facts, worker_rows
 from app.store.queue.backlog import By
 from app.store.queue.overview import Overview
 from app.store.queue.pauses import PauseRow
-from app.store.queue.standing import Standing
+from app.store.queue.response_facts import ResponseFacts
 from app.store.tenants import full_limits
 from app.store.tenants.full_limits import FullLimit
 from app.streaming.pubsub import PubSub, PubSubUnavailable
@@ -118,7 +118,7 @@ class OperatorService:
         return True
 
     async def workers(self) -> Sequence[SeenWorker]:
-        rows, paces = await roster.read(self._db)
+        rows, paces = await worker_rows.read(self._db)
         return seen(rows, paces)
 
     async def queue(self, by: By, limit: int) -> tuple[Sequence[BacklogEntry], bool]:
@@ -133,10 +133,12 @@ class OperatorService:
             entry.name = entry.id if find is None else names.get(entry.id or "")
         return entries, len(every) > limit
 
-    async def why(self, response_id: str) -> tuple[Standing, Explanation]:
+    async def why(self, response_id: str) -> tuple[ResponseFacts, Explanation]:
         """Raises NotFound."""
-        response = await standing.find(self._db, response_id) if may_exist(response_id) else None
+        response = await response_facts.find(self._db, response_id) if may_exist(response_id) else None
         if response is None:
             raise NotFound(f"There is no response with the id '{shortened(response_id)}'.", "response_id")
-        around = None if response.finished_seconds is not None else await standing.surroundings(self._db, response)
+        around = (
+            None if response.finished_seconds is not None else await response_facts.surroundings(self._db, response)
+        )
         return response, explain(response, around)

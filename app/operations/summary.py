@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
-from app.store.queue.fleet import FleetFacts
+from app.store.queue.fleet import Begun, FleetFacts, Flow
 from app.store.queue.pace import Pace, of_queues
-from app.store.queue.roster import WorkerRow
+from app.store.queue.worker_rows import WorkerRow
 
 
 @dataclass(slots=True)
@@ -73,6 +73,14 @@ class ModelSummary:
     """The time of which the two are the mean; 0: nothing ended of late."""
     classes: list[ClassSummary] = field(default_factory=list)
 
+    def of_class(self, priority: int) -> ClassSummary:
+        """The class of this priority, which is added if it is not there yet."""
+        new = ClassSummary(*class_of(priority))
+        found = next((each for each in self.classes if (each.tier, each.mode) == (new.tier, new.mode)), None)
+        if found is None:
+            self.classes.append(new)
+        return found or new
+
     @property
     def waiting(self) -> int:
         return sum(each.waiting for each in self.classes)
@@ -128,42 +136,13 @@ def summaries(
 
     for worker in workers:
         _add_worker(of(worker.queue, worker.model), worker, layout)
-    classes: dict[tuple[str, int], ClassSummary] = {}
-
-    def class_in(queue: str, priority: int) -> ClassSummary:
-        if (queue, priority) not in classes:
-            classes[queue, priority] = ClassSummary(*class_of(priority))
-            of(queue).classes.append(classes[queue, priority])
-        return classes[queue, priority]
-
     for flow in facts.flows:
-        each = class_in(flow.queue, flow.priority)
-        each.waiting += flow.count
-        each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, flow.oldest_seconds or 0.0)
-        if facts.is_paused(flow.queue, flow.project):
-            each.paused += flow.count
-        else:
-            of(flow.queue).in_turn += flow.count
-            each.oldest_in_turn_seconds = max(each.oldest_in_turn_seconds, flow.oldest_seconds or 0.0)
-        waiting_of = of(flow.queue).waiting_of
-        waiting_of[flow.project] = waiting_of.get(flow.project, 0) + flow.count
+        _add_waiting(of(flow.queue), flow, is_paused=facts.is_paused(flow.queue, flow.project))
     for lines in facts.in_files:
         of(lines.queue).in_files += lines.count
         of(lines.queue).in_turn += 0 if facts.is_paused(lines.queue, lines.project) else lines.count
     for begun in facts.begun:
-        each = class_in(begun.queue, begun.priority)
-        of(begun.queue).suspects += begun.crashed
-        match begun.state:
-            case "sent":
-                each.sent += begun.count
-                each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, begun.oldest_seconds)
-            case "yielded":  # Those in line are among what waits.
-                each.sent += begun.count - begun.in_line
-            case "running":
-                each.running += begun.count
-            case _:
-                each.released += begun.count
-                of(begun.queue).released_suspects += begun.crashed
+        _add_begun(of(begun.queue), begun)
     rates = of_queues(paces)
     for summary in found.values():
         state = states.get(summary.queue, QueueState())
@@ -185,3 +164,31 @@ def _add_worker(summary: ModelSummary, worker: WorkerRow, layout: int) -> None:
         summary.slots += worker.slots
         summary.in_slots += worker.in_slots
     summary.older_workers += state in LIVING and worker.layout < layout
+
+
+def _add_waiting(summary: ModelSummary, flow: Flow, *, is_paused: bool) -> None:
+    summary.waiting_of[flow.project] = summary.waiting_of.get(flow.project, 0) + flow.count
+    each, oldest = summary.of_class(flow.priority), flow.oldest_seconds or 0.0
+    each.waiting += flow.count
+    each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, oldest)
+    if is_paused:
+        each.paused += flow.count
+    else:
+        summary.in_turn += flow.count
+        each.oldest_in_turn_seconds = max(each.oldest_in_turn_seconds, oldest)
+
+
+def _add_begun(summary: ModelSummary, begun: Begun) -> None:
+    summary.suspects += begun.crashed
+    each = summary.of_class(begun.priority)
+    match begun.state:
+        case "sent":
+            each.sent += begun.count
+            each.oldest_waiting_seconds = max(each.oldest_waiting_seconds, begun.oldest_seconds)
+        case "yielded":  # Those in line are among what waits.
+            each.sent += begun.count - begun.in_line
+        case "running":
+            each.running += begun.count
+        case _:
+            each.released += begun.count
+            summary.released_suspects += begun.crashed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from app.access.changes import AdministrationError, NothingThere
 from app.operations.words import some_of
 from app.protocol.text import shortened
+from app.store.batches import rows as batches
 from app.store.database import Database
 from app.store.operations.filters import ResponseFilter
 from app.store.queue import backlog
@@ -27,10 +28,12 @@ async def project_of(db: Database, named: str, param: str = "project") -> str:
 async def resolved(db: Database, only: ResponseFilter, inside: str = "") -> ResponseFilter:
     """The filter with its project's id; `inside` is what stands before the names of its fields in a request.
 
-    Raises as `project_of` does, and NothingThere for a key that does not exist.
+    Raises as `project_of` does, and NothingThere for a key or a batch that does not exist.
     """
     if only.key is not None and only.key not in await backlog.key_names(db, [only.key]):
         raise NothingThere(f"there is no API key with the id '{shortened(only.key)}'", f"{inside}key")
+    if only.batch is not None and await batches.find(db, None, only.batch) is None:
+        raise NothingThere(f"there is no batch with the id '{shortened(only.batch)}'", f"{inside}batch")
     if only.project is None:
         return only
     return replace(only, project=await project_of(db, only.project, f"{inside}project"))

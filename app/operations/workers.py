@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.store.queue.pace import Pace, tokens_per_second
-from app.store.queue.roster import WorkerRow
+from app.store.queue.worker_rows import WorkerRow
 
 
 class WorkerState(StrEnum):

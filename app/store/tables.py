@@ -280,7 +280,7 @@ responses = Table(
         text("(COALESCE(rank, position))"),
         "position",
         # For operators who ask whose they are, and how many are before one: Postgres uses no index alone of which it
-        # needs an expression, unless what that is made of is there, too (queue/backlog.py, queue/standing.py).
+        # needs an expression, unless what that is made of is there, too (queue/backlog.py, queue/response_facts.py).
         postgresql_include=["key_id", "rank"],
         postgresql_where=text(_WAITS),
     ),
@@ -680,6 +680,8 @@ bulk_actions = Table(
     # How many responses matched when it was accepted.
     Column("matched", BigInteger, nullable=False),
     Column("done", BigInteger, nullable=False, server_default=text("0")),
+    # How many batches it has made `cancelling`.
+    Column("batches", Integer, nullable=False, server_default=text("0")),
     # How many it refused, by the code of the reason.
     Column("refused", JSON, nullable=False, server_default=text("'{}'")),
     # How far it has come: the last response it looked at (NULL: none in this pass), and how many of this pass others

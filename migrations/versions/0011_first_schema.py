@@ -114,6 +114,7 @@ CREATE TABLE bulk_actions (
     finished_at TIMESTAMPTZ,
     matched BIGINT NOT NULL,
     done BIGINT DEFAULT 0 NOT NULL,
+    batches INTEGER DEFAULT 0 NOT NULL,
     refused JSON DEFAULT '{}' NOT NULL,
     cursor_at TIMESTAMPTZ,
     cursor_position BIGINT,

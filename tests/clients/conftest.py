@@ -44,9 +44,9 @@ def litellm_connections() -> Iterator[None]:
 
     yield
     kept = [*litellm.in_memory_llm_clients_cache.cache_dict.values(), litellm.module_level_client]
-    for handler in kept:
-        if isinstance(handler, HTTPHandler):
-            handler.close()
+    for each in kept:
+        if isinstance(each, HTTPHandler | OpenAI):
+            each.close()
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -14,20 +13,10 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.support.installations import running
 from tests.support.longhaul import COMMAND, Longhaul
-from tests.support.services import open_folder
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 MODEL = "scripted"
-
-
-@pytest.fixture(scope="module")
-def guarded(scripted_models: Path) -> Iterator[Longhaul]:
-    with open_folder() as folder:
-        installation = Longhaul(folder / "home", scripted_models, LONGHAUL_AUTH="keys")
-        with running(installation):
-            yield installation
 
 
 def command(installation: Longhaul, *arguments: str) -> str:
@@ -51,19 +40,21 @@ def completed(client: OpenAI, response_id: str) -> Any:
 
 
 def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Longhaul) -> None:
-    clients = []
-    for name in ("red", "blue"):
-        project = command(guarded, "projects", "create", name)
-        clients.append(client_of(guarded, command(guarded, "keys", "create", "--project", project, "--name", name)))
-    made = [client.responses.create(model=MODEL, input="Hello!", background=True) for client in clients]
-    answers = [completed(client, response.id) for client, response in zip(clients, made, strict=True)]
-    for client, own, other in zip(clients, answers, reversed(answers), strict=True):
-        continued = client.responses.create(model=MODEL, input="Again!", previous_response_id=own.id)
-        assert continued.status == "completed"
-        with pytest.raises(openai.NotFoundError):
-            client.responses.retrieve(other.id)
-        with pytest.raises(openai.BadRequestError, match="not found"):
-            client.responses.create(model=MODEL, input="Again!", previous_response_id=other.id)
+    with ExitStack() as stack:
+        clients = []
+        for name in ("red", "blue"):
+            project = command(guarded, "projects", "create", name)
+            key = command(guarded, "keys", "create", "--project", project, "--name", name)
+            clients.append(stack.enter_context(client_of(guarded, key)))
+        made = [client.responses.create(model=MODEL, input="Hello!", background=True) for client in clients]
+        answers = [completed(client, response.id) for client, response in zip(clients, made, strict=True)]
+        for client, own, other in zip(clients, answers, reversed(answers), strict=True):
+            continued = client.responses.create(model=MODEL, input="Again!", previous_response_id=own.id)
+            assert continued.status == "completed"
+            with pytest.raises(openai.NotFoundError):
+                client.responses.retrieve(other.id)
+            with pytest.raises(openai.BadRequestError, match="not found"):
+                client.responses.create(model=MODEL, input="Again!", previous_response_id=other.id)
 
 
 def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:

@@ -6,17 +6,19 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from config.settings import Settings
 from tests.engine.cases import COUNTED, Case, demo_model, scripted_model
 from tests.support.scripted.engine import ANSWER, BEGIN, END
 from workers.engine import make_engine
+from workers.worker import with_statistics
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def vllm_case() -> AsyncIterator[Case]:
-    """The real engine that these tests share."""
+    """The real engine that these tests share. It keeps statistics, as where a worker serves metrics."""
     from tokenizers import Tokenizer  # comes with vLLM
 
-    model = demo_model()
+    model = with_statistics(demo_model(), Settings(metrics_port=9400))
     engine = await asyncio.to_thread(make_engine, model)
     await engine.start()
     tokenizer = Tokenizer.from_file(f"{model.path}/tokenizer.json")

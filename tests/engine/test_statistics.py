@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 from prometheus_client import REGISTRY
 
 from config.settings import ConfigError, Settings
-from tests.engine.cases import demo_model
+from tests.engine.cases import Case, demo_model
 from tests.support.scrapes import scrape_of
 from tests.support.scripted import SCRIPTED
-from workers.engine import make_engine
+from tests.support.waiting import until
 from workers.engine.base import Sampling
 from workers.worker import with_statistics
 
@@ -47,20 +46,18 @@ STOCK = (
 
 
 @pytest.mark.vllm
-@pytest.mark.filterwarnings("ignore")  # vLLM's own, at import
-async def test_the_metrics_of_vllms_own_board_are_there_and_have_data() -> None:
-    model = with_statistics(demo_model(), Settings(metrics_port=9400))
-    engine = await asyncio.to_thread(make_engine, model)
-    try:
-        await engine.start()
-        stream = engine.generate("one", [1, 2, 3], Sampling(max_tokens=5))
-        tokens = [token async for delta in stream for token in delta.token_ids]
-    finally:
-        await engine.stop()
-    found = scrape_of(REGISTRY)
-    assert {f"vllm:{name}" for name in STOCK} <= set(found.families)
-    assert found.value("vllm:generation_tokens_total") == len(tokens)
-    assert found.value("vllm:time_to_first_token_seconds_count") == 1
+@pytest.mark.asyncio(loop_scope="package")
+async def test_the_metrics_of_vllms_own_board_are_there_and_have_data(vllm_case: Case) -> None:
+    before = scrape_of(REGISTRY)
+    tokens = await vllm_case.tokens([1, 2, 3], Sampling(max_tokens=5))
+    assert {f"vllm:{name}" for name in STOCK} <= set(before.families)
+
+    def grown(name: str) -> float:
+        return scrape_of(REGISTRY).value(f"vllm:{name}") - before.value(f"vllm:{name}")
+
+    assert tokens
+    await until(lambda: grown("generation_tokens_total") == len(tokens), what="vLLM counts behind its answers")
+    assert grown("time_to_first_token_seconds_count") == 1
 
 
 @pytest.mark.vllm

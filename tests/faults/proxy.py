@@ -102,12 +102,18 @@ class Proxy:
             _abort(writer)
 
     def _accept(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         task = asyncio.ensure_future(self._serve(connect, reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def end(ended: asyncio.Task[None]) -> None:
+            """Also for a task that was cancelled before it ran, by `close`."""
+            self._tasks.discard(ended)
+            self._end(writer)
+
+        task.add_done_callback(end)
 
     async def _serve(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
         upstream: asyncio.StreamWriter | None = None
         try:
             if self._mode is Mode.CUT:
@@ -118,9 +124,12 @@ class Proxy:
         except OSError:
             pass
         finally:
-            for end in filter(None, (writer, upstream)):
-                self._open.discard(end)
-                end.close()
+            if upstream is not None:
+                self._end(upstream)
+
+    def _end(self, writer: asyncio.StreamWriter) -> None:
+        self._open.discard(writer)
+        writer.close()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, modes: frozenset[Mode]) -> None:
         with contextlib.suppress(OSError):

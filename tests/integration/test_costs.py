@@ -72,6 +72,8 @@ WAL_SHARE, WAL_BYTES = 0.05, 50.0
 LINE_COUNTS = 0.1
 """Other costs of a line may differ by so much: some of the batch's steps open a connection, or wait for one."""
 READ = "response.output_text.delta"
+soon = partial(until, pause=0.001)
+"""Most of what is waited for here takes a millisecond, and there are three thousand such waits."""
 
 
 class WatchedPubSub(PubSub):
@@ -160,7 +162,7 @@ class System:
         self._read = self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
         words = 1 + (flushes - 1) * (1 if mode.get("stream") else UNSTREAMED_TOKENS)
         asking = asyncio.create_task(self._ask(f"/repeat {words} x", **mode))
-        response_id = await until(self.take, what="a message")
+        response_id = await soon(self.take, what="a message")
         await self._run(flushes, response_id, **mode)
         await asking
         if mode == MODES["background"]:
@@ -179,7 +181,7 @@ class System:
         await self._dispatcher.dispatch(QUEUE)
         for _ in range(LINES):
             self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
-            await self._run(1, await until(self.take, what="a message"), **MODES["background"])
+            await self._run(1, await soon(self.take, what="a message"), **MODES["background"])
         await self._carry_on()
         batch = (await self._api.client.get(f"/v1/batches/{batch_id}")).json()
         assert batch["request_counts"]["completed"] == LINES
@@ -187,7 +189,7 @@ class System:
 
     async def _carry_on(self) -> None:
         await self._batches.advance()
-        await until(lambda: all(task.done() for task in self._batches._tasks.values()), what="the batch's step")
+        await soon(lambda: all(task.done() for task in self._batches._tasks.values()), what="the batch's step")
 
     async def _run(self, flushes: int, response_id: str, **mode: Any) -> None:
         """Runs a response in lock-step."""
@@ -195,11 +197,11 @@ class System:
         with patch.object(self._worker.engine, "generate", stepper.generate):
             job = self._worker.start(response_id)
             for step in range(flushes + 1):
-                await until(partial(self._is_at, stepper, step, **mode), what=f"flush {step}")
+                await soon(partial(self._is_at, stepper, step, **mode), what=f"flush {step}")
                 stepper.let_go()
             await job.task
-            await until(partial(self._has_written, flushes + 1, 1, **mode), what="the last chunk")
-            await until(lambda: self._dispatcher.dispatched == 1, what="the dispatch")
+            await soon(partial(self._has_written, flushes + 1, 1, **mode), what="the last chunk")
+            await soon(lambda: self._dispatcher.dispatched == 1, what="the dispatch")
 
     def _is_at(self, stepper: Stepper, step: int, **mode: Any) -> bool:
         """Whether everything that this flush and those before it cause has happened."""
@@ -271,7 +273,7 @@ async def cost_of(meters: Meters, work: Callable[[], Awaitable[None]]) -> tuple[
     meters.notes.clear()
     before = await meters.read()
     await work()
-    await until(lambda: meters.running <= idle, what=lambda: f"the end of {meters.running - idle}")
+    await soon(lambda: meters.running <= idle, what=lambda: f"the end of {meters.running - idle}")
     return await meters.read() - before, meters.notes.copy()
 
 

@@ -146,9 +146,12 @@ class Pair:
         Postgres has no view of that: it is proved by a commit that waits while the standby is frozen.
         """
         settings = {"application_name": "faults"}  # faults within Postgres spare it
-        committing, looking = [await asyncpg.connect(node.url, server_settings=settings) for _ in range(2)]
-        pid, waits = committing.get_server_pid(), False
+        opened: list[asyncpg.Connection] = []
         try:
+            for _ in range(2):
+                opened.append(await asyncpg.connect(node.url, server_settings=settings))
+            committing, looking = opened
+            pid, waits = committing.get_server_pid(), False
             while not waits:
                 with self.standby.frozen():
                     commit = asyncio.create_task(committing.execute(_COMMIT))
@@ -157,7 +160,7 @@ class Pair:
                         waits = bool(await looking.fetchval(_WAITS, pid))
                 await commit
         finally:
-            for connection in (committing, looking):
+            for connection in opened:
                 connection.terminate()
 
     def _node_of(self, server: Server) -> Node:

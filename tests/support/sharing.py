@@ -1,7 +1,8 @@
 """How `make test` shares the tests out to processes: by files, and all that start an engine to one process.
 
 vLLM keeps a core busy for each of its processes: two engines at once would starve each other, and everybody else.
-The process with the engines works longest, so a test of a client with the scripted engine goes to any process.
+The process with the engines works longest, so tests of clients with the scripted engine go to another one. Files that
+share an installation go to one process: each start of one takes 10 seconds of CPU.
 pytest-xdist's own groups (`--dist loadgroup`) travel in the node ids, which pytest 9 does not let it change.
 """
 
@@ -30,6 +31,14 @@ DEMO = "demo"
 OTHERS = ("tests/faults/", "tests/attacks/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
 LONGEST_FIRST = (*ENGINES, CLIENTS, *OTHERS)
 """So that the last files to be shared out are short ones. What is not named comes behind."""
+TOGETHER = {
+    "tests/e2e/test_batches.py": "pair",
+    "tests/e2e/test_draining.py": "pair",
+    "tests/e2e/test_two_workers.py": "pair",
+    "tests/e2e/test_keys.py": "guarded",
+    "tests/e2e/test_operators_hour.py": "guarded",
+}
+"""The fixture of `tests/e2e/conftest.py` that each of these files shares with others."""
 
 
 def has_engines(nodeid: str) -> bool:
@@ -44,6 +53,14 @@ def turn(nodeid: str) -> int:
     return next(places, len(LONGEST_FIRST))
 
 
+def group(nodeid: str) -> str:
+    """Tests of one group go to one process."""
+    if has_engines(nodeid):
+        return "engines"
+    file = nodeid.partition("::")[0]
+    return "clients" if file.startswith(CLIENTS) else TOGETHER.get(file, file)
+
+
 def is_shared(config: pytest.Config) -> bool:
     """Whether this is one of several processes."""
     return hasattr(config, "workerinput")
@@ -55,6 +72,6 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "engines" if has_engines(nodeid) else nodeid.partition("::")[0]
+            return group(nodeid)
 
     return ByFile(config, log)

@@ -21,8 +21,11 @@ async def until(
     check: Callable[[], T | Awaitable[T]],
     timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109 - asyncio.timeout would not name the condition
     what: What = "",
+    pause: float = PAUSE,
 ) -> T:
     """Calls `check` until it returns a true value, and returns it. Raises AssertionError after `timeout` seconds.
+
+    Between two calls there are `pause` seconds.
 
     The error names `what` the test waited for: a function is called only then, so it can tell how things stand.
     """
@@ -33,7 +36,7 @@ async def until(
         if value:
             return value
         assert time.monotonic() < end, f"not within {timeout} s: {_described(what, check)}"
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(pause)
 
 
 def until_sync(check: Callable[[], T], timeout: float = PATIENCE_SECONDS, what: What = "", pause: float = PAUSE) -> T:

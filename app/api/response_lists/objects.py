@@ -56,6 +56,8 @@ class ListedObject(RowShape):
     metadata: Json
     previous_response_id: str | None
     conversation: Json | None
+    batch_id: str | None
+    """The batch of which it is a line."""
     error: Json | None
     incomplete_details: Json | None
     usage: Json | None

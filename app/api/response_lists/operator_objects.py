@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Literal, Self
 
 from app.api.admin_objects import RowShape, Seconds, Shape
 from app.api.response_lists.objects import ListedObject
+from app.operations.bulk import Reach
 from app.operations.history import Attempt
 from app.operations.story import Story
 from app.protocol.types import Json
-from app.store.operations.actions import ActionRow
+from app.store.operations.actions import ActionKind, ActionRow
 from app.store.operations.stories import LoggedAttempt
 
 
@@ -115,14 +117,22 @@ class EventNames(Shape):
     has_more: bool
 
 
-class ActionCount(RowShape):
-    """How many responses match."""
+class ActionCount(Shape):
+    """What an action would act on."""
 
     object: Literal["operator.action_count"] = "operator.action_count"
     kind: Literal["cancel", "retry"]
     matching: int
     is_exact: bool
     """False: there are at least so many."""
+    batches: int
+    """That the action would cancel as a whole."""
+    lines_in_files: int
+    """Lines of these batches that are no responses yet; of one that is `validating` nobody knows them."""
+
+    @classmethod
+    def of(cls, kind: ActionKind, found: Reach) -> Self:
+        return cls(kind=kind.value, **asdict(found.responses), **asdict(found.of_batches))
 
 
 class Action(RowShape):
@@ -142,6 +152,8 @@ class Action(RowShape):
     matched: int
     """Responses that matched when it was accepted, as far as a count reads: 500,000."""
     done: int
+    batches: int
+    """That it has cancelled as a whole. They end what is in their files."""
     refused: dict[str, int]
     """Responses that it left as they are, by the reason."""
 

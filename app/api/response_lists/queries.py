@@ -30,6 +30,7 @@ class ResponsesQuery(OrderedQuery):
     order: Literal["asc", "desc"] = Field("desc", description="The newest first, or the oldest.")
     status: tuple[StatusName, ...] = Field((), max_length=len(Status), description="Responses of these statuses only.")
     model: Text | None = Field(None, description="Responses of this model only.")
+    batch: Text | None = Field(None, description="Responses that are lines of this batch only.")
     service_tier: Literal["default", "flex", "priority"] | None = Field(None, description="Of this tier only.")
     metadata: Annotated[dict[str, str], Field(max_length=MAX_PAIRS), AfterValidator(_whole)] = Field(
         {}, description="Responses with these values in their metadata only: `metadata[run]=nightly`."
@@ -62,6 +63,7 @@ def filter_of(sent: ResponsesQuery | ResponsesFilter) -> ResponseFilter:
         project=said.get("project"),
         model=said["model"],
         key=said.get("key"),
+        batch=said["batch"],
         request_id=said.get("request_id"),
         error_code=said.get("error_code"),
     )

@@ -135,6 +135,8 @@ async def list_responses(
     `last_id`.
     """
     page, only = query.page, replace(filter_of(query), project=project, only_kept=True)
+    if only.batch is not None:
+        await runtime.batches.check(project, only.batch, "batch")
     found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
     return ResponsesPage.of_found(found, page, ListedObject.of)
 

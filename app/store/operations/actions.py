@@ -73,6 +73,8 @@ class ActionRow:
     finished_at: datetime | None
     matched: int
     done: int
+    batches: int
+    """How many batches it has made `cancelling`."""
     refused: Mapping[str, int]
     """How many responses it left as they are, by the code of the reason."""
     cursor: Place | None
@@ -111,6 +113,7 @@ class Progress:
     done: int = 0
     passed_by: int = 0
     refused: Mapping[str, int] | None = None
+    batches: int = 0
 
 
 _RUNNING = text("SELECT * FROM bulk_actions WHERE state = 'running' ORDER BY created_at")
@@ -118,8 +121,9 @@ _COUNT_RUNNING = text("SELECT count(*) FROM bulk_actions WHERE state = 'running'
 _LOCK = text("SELECT * FROM bulk_actions WHERE id = :id AND state = 'running' FOR UPDATE SKIP LOCKED")
 _STEP = text(
     """
-    UPDATE bulk_actions SET done = done + :done, refused = CAST(:refused AS json), passed_by = :passed_by,
-        cursor_at = CAST(:cursor_at AS timestamptz), cursor_position = CAST(:cursor_position AS bigint),
+    UPDATE bulk_actions SET done = done + :done, batches = batches + :batches, refused = CAST(:refused AS json),
+        passed_by = :passed_by, cursor_at = CAST(:cursor_at AS timestamptz),
+        cursor_position = CAST(:cursor_position AS bigint),
         state = CAST(:state AS text),
         finished_at = CASE WHEN CAST(:state AS text) = 'running' THEN NULL ELSE clock_timestamp() END
     WHERE id = :id RETURNING *
@@ -200,6 +204,7 @@ async def note(connection: AsyncConnection, seen: ActionRow, progress: Progress)
     values = {
         "id": seen.id,
         "done": progress.done,
+        "batches": progress.batches,
         "refused": to_json(refused),
         "passed_by": 0 if progress.cursor is None else passed_by,
         "cursor_at": None if progress.cursor is None else progress.cursor.inserted_at,

@@ -3,6 +3,9 @@
 Most of what is cancelled by the thousands is queued, and ends in one statement (queued.py): STEP_ROWS of them in a
 transaction. All others end as by a cancel of their own, few in a transaction, for which their workers' next chunks wait
 (endings.py).
+
+A bulk cancel of whole batches ends their lines that are responses, and makes the batches `cancelling`: no other line
+becomes a response then, and each batch ends what is in its file (app/batches/progress.py).
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.status import TRANSITIONS, Status
+from app.protocol.status import TRANSITIONS, BatchStatus, Status, batch_sources_of
 from app.sizes import grouped
+from app.store.batches import rows as batches
 from app.store.database import Database
 from app.store.operations import actions
 from app.store.operations.actions import ActionRow, Progress, Step
-from app.store.operations.filters import Place, Window, lines_window, window
+from app.store.operations.filters import Place, ResponseFilter, Window, batch_test, lines_window, window
 from app.store.responses import endings, queued
 from app.store.rows import EndResult, Notice
 
@@ -34,6 +38,8 @@ _NEXT = """
     ) r ON true
     ORDER BY s.inserted_at, s.position
 """
+_CANCELLABLE = ", ".join(f"'{each.value}'" for each in batch_sources_of(BatchStatus.CANCELLING))
+_OF_BATCHES = f"FROM batches b WHERE b.status IN ({_CANCELLABLE}) AND {{}}"
 
 
 async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
@@ -48,12 +54,39 @@ async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
         async with endings.cancelling(db, batch.sizes) as (connection, cancel_others):
             if not await actions.lock(connection, seen):
                 return
+            of_batches = await _cancel_batches(connection, only) if seen.cursor is None else 0
             ended = await _ended(connection, batch, cancel_others)
             passed_by = len(batch.queued) + len(batch.sizes) - len(ended)
-            seen = await actions.note(connection, seen, Progress(batch.cursor, len(ended), passed_by))
+            progress = Progress(batch.cursor, len(ended), passed_by, batches=of_batches)
+            seen = await actions.note(connection, seen, progress)
         yield Step(seen, ended)
         if batch.cursor is None:
             return
+
+
+async def _cancel_batches(connection: AsyncConnection, only: ResponseFilter) -> int:
+    """Makes the batches `cancelling` that match, before the step locks any response; returns how many there were."""
+    if (test := batch_test(only)) is None:
+        return 0
+    matching = text(f"SELECT b.id {_OF_BATCHES.format(test.text)} ORDER BY b.id FOR NO KEY UPDATE")
+    found = (await connection.execute(matching, test.values)).scalars().all()
+    return sum([await batches.move(connection, each, BatchStatus.CANCELLING) for each in found])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCount:
+    """The batches that a cancel would end, and their lines that are no responses yet."""
+
+    batches: int = 0
+    lines_in_files: int = 0
+
+
+async def count_batches(db: Database, only: ResponseFilter) -> BatchCount:
+    if (test := batch_test(only)) is None:
+        return BatchCount()
+    count = text(f"SELECT count(*), coalesce(sum(b.total - b.expanded), 0)::bigint {_OF_BATCHES.format(test.text)}")
+    (row,) = await db.execute(count, test.values)
+    return BatchCount(*row)
 
 
 async def line_steps(db: Database, batch_id: str) -> AsyncGenerator[Sequence[Notice]]:

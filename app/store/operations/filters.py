@@ -15,14 +15,12 @@ from typing import Any, Self
 
 import orjson
 
-from app.protocol.status import Status
-from app.queue.message import Priority
+from app.protocol.limits import SERVICE_TIERS
+from app.protocol.status import TRANSITIONS, Status
+from app.queue.message import Priority, class_of
 
 TIERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        tier: tuple(Priority.of(tier, background=background).value for background in (False, True))
-        for tier in ("flex", "default", "priority")
-    }
+    {tier: tuple(each.value for each in Priority if class_of(each)[0] == tier) for tier in SERVICE_TIERS}
 )
 """The priorities of a service tier."""
 
@@ -37,6 +35,7 @@ class ResponseFilter:
     model: str | None = None
     key: str | None = None
     """The id of an API key."""
+    batch: str | None = None
     request_id: str | None = None
     tier: str | None = None
     error_code: str | None = None
@@ -86,22 +85,42 @@ _TESTS: Mapping[str, str] = MappingProxyType(
     {
         "model": "r.model = :model",
         "key": "r.key_id = :key",
+        "batch": "r.batch_id = :batch",
         "request_id": "r.request_id = :request_id",
         "tier": "r.priority = ANY(CAST(:tier AS smallint[]))",
         "only_kept": "(r.store OR r.background)",
     }
 )
 """Of fields of the filter, for rows that a branch has."""
+_LINES_ARE = """
+    r.project = (SELECT b.project FROM batches b WHERE b.id = :batch)
+    AND r.inserted_at >= (SELECT b.created_at FROM batches b WHERE b.id = :batch)
+    AND r.inserted_at <= (
+        SELECT coalesce(b.completed_at, b.expired_at, b.cancelled_at, 'infinity') FROM batches b WHERE b.id = :batch
+    )"""
+"""Where the lines of a batch are; no index has them in the order of lists."""
 _RANGES: Mapping[str, str] = MappingProxyType(
     {
         "ids": "r.id = ANY(CAST(:ids AS text[]))",
         "project": "r.project = :project",
+        "batch": _LINES_ARE,
         "error_code": "r.error_code = :error_code",
         "since": "r.inserted_at >= :since",
         "until": "r.inserted_at < :until",
     }
 )
 """Of fields of the filter, for which there are indexes."""
+_BATCH_TESTS: Mapping[str, str] = MappingProxyType(
+    {
+        "project": "b.project = :project",
+        "model": "b.model = :model",
+        "key": "b.key_id = :key",
+        "batch": "b.id = :batch",
+        "since": "b.created_at >= :since",
+        "until": "b.created_at < :until",
+    }
+)
+"""Of fields of the filter that hold for a whole batch if they hold for one of its lines."""
 # As orjson wrote it: within a text, quotes are escaped, and what opens a text stands behind a brace or a comma.
 _HAS_PAIR = (
     "(strpos(CAST(r.metadata AS text), '{{' || :pair{0}) > 0 OR strpos(CAST(r.metadata AS text), ',' || :pair{0}) > 0)"
@@ -162,6 +181,24 @@ _LINES = """
 def lines_window(batch_id: str, size: int, after: Place | None) -> Window:
     """Returns what reads the lines of a batch that have not ended, in order: their lines are their places."""
     return Window(_LINES, {"batch": batch_id, "window": size, "after": 0 if after is None else after.position})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTest:
+    """Which batches match a filter."""
+
+    text: str
+    """A condition of the batch `b`."""
+    values: Mapping[str, Any]
+
+
+def batch_test(only: ResponseFilter) -> BatchTest | None:
+    """Returns which batches a cancel of what matches is about; None: the filter tells apart lines of one batch."""
+    said = {name: value for name in _BATCH_TESTS if (value := getattr(only, name))}
+    is_whole = not only.statuses or TRANSITIONS["cancel"].sources <= set(only.statuses)
+    if not is_whole or only != ResponseFilter(statuses=only.statuses, **said):
+        return None
+    return BatchTest(_all("true", *(_BATCH_TESTS[name] for name in said)), said)
 
 
 def _all(*conditions: str) -> str:

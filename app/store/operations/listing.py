@@ -44,6 +44,7 @@ class ListedResponse:
     store: bool
     previous_response_id: str | None
     conversation_id: str | None
+    batch_id: str | None
     retry_of: str | None
     metadata: Json | None
     created_at: datetime

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from app.scheduling.decisions import QueueState
 from app.store.database import Database
-from app.store.queue import fleet, pace, roster, signs
+from app.store.queue import fleet, pace, signs, worker_rows
 from app.store.queue.facts import states
 from app.store.queue.fleet import FleetFacts
 from app.store.queue.pace import Pace
-from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
+from app.store.queue.worker_rows import WorkerRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ async def read(db: Database, retention_seconds: float, queues: Collection[str]) 
     """`queues` are looked at even if they have nothing. Raises StoreUnavailable."""
     found = await fleet.read(db, retention_seconds)
     async with db.begin() as connection:
-        workers = await roster.read_workers(connection)
+        workers = await worker_rows.read_workers(connection)
         known = {*queues, *(w.queue for w in workers), *(f.queue for f in found.flows), *(b.queue for b in found.begun)}
         return Overview(
             fleet=found,

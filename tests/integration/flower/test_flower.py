@@ -15,7 +15,7 @@ from app.queue.message import TASK
 from tests.faults.member import Role
 from tests.faults.proxy import Mode
 from tests.support.browser import browser
-from tests.support.flower_desk import Desk, another_flower, at_flower
+from tests.support.flower_client import FlowerClient, another_flower, at_flower
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,131 +26,133 @@ SECRET = "a secret prompt"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def desk() -> AsyncIterator[Desk]:
-    async with at_flower() as desk:
-        yield desk
+async def flower() -> AsyncIterator[FlowerClient]:
+    async with at_flower() as flower:
+        yield flower
 
 
-async def test_flower_refuses_everybody_without_the_password(desk: Desk) -> None:
+async def test_flower_refuses_everybody_without_the_password(flower: FlowerClient) -> None:
     for path in ("/", "/tasks", "/api/tasks", "/api/workers", "/metrics", "/longhaul/workers"):
-        assert (await desk.http.get(path, auth=NOBODY)).status_code == 401, path
-    assert "flower_" in (await desk.http.get("/metrics")).text
-    wrong = await desk.http.post("/api/task/revoke/resp_1", auth=(desk.auth[0], "wrong"))
+        assert (await flower.http.get(path, auth=NOBODY)).status_code == 401, path
+    assert "flower_" in (await flower.http.get("/metrics")).text
+    wrong = await flower.http.post("/api/task/revoke/resp_1", auth=(flower.auth[0], "wrong"))
     assert wrong.status_code == 401
 
 
-async def test_flower_answers_to_its_own_host_names_alone(desk: Desk) -> None:
+async def test_flower_answers_to_its_own_host_names_alone(flower: FlowerClient) -> None:
     for path in ("/", "/api/workers", "/metrics", "/static/css/flower.css", "/nothing"):
         for host in ("stranger.example", "stranger.example:5555", ""):
-            reply = await desk.http.get(path, headers={"Host": host})
+            reply = await flower.http.get(path, headers={"Host": host})
             assert reply.status_code == 421, (path, host)
         assert "LONGHAUL_ALLOWED_HOSTS" in reply.text
-    stranger = await desk.http.post("/api/task/revoke/x", headers={"Host": "stranger.example"})
+    stranger = await flower.http.post("/api/task/revoke/x", headers={"Host": "stranger.example"})
     assert stranger.status_code == 421
-    assert (await desk.http.get("/api/workers", headers={"Host": "localhost:5555"})).status_code == 200
-    assert (await desk.http.get("/healthcheck", headers={"Host": "probe"}, auth=NOBODY)).text == "OK"
+    assert (await flower.http.get("/api/workers", headers={"Host": "localhost:5555"})).status_code == 200
+    assert (await flower.http.get("/healthcheck", headers={"Host": "probe"}, auth=NOBODY)).text == "OK"
 
 
-async def test_flowers_pages_open(desk: Desk) -> None:
-    response_id = await desk.send(SHORT)
-    worker = (await desk.wait_for(response_id, state="SUCCESS"))["worker"]
+async def test_flowers_pages_open(flower: FlowerClient) -> None:
+    response_id = await flower.send(SHORT)
+    worker = (await flower.wait_for(response_id, state="SUCCESS"))["worker"]
     paths = ("/", "/workers", "/tasks", "/broker", f"/worker/{worker}", f"/task/{response_id}", "/metrics")
     for path in paths:
-        assert (await desk.http.get(path)).status_code == 200, path
+        assert (await flower.http.get(path)).status_code == 200, path
 
 
-async def test_flower_shows_what_a_task_is_and_finds_it_by_that(desk: Desk) -> None:
-    response_id = await desk.send(SHORT, service_tier="flex")
-    task = await desk.wait_for(response_id, state="SUCCESS")
+async def test_flower_shows_what_a_task_is_and_finds_it_by_that(flower: FlowerClient) -> None:
+    response_id = await flower.send(SHORT, service_tier="flex")
+    task = await flower.wait_for(response_id, state="SUCCESS")
     assert (task["uuid"], task["name"]) == (response_id, TASK)
     assert ast.literal_eval(task["kwargs"]) == {"project": "default", "model": "scripted"}
     assert task["args"] == "flex, background, attempt 1"
-    found = (await desk.http.get("/api/tasks", params={"search": "kwargs:project=default"})).json()
+    found = (await flower.http.get("/api/tasks", params={"search": "kwargs:project=default"})).json()
     assert response_id in found
-    assert (await desk.http.get("/api/tasks", params={"search": "kwargs:project=team-b"})).json() == {}
+    assert (await flower.http.get("/api/tasks", params={"search": "kwargs:project=team-b"})).json() == {}
 
 
-async def test_flower_shows_the_code_and_message_of_a_failure_and_nothing_of_the_prompt(desk: Desk) -> None:
-    response_id = await desk.send(f"{SECRET} /fail 3", instructions=SECRET)
-    failing = await desk.send("/fail 3", instructions=SECRET)
-    await desk.wait_for(response_id, state="SUCCESS")
-    task = await desk.wait_for(failing, state="FAILURE")
+async def test_flower_shows_the_code_and_message_of_a_failure_and_nothing_of_the_prompt(flower: FlowerClient) -> None:
+    response_id = await flower.send(f"{SECRET} /fail 3", instructions=SECRET)
+    failing = await flower.send("/fail 3", instructions=SECRET)
+    await flower.wait_for(response_id, state="SUCCESS")
+    task = await flower.wait_for(failing, state="FAILURE")
     assert task["exception"].startswith("ResponseFailed('server_error', ")
     for each in (response_id, failing):
-        assert SECRET not in str(await desk.task(each))
-        assert SECRET not in (await desk.http.get(f"/task/{each}")).text
+        assert SECRET not in str(await flower.task(each))
+        assert SECRET not in (await flower.http.get(f"/task/{each}")).text
 
 
-async def test_a_response_that_was_cut_succeeded(desk: Desk) -> None:
-    await desk.wait_for(await desk.send(LONG, max_output_tokens=20), state="SUCCESS")
+async def test_a_response_that_was_cut_succeeded(flower: FlowerClient) -> None:
+    await flower.wait_for(await flower.send(LONG, max_output_tokens=20), state="SUCCESS")
 
 
-async def test_a_cancel_of_the_api_is_seen_in_flower(desk: Desk) -> None:
-    response_id = await desk.send(LONG)
-    await desk.wait_for(response_id, state="STARTED")
-    await desk.fleet.http.post(f"{desk.fleet.urls[0]}/v1/responses/{response_id}/cancel")
-    await desk.wait_for(response_id, state="REVOKED")
+async def test_a_cancel_of_the_api_is_seen_in_flower(flower: FlowerClient) -> None:
+    response_id = await flower.send(LONG)
+    await flower.wait_for(response_id, state="STARTED")
+    await flower.fleet.http.post(f"{flower.fleet.urls[0]}/v1/responses/{response_id}/cancel")
+    await flower.wait_for(response_id, state="REVOKED")
 
 
-async def test_a_response_whose_worker_is_killed_is_one_task_in_its_second_attempt(desk: Desk) -> None:
-    response_id = await desk.send("/count 80")
-    first = await desk.wait_for(response_id, state="STARTED", args="attempt 1")
-    busiest = await until(desk.fleet.busiest, what="chunks")
+async def test_a_response_whose_worker_is_killed_is_one_task_in_its_second_attempt(flower: FlowerClient) -> None:
+    response_id = await flower.send("/count 80")
+    first = await flower.wait_for(response_id, state="STARTED", args="attempt 1")
+    busiest = await until(flower.fleet.busiest, what="chunks")
     assert busiest is not None
     busiest[0].signal_all(signal.SIGKILL)
-    second = await desk.wait_for(response_id, state="STARTED", args="attempt 2")
-    (row,) = await desk.rows("SELECT sent_to FROM responses WHERE id = :id", id=response_id)
-    second = await desk.wait_for(response_id, state="STARTED", worker=row.sent_to)
+    second = await flower.wait_for(response_id, state="STARTED", args="attempt 2")
+    (row,) = await flower.rows("SELECT sent_to FROM responses WHERE id = :id", id=response_id)
+    second = await flower.wait_for(response_id, state="STARTED", worker=row.sent_to)
     assert second["worker"] != first["worker"]
-    last = await desk.wait_for(response_id, state="SUCCESS", args="attempt 2", worker=row.sent_to)
-    (row,) = await desk.rows(
+    last = await flower.wait_for(response_id, state="SUCCESS", args="attempt 2", worker=row.sent_to)
+    (row,) = await flower.rows(
         "SELECT extract(epoch FROM finished_at - started_at)::float8 AS seconds FROM responses WHERE id = :id",
         id=response_id,
     )
-    await desk.wait_for(response_id, runtime=row.seconds)
+    await flower.wait_for(response_id, runtime=row.seconds)
     assert last["uuid"] == response_id
-    await desk.fleet.wait_until_whole(60.0)
+    await flower.fleet.wait_until_whole(60.0)
 
 
-async def test_a_new_flower_shows_what_is_unfinished(desk: Desk, tmp_path: Path) -> None:
-    response_id = await desk.send(LONG)
-    known = await desk.wait_for(response_id, state="STARTED")
-    async with another_flower(desk.fleet, tmp_path) as another:
+async def test_a_new_flower_shows_what_is_unfinished(flower: FlowerClient, tmp_path: Path) -> None:
+    response_id = await flower.send(LONG)
+    known = await flower.wait_for(response_id, state="STARTED")
+    async with another_flower(flower.fleet, tmp_path) as another:
         task = await another.wait_for(response_id, state="STARTED", worker=known["worker"])
         assert (task["args"], task["kwargs"]) == (known["args"], known["kwargs"])
         assert (await another.http.post(f"/api/task/revoke/{response_id}")).status_code == 200
         await another.wait_for(response_id, state="REVOKED")
-    await desk.wait_for(response_id, state="REVOKED")
+    await flower.wait_for(response_id, state="REVOKED")
 
 
 @pytest.mark.parametrize("terminate", ["true", "false"])
-async def test_revoke_and_terminate_cancel_a_response_and_note_it_in_the_audit_log(desk: Desk, terminate: str) -> None:
-    response_id = await desk.send(LONG)
-    await desk.wait_for(response_id, state="STARTED")
-    reply = await desk.http.post(f"/api/task/revoke/{response_id}", params={"terminate": terminate})
-    assert (reply.status_code, await desk.status(response_id)) == (200, "cancelled")
-    await desk.wait_for(response_id, state="REVOKED")
-    entries = await desk.rows("SELECT * FROM audit_logs WHERE resource = :id", id=response_id)
+async def test_revoke_and_terminate_cancel_a_response_and_note_it_in_the_audit_log(
+    flower: FlowerClient, terminate: str
+) -> None:
+    response_id = await flower.send(LONG)
+    await flower.wait_for(response_id, state="STARTED")
+    reply = await flower.http.post(f"/api/task/revoke/{response_id}", params={"terminate": terminate})
+    assert (reply.status_code, await flower.status(response_id)) == (200, "cancelled")
+    await flower.wait_for(response_id, state="REVOKED")
+    entries = await flower.rows("SELECT * FROM audit_logs WHERE resource = :id", id=response_id)
     assert [(each.type, each.actor, each.project, each.address) for each in entries] == [
         ("response.cancelled", "flower", "default", "127.0.0.1")
     ]
-    again = await desk.http.post(f"/api/task/revoke/{response_id}")
+    again = await flower.http.post(f"/api/task/revoke/{response_id}")
     assert (again.status_code, again.text) == (409, f"{response_id} is cancelled already.")
-    unknown = await desk.http.post("/api/task/revoke/resp_unknown")
+    unknown = await flower.http.post("/api/task/revoke/resp_unknown")
     assert (unknown.status_code, unknown.text) == (409, "There is no response resp_unknown.")
 
 
-async def test_a_worker_grows_and_shrinks_and_stops_by_flowers_buttons(desk: Desk) -> None:
-    worker = (await desk.rows("SELECT node FROM workers WHERE lease_until > now() LIMIT 1"))[0].node
+async def test_a_worker_grows_and_shrinks_and_stops_by_flowers_buttons(flower: FlowerClient) -> None:
+    worker = (await flower.rows("SELECT node FROM workers WHERE lease_until > now() LIMIT 1"))[0].node
     for button in ("grow", "shrink"):
-        reply = await desk.http.post(f"/api/worker/pool/{button}/{worker}", data={"n": 1})
+        reply = await flower.http.post(f"/api/worker/pool/{button}/{worker}", data={"n": 1})
         assert reply.status_code == 200, reply.text
-    reply = await desk.http.post(f"/api/worker/pool/shrink/{worker}", data={"n": 64})
+    reply = await flower.http.post(f"/api/worker/pool/shrink/{worker}", data={"n": 64})
     assert (reply.status_code, "one must stay" in reply.text) == (409, True)
-    assert (await desk.http.post(f"/api/worker/shutdown/{worker}")).status_code == 200
-    await until(lambda: desk.rows("SELECT 1 WHERE NOT EXISTS (SELECT FROM workers WHERE node = :id)", id=worker))
-    await desk.fleet.wait_until_whole(60.0)
-    entries = await desk.rows(
+    assert (await flower.http.post(f"/api/worker/shutdown/{worker}")).status_code == 200
+    await until(lambda: flower.rows("SELECT 1 WHERE NOT EXISTS (SELECT FROM workers WHERE node = :id)", id=worker))
+    await flower.fleet.wait_until_whole(60.0)
+    entries = await flower.rows(
         "SELECT type, actor FROM audit_logs WHERE resource = :id ORDER BY effective_at", id=worker
     )
     assert [each.type for each in entries] == [*["worker.resized"] * 3, "worker.stopped"]
@@ -177,48 +179,50 @@ OURS = (
 )
 
 
-async def test_calls_that_change_what_longhaul_does_not_have_are_refused(desk: Desk) -> None:
+async def test_calls_that_change_what_longhaul_does_not_have_are_refused(flower: FlowerClient) -> None:
     for path in CALLS:
-        reply = await desk.http.post(path.format(worker="w"))
+        reply = await flower.http.post(path.format(worker="w"))
         assert (reply.status_code, reply.text[:28]) == (403, "Longhaul has no such control"), path
 
 
-async def test_a_read_only_flower_shows_everything_and_changes_nothing(desk: Desk, tmp_path: Path) -> None:
-    response_id = await desk.send(LONG)
-    task = await desk.wait_for(response_id, state="STARTED")
-    async with another_flower(desk.fleet, tmp_path, FLOWER_READ_ONLY="true") as reader:
+async def test_a_read_only_flower_shows_everything_and_changes_nothing(flower: FlowerClient, tmp_path: Path) -> None:
+    response_id = await flower.send(LONG)
+    task = await flower.wait_for(response_id, state="STARTED")
+    async with another_flower(flower.fleet, tmp_path, FLOWER_READ_ONLY="true") as reader:
         await reader.wait_for(response_id, state="STARTED")
         for path in (*CALLS, *OURS):
             reply = await reader.http.post(path.format(worker=task["worker"], response=response_id))
             assert reply.status_code == 403, path
         page = (await reader.http.get(f"/task/{response_id}")).text
         assert response_id in page and "Cancel this response" not in page
-        assert "Cancel this response" in (await desk.http.get(f"/task/{response_id}")).text
+        assert "Cancel this response" in (await flower.http.get(f"/task/{response_id}")).text
         assert "Shut Down" not in (await reader.http.get(f"/worker/{task['worker']}")).text
-    assert await desk.status(response_id) == "in_progress"
-    await desk.http.post(f"/api/task/revoke/{response_id}")
+    assert await flower.status(response_id) == "in_progress"
+    await flower.http.post(f"/api/task/revoke/{response_id}")
 
 
-async def test_a_person_terminates_a_response_in_a_browser_and_sees_it_cancelled(desk: Desk, tmp_path: Path) -> None:
-    response_id = await desk.send(LONG)
-    worker = (await desk.wait_for(response_id, state="STARTED"))["worker"]
+async def test_a_person_terminates_a_response_in_a_browser_and_sees_it_cancelled(
+    flower: FlowerClient, tmp_path: Path
+) -> None:
+    response_id = await flower.send(LONG)
+    worker = (await flower.wait_for(response_id, state="STARTED"))["worker"]
     async with browser(tmp_path / "profile") as page:
-        await page.sign_in(*desk.auth)
-        await page.open(f"{desk.url}/workers")
+        await page.sign_in(*flower.auth)
+        await page.open(f"{flower.url}/workers")
         for text in ("scripted", "ready", worker):
             await page.wait_for(text, "#engines")
-        await page.open(f"{desk.url}/tasks")
+        await page.open(f"{flower.url}/tasks")
         await page.wait_for(response_id, "#tasks-table")
-        await page.open(f"{desk.url}/task/{response_id}")
+        await page.open(f"{flower.url}/task/{response_id}")
         await page.wait_for("STARTED")
         assert await page.evaluate("document.querySelector('#task-terminate').textContent") == "Cancel this response"
         assert not {"Retries", "Exchange", "Routing key", "Clock"} & set((await page.text()).splitlines())
         await page.click("#task-terminate")
         await page.wait_for(f"Cancelled '{response_id}'", "#toast-container")
-        assert await desk.status(response_id) == "cancelled"
+        assert await flower.status(response_id) == "cancelled"
         await page.wait_for("REVOKED")  # the page loads itself again
         assert await page.evaluate("document.querySelector('#task-terminate')") is None
-        await page.open(f"{desk.url}/worker/{worker}")
+        await page.open(f"{flower.url}/worker/{worker}")
         await page.wait_for("Shrink")
         for text in ("scripted", "ready", worker):
             await page.wait_for(text, "#engines")
@@ -226,29 +230,29 @@ async def test_a_person_terminates_a_response_in_a_browser_and_sees_it_cancelled
             assert text not in await page.text()
 
 
-async def test_without_postgres_flower_shows_events_and_says_that_it_cannot_cancel(desk: Desk) -> None:
-    response_id = await desk.send(LONG)
-    await desk.wait_for(response_id, state="STARTED")
-    (flower,) = desk.fleet.of(Role.FLOWER)
-    flower.postgres.set(Mode.CUT)
+async def test_without_postgres_flower_shows_events_and_says_that_it_cannot_cancel(flower: FlowerClient) -> None:
+    response_id = await flower.send(LONG)
+    await flower.wait_for(response_id, state="STARTED")
+    (member,) = flower.fleet.of(Role.FLOWER)
+    member.postgres.set(Mode.CUT)
     try:
-        refused = await desk.http.post(f"/api/task/revoke/{response_id}")
+        refused = await flower.http.post(f"/api/task/revoke/{response_id}")
         assert (refused.status_code, refused.text[:20]) == (503, "Postgres is away, wh")
-        assert "Postgres is away" in (await desk.http.get("/longhaul/workers")).text
-        await desk.wait_for(await desk.send(SHORT), state="SUCCESS")
+        assert "Postgres is away" in (await flower.http.get("/longhaul/workers")).text
+        await flower.wait_for(await flower.send(SHORT), state="SUCCESS")
     finally:
-        flower.postgres.set(Mode.OPEN)
-    assert await desk.status(response_id) == "in_progress"
-    await until(lambda: desk.cancels(response_id), what="Flower finds Postgres again")
-    assert await desk.status(response_id) == "cancelled"
+        member.postgres.set(Mode.OPEN)
+    assert await flower.status(response_id) == "in_progress"
+    await until(lambda: flower.cancels(response_id), what="Flower finds Postgres again")
+    assert await flower.status(response_id) == "cancelled"
 
 
-async def test_flower_starts_again_after_a_kill_and_its_memory_is_not_needed(desk: Desk) -> None:
-    response_id = await desk.send(LONG)
-    await desk.wait_for(response_id, state="STARTED")
-    (flower,) = desk.fleet.of(Role.FLOWER)
-    flower.signal_all(signal.SIGKILL)
-    (desk.fleet.folder / "home" / "flower.db").unlink(missing_ok=True)
-    await until(desk.answers, what="Flower")
-    await desk.wait_for(response_id, state="STARTED")
-    await desk.http.post(f"/api/task/revoke/{response_id}")
+async def test_flower_starts_again_after_a_kill_and_its_memory_is_not_needed(flower: FlowerClient) -> None:
+    response_id = await flower.send(LONG)
+    await flower.wait_for(response_id, state="STARTED")
+    (member,) = flower.fleet.of(Role.FLOWER)
+    member.signal_all(signal.SIGKILL)
+    (flower.fleet.folder / "home" / "flower.db").unlink(missing_ok=True)
+    await until(flower.answers, what="Flower")
+    await flower.wait_for(response_id, state="STARTED")
+    await flower.http.post(f"/api/task/revoke/{response_id}")

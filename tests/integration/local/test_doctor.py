@@ -86,8 +86,10 @@ async def test_every_process_s_role_can_be_examined(shell: Shell, services: Serv
 async def test_a_role_with_more_or_less_than_it_needs_is_told(shell: Shell, services: Services) -> None:
     async def change(statement: str) -> None:
         connection = await asyncpg.connect(services.owner_url)
-        await connection.execute(statement)
-        await connection.close()
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
 
     try:
         await change(f"GRANT DELETE ON audit_logs TO {API}")

@@ -11,8 +11,11 @@ import pytest
 from app.access.administration import Administration
 from app.access.caller import Scope
 from app.store.database import Database
+from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
+from tests.support.batches import Carried, carrying
 from tests.support.commands import Shell
+from tests.support.player import Player
 from tests.support.tenants import as_caller
 
 
@@ -32,6 +35,17 @@ async def operator(api: Api, operator_key: str) -> AsyncIterator[Api]:
     """The API, called with an operator's key."""
     async with as_caller(api, operator_key) as calling:
         yield calling
+
+
+@pytest.fixture
+async def carried(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Carried]:
+    async with carrying(services, api, pubsub) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 @pytest.fixture(params=["beside the services", "over HTTP"])

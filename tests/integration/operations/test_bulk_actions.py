@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import openai
 import pytest
 from sqlalchemy import text
 
+from app.access.administration import Administration
+from app.announcer import Announcer
+from app.batches import expander
+from app.maintenance.bulk import BulkWork
 from app.maintenance.loop import Maintenance
 from app.operations import bulk
 from app.queue.publisher import TaskQueue
@@ -21,12 +26,15 @@ from app.store.roles.rights import MAINTENANCE
 from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 from app.streaming.pubsub import PubSub
-from tests.support.api import Api, settings_for
+from tests.support.api import MODEL, Api, settings_for
+from tests.support.batches import Carried, created, line, lines_of
+from tests.support.batches import ended as batch_ended
 from tests.support.bulk import many_queued, statuses
 from tests.support.commands import Shell
+from tests.support.player import Player, ids
 from tests.support.roles import as_role
 from tests.support.rows import queued
-from tests.support.tenants import Tenant, as_caller
+from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
 
 ACTIONS = "/v1/operator/actions"
@@ -74,7 +82,7 @@ async def test_an_action_is_counted_carried_out_and_noted(
     await many_queued(db, 5)
     only = {"metadata": {"run": "a"}}
     counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
-    assert (counted["matching"], counted["is_exact"]) == (20, True)
+    assert (counted["matching"], counted["is_exact"], counted["batches"]) == (20, True, 0)
     assert await statuses(db) == {"queued": 25}
     action = await posted(operator, kind="cancel", filter=only, reason="a wrong prompt")
     assert (action["state"], action["matched"]) == ("running", 20)
@@ -98,6 +106,7 @@ async def test_an_action_is_counted_carried_out_and_noted(
         ({"kind": "cancel", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
         ({"kind": "retry", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
         ({"kind": "cancel", "reason": "x", "filter": {"colour": "red"}}, "filter.colour"),
+        ({"kind": "cancel", "reason": "x", "filter": {"batch": ""}}, "filter.batch"),
         ({"kind": "cancel", "reason": "x" * 501, "filter": {"model": "m"}}, "reason"),
     ],
 )
@@ -114,9 +123,10 @@ async def test_an_action_on_a_project_that_is_not_there_is_refused_and_one_is_fo
 ) -> None:
     await queued(db, mine.project)
     for dry_run in (True, False):
-        body = {"kind": "cancel", "reason": "x", "filter": {"project": "no such"}, "dry_run": dry_run}
-        answer = await operator.client.post(ACTIONS, json=body)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "filter.project"), answer.text
+        for field in ("project", "batch"):
+            body = {"kind": "cancel", "reason": "x", "filter": {field: "no such"}, "dry_run": dry_run}
+            answer = await operator.client.post(ACTIONS, json=body)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (404, f"filter.{field}"), answer.text
     found = await posted(operator, kind="cancel", filter={"project": "mine"}, reason="x")
     assert found["matched"] == 1
     (entry,) = await entries(db)
@@ -224,3 +234,167 @@ async def test_tail_of_one_response_shows_its_events(db: Database, api: Api, ope
         "response.failed",
         "cancelled",
     ]
+
+
+LINES = 20
+AHEAD = 6
+"""Lines of a batch that are responses."""
+
+
+@pytest.fixture
+def few_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expander, "STEP_LINES", 3)
+    monkeypatch.setattr(expander, "LINES_AHEAD", AHEAD)
+
+
+def as_client(api: Api, of: Tenant) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=of.key.secret, max_retries=0)
+
+
+def lines(count: int = LINES, **body: Any) -> list[bytes]:
+    return [line(str(number), **body) for number in range(count)]
+
+
+async def responses_of(db: Database, batch_id: str) -> list[tuple[str, str]]:
+    found = await db.execute(text("SELECT id, status FROM responses WHERE batch_id = :id"), {"id": batch_id})
+    return [(row.id, row.status) for row in found]
+
+
+async def is_ahead(db: Database, *batch_ids: str) -> bool:
+    """Whether as many of their lines are responses as may be."""
+    return all([len(await responses_of(db, each)) == AHEAD for each in batch_ids])
+
+
+@pytest.fixture
+async def acting(services: Any, db: Database, pubsub: PubSub, tmp_path: Any) -> AsyncIterator[None]:
+    """Maintenance's part that carries actions out: it takes no worker for dead that the test plays."""
+    settings = settings_for(services, tmp_path)
+    queue = TaskQueue(settings)
+    work = BulkWork(as_role(db, MAINTENANCE), Announcer(pubsub, queue), settings)
+
+    async def act() -> None:
+        while True:
+            await work.carry_out()
+            await asyncio.sleep(0.05)
+
+    running = asyncio.create_task(act())
+    yield
+    running.cancel()
+    await asyncio.wait([running])
+    await work.close()
+    await queue.close()
+
+
+@pytest.mark.usefixtures("few_ahead", "acting")
+class TestBatches:
+    async def test_a_cancel_of_a_project_ends_its_batches_with_what_is_in_their_files(
+        self,
+        db: Database,
+        api: Api,
+        operator: Api,
+        admin: Administration,
+        mine: Tenant,
+        carried: Carried,
+        player: Player,
+    ) -> None:
+        other = await tenant(admin, "other")
+        async with as_client(api, mine) as client, as_client(api, other) as theirs, carried.on():
+            made, kept = await created(client, lines()), await created(theirs, lines())
+            await until(lambda: is_ahead(db, made.id, kept.id), what="both batches have lines ahead")
+            begun, waiting = (await responses_of(db, made.id))[:2], await queued(db, mine.project)
+            plays = [await player.begin(response_id) for response_id, _ in begun]
+            only = {"project": mine.project}
+            counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
+            figures = counted["matching"], counted["batches"], counted["lines_in_files"]
+            assert figures == (AHEAD + 1, 1, LINES - AHEAD)
+            action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
+            assert (action["state"], action["batches"]) == ("completed", 1)
+            batch = await batch_ended(client, made.id)
+            assert (batch.status, batch.request_counts.completed, batch.request_counts.total) == ("cancelled", 0, LINES)
+            errors = await lines_of(client, batch.error_file_id)
+            assert [each["custom_id"] for each in errors] == [str(number) for number in range(LINES)]
+            assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
+            assert {status for _, status in await responses_of(db, made.id)} == {"cancelled"}
+            assert len(await responses_of(db, made.id)) == AHEAD, "no other line has become a response"
+            assert waiting in await ids(db, "cancelled")
+            assert not any([await play.write(play.say("more")) for play in plays]), "the fence holds"
+            async with player.at_work("Hello"):
+                batch = await batch_ended(theirs, kept.id)
+            assert (batch.status, batch.request_counts.completed) == ("completed", LINES)
+        (entry,) = await entries(db)
+        figures = entry.details["matched"], entry.details["batches"], entry.details["lines_in_files"]
+        assert figures == (AHEAD + 1, 1, LINES - AHEAD)
+
+    @pytest.mark.parametrize("more", [{"service_tier": "default"}, {"status": ["queued"]}])
+    async def test_a_filter_that_says_more_ends_lines_and_leaves_their_batch_going(
+        self,
+        db: Database,
+        api: Api,
+        operator: Api,
+        mine: Tenant,
+        carried: Carried,
+        player: Player,
+        more: dict[str, Any],
+    ) -> None:
+        async with as_client(api, mine) as client, carried.on():
+            made = await created(client, lines())
+            await until(lambda: is_ahead(db, made.id), what="the batch has lines ahead")
+            only = {"batch": made.id, **more}
+            counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
+            assert (counted["matching"], counted["batches"], counted["lines_in_files"]) == (AHEAD, 0, 0)
+            action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
+            assert (action["done"], action["batches"]) == (AHEAD, 0)
+            async with player.at_work("Hello"):
+                batch = await batch_ended(client, made.id)
+            assert (batch.status, batch.request_counts.completed) == ("completed", LINES - AHEAD)
+            errors = await lines_of(client, batch.error_file_id)
+            assert [each["error"]["code"] for each in errors] == ["response_cancelled"] * AHEAD
+
+    async def test_a_cancel_by_model_ends_lines_of_a_batch_of_several_models_and_no_other(
+        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried, player: Player
+    ) -> None:
+        mixed = [line(str(number), model=(MODEL, "org/other-model")[number % 2]) for number in range(LINES)]
+        async with as_client(api, mine) as client, carried.on():
+            made = await created(client, mixed)
+            await until(lambda: _all_are_responses(db), what="all lines are responses")
+            action = await posted(operator, kind="cancel", filter={"model": MODEL}, reason="x")
+            action = await ended(operator, action["id"])
+            assert (action["matched"], action["done"], action["batches"]) == (LINES // 2, LINES // 2, 0)
+            async with player.at_work("Hello"):
+                batch = await batch_ended(client, made.id)
+        assert (batch.status, batch.request_counts.completed) == ("completed", LINES // 2)
+
+    async def test_a_batch_that_nobody_has_read_is_cancelled_too(
+        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried
+    ) -> None:
+        async with as_client(api, mine) as client:
+            made = await created(client, lines())
+            counted = await posted(operator, kind="cancel", filter={"project": mine.project}, dry_run=True)
+            assert (counted["matching"], counted["batches"], counted["lines_in_files"]) == (0, 1, 0)
+            action = await posted(operator, kind="cancel", filter={"project": mine.project}, reason="x")
+            assert (await ended(operator, action["id"]))["batches"] == 1
+            async with carried.on():
+                assert (await batch_ended(client, made.id)).status == "cancelled"
+        assert await responses_of(db, made.id) == []
+
+    async def test_a_command_cancels_one_batch_of_two(
+        self, db: Database, api: Api, operator_key: str, mine: Tenant, carried: Carried
+    ) -> None:
+        shell = Shell.of(api.url, operator_key)
+        async with as_client(api, mine) as client, carried.on():
+            made, kept = [await created(client, lines()) for _ in range(2)]
+            await until(lambda: is_ahead(db, made.id, kept.id), what="both batches have lines ahead")
+            cancel = "responses", "cancel", "--batch", made.id, "--reason", "x"
+            asked = await shell.run(*cancel)
+            assert f"Cancel {AHEAD} responses, and 1 batch with {LINES - AHEAD} lines in files?" in asked.err
+            ran = await shell.run(*cancel, "--yes")
+            assert ran.status == 0, ran.err
+            assert ran.out.endswith("; 1 batch cancelled\n")
+            assert (await batch_ended(client, made.id)).status == "cancelled"
+            assert (await client.batches.retrieve(kept.id)).status == "in_progress"
+            listed = await shell.run("responses", "list", "--batch", kept.id, "--json")
+            assert {each["batch_id"] for each in listed.lines} == {kept.id} and len(listed.lines) == AHEAD
+
+
+async def _all_are_responses(db: Database) -> bool:
+    return len(await ids(db)) == LINES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -9,11 +10,16 @@ import pytest
 
 from app.access.administration import Administration
 from app.access.caller import Scope
+from app.queue.message import Priority
+from app.store.batches import rows as batches
+from app.store.batches.rows import NewBatch
 from app.store.database import Database
 from app.store.responses import endings, logs
+from app.store.responses.new_rows import insert_waiting
+from app.store.rows import BatchPlace
 from tests.support.api import MODEL, Api
 from tests.support.bulk import many_queued
-from tests.support.rows import WORKER, Writer, claimed, queued
+from tests.support.rows import WORKER, Writer, claimed, new_response, queued
 from tests.support.tenants import Tenant, as_caller, tenant
 
 SECRET = "a secret plan"
@@ -108,6 +114,7 @@ async def test_lists_are_filtered(
         ({"limit": "101"}, "limit"),
         ({"order": "up"}, "order"),
         ({"after": "resp_none"}, "after"),
+        ({"batch": "a\0"}, "batch"),
         ({"metadata": "run"}, "metadata"),
         ({"created_after": "today"}, "created_after"),
         ({"metadata[a\0]": "x"}, "metadata"),
@@ -118,6 +125,37 @@ async def test_bad_queries_are_refused_by_name(api: Api, mine: Tenant, query: di
         answer = await caller.client.get("/v1/responses", params=query)
     assert answer.status_code == 400
     assert param in answer.json()["error"]["param"]
+
+
+async def test_the_lines_of_a_batch_are_listed_in_its_project_alone(
+    db: Database, api: Api, operator: Api, admin: Administration, mine: Tenant
+) -> None:
+    other = await tenant(admin, "other")
+    made: dict[str, list[str]] = {}
+    for project, batch_id in ((mine.project, "batch_a"), (mine.project, "batch_b"), (other.project, "batch_c")):
+        async with db.begin() as connection:
+            await batches.create(connection, NewBatch(batch_id, project, None, "/v1/responses", "file_a", "24h", 86400))
+        lines = [new_response(None, project, background=True) for _ in range(2)]
+        new = [
+            replace(each, priority=Priority.WINDOW.value, place=BatchPlace(batch_id, number, str(number), 60.0))
+            for number, each in enumerate(lines, 1)
+        ]
+        async with db.begin() as connection:
+            await insert_waiting(connection, new)
+        made[batch_id] = [each.id for each in new]
+        await queued(db, project)
+    async with as_caller(api, mine) as caller:
+        for batch_id in ("batch_a", "batch_b"):
+            page = await listed(caller, batch=batch_id)
+            assert (ids_of(page), page["has_more"]) == (made[batch_id][::-1], False)
+            assert {entry["batch_id"] for entry in page["data"]} == {batch_id}
+        for batch_id in ("batch_c", "batch_none"):
+            refused = await caller.client.get("/v1/responses", params={"batch": batch_id})
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"], error["param"]) == (404, "batch_not_found", "batch")
+    path = "/v1/operator/responses"
+    assert ids_of(await listed(operator, path, batch="batch_c", order="asc")) == made["batch_c"]
+    assert ids_of(await listed(operator, path, batch="batch_c", project=mine.project)) == []
 
 
 async def test_the_official_client_reads_a_list_page_by_page(db: Database, api: Api, mine: Tenant) -> None:
@@ -156,7 +194,7 @@ async def test_an_operator_filters_by_project_key_and_error_code(
     assert ids_of(await listed(operator, path, project=mine.project)) == [own]
     assert ids_of(await listed(operator, path, error_code="queue_timeout")) == [foreign]
     assert ids_of(await listed(operator, path, project="other")) == [foreign], "its name"
-    for query in ({"key": "key_none"}, {"project": "no such"}):
+    for query in ({"key": "key_none"}, {"project": "no such"}, {"batch": "batch_none"}):
         unknown = await operator.client.get(path, params=query)
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, *query)
     assert ids_of(await listed(operator, path, ids=[own, "resp_none"])) == [own]

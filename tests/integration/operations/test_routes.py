@@ -14,7 +14,7 @@ from app.access.caller import Scope
 from app.protocol.limits import LimitKind
 from app.queue.message import Priority
 from app.store.database import Database
-from app.store.queue import standing, workers
+from app.store.queue import response_facts, workers
 from app.store.queue.dispatch import dispatch
 from tests.support.api import CATALOG, Api, client_of, serving, settings_for
 from tests.support.rows import Writer, alive, claimed, queued, release_all
@@ -297,7 +297,7 @@ class TestWhy:
         self, db: Database, operator: Api, monkeypatch: pytest.MonkeyPatch, most: int
     ) -> None:
         for name in ("MOST_OF_FLOW", "LEAST_OF_FLOW"):
-            monkeypatch.setattr(standing, name, most)
+            monkeypatch.setattr(response_facts, name, most)
         await with_slots(db, 10)
         late = await waiting(db, "a", 4, window=100.0)
         in_time = await waiting(db, "a", 3, window=3600.0)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.limits import LimitKind
-from app.protocol.status import Status
+from app.protocol.status import BatchStatus, Status
 from app.queue.message import Priority
 from app.responses.create.retried import retried
 from app.store.batches import rows as batches
@@ -28,6 +29,7 @@ from app.store.operations.filters import ResponseFilter
 from app.store.paging import Page
 from app.store.responses import endings, logs
 from app.store.responses.inserts import Inserter
+from app.store.responses.new_rows import insert_waiting
 from app.store.roles.rights import MAINTENANCE
 from app.store.rows import BatchPlace, Notice
 from app.store.tenants import limits
@@ -253,6 +255,100 @@ async def test_an_action_with_a_filter_of_another_version_fails_and_stops_no_oth
     assert listed[0][0].filter == {"color": "red"}
 
 
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+async def batch(db: Database, batch_id: str, key: str | None = None, model: str | None = None, age: int = 60) -> None:
+    """A batch of 20 lines, of which 6 were made responses."""
+    async with db.begin() as connection:
+        await batches.create(connection, NewBatch(batch_id, "default", key, "/v1/responses", "file_a", "24h", 86400))
+        await batches.validated(connection, batch_id, 20, model)
+        await batches.advance(connection, batch_id, 6, 100)
+        older = "UPDATE batches SET created_at = created_at - make_interval(secs => :age) WHERE id = :id"
+        await connection.execute(text(older), {"id": batch_id, "age": age})
+
+
+async def batch_statuses(db: Database) -> dict[str, str]:
+    return {row.id: row.status for row in await db.execute(text("SELECT id, status FROM batches"))}
+
+
+@pytest.mark.parametrize(
+    ("only", "cancelled"),
+    [
+        (ResponseFilter(), {"all", "new", "keyed", "several"}),
+        (ResponseFilter(project="default"), {"all", "new", "keyed", "several"}),
+        (ResponseFilter(project="other"), set()),
+        (ResponseFilter(model="m"), {"all", "new"}),
+        (ResponseFilter(key="key_1"), {"keyed"}),
+        (ResponseFilter(batch="several"), {"several"}),
+        (ResponseFilter(since=datetime.now(UTC) - timedelta(minutes=30)), {"new", "keyed", "several"}),
+        (ResponseFilter(until=datetime.now(UTC) - timedelta(minutes=30)), {"all"}),
+        (ResponseFilter(until=LATER), {"all", "new", "keyed", "several"}),
+        (QUEUED, set()),
+        (ResponseFilter(tier="default"), set()),
+        (ResponseFilter(model="m", metadata=(("run", "a"),)), set()),
+    ],
+)
+async def test_a_cancel_of_whole_batches_ends_those_that_match_and_came_before_it(
+    db: Database, only: ResponseFilter, cancelled: set[str]
+) -> None:
+    await batch(db, "all", model="m", age=3600)
+    await batch(db, "new", model="m")
+    await batch(db, "keyed", key="key_1", model="n")
+    await batch(db, "several")
+    await batch(db, "ended", model="m")
+    async with db.begin() as connection:
+        assert await batches.move(connection, "ended", BatchStatus.FINALIZING)
+    counted = await cancels.count_batches(db, only)
+    assert counted == cancels.BatchCount(len(cancelled), 14 * len(cancelled))
+    action = await started(db, ActionKind.CANCEL, only)
+    await batch(db, "later", key="key_1", model="m", age=0)
+    results = await asyncio.gather(*(carried_out(db, action) for _ in range(2)))
+    assert {action.batches for action, _ in results} == {len(cancelled)}
+    assert {name for name, status in (await batch_statuses(db)).items() if status == "cancelling"} == cancelled
+
+
+async def test_an_action_and_the_batch_that_it_cancels_end_each_line_once(db: Database) -> None:
+    await batch(db, "all")
+    new = [replace(new_response(background=True), priority=Priority.WINDOW.value) for _ in range(180)]
+    lines = [replace(each, place=BatchPlace("all", place, "a", 60.0)) for place, each in enumerate(new, 1)]
+    async with db.begin() as connection:
+        await insert_waiting(connection, lines)
+    action = await started(db, ActionKind.CANCEL, ResponseFilter(batch="all"))
+
+    async def of_batch() -> list[Notice]:
+        told: list[Notice] = []
+        while (await statuses(db)).get("queued"):
+            async for ended in cancels.line_steps(as_role(db, MAINTENANCE), "all"):
+                told += ended
+        return told
+
+    (action, by_action), by_batch = await asyncio.gather(carried_out(db, action), of_batch())
+    assert (len(by_action), action.batches) == (action.done, 1)
+    assert sorted(notice.response_id for notice in [*by_action, *by_batch]) == sorted(each.id for each in lines)
+    (row,) = await db.execute(text("SELECT count(*) AS results FROM batch_results WHERE status = 'cancelled'"))
+    assert row.results == 180
+    await check_cancelled(db, [each.id for each in lines])
+
+
+async def test_a_retry_leaves_batches_as_they_are(db: Database) -> None:
+    await batch(db, "all")
+    action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert (action.batches, await batch_statuses(db)) == (0, {"all": "in_progress"})
+
+
+async def test_an_action_that_was_stopped_cancels_no_batch(db: Database) -> None:
+    await batch(db, "all")
+    action = await started(db, ActionKind.CANCEL, ResponseFilter())
+    async with db.begin() as connection:
+        assert await actions.cancel(connection, action.id)
+    async for _ in cancels.steps(db, action):
+        raise AssertionError("a step was taken")
+    assert await batch_statuses(db) == {"all": "in_progress"}
+
+
 # -- retries -----------------------------------------------------------------------------------------------------------
 
 
@@ -354,9 +450,11 @@ async def test_a_retry_of_a_batchs_line_has_the_whole_window_of_its_batch(db: Da
     made = replace(new_response(background=True), priority=Priority.WINDOW.value, window_seconds=60.0)
     await Inserter(db).create(replace(made, place=BatchPlace("batch_a", 1, "a", 60.0)))
     await endings.fail(db, made.id, "server_error", "broken")
-    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    await failed(db)
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter(batch="batch_a")))
     (new,) = await db.execute(_RETRY)
     assert (new.priority, new.seconds, new.batch_id) == (10, 86400, None)
+    assert new.retry_of == made.id
 
 
 async def test_retries_reserve_of_their_projects_limits(db: Database) -> None:

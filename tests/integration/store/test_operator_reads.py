@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from app.protocol.status import Status
 from app.store.database import Database
-from app.store.operations import casualties
-from app.store.queue import backlog, fleet, pace, roster, shown, signs, standing
+from app.store.operations import casualties, listing
+from app.store.operations.filters import ResponseFilter, window
+from app.store.queue import backlog, fleet, pace, response_facts, shown, signs, worker_rows
 from tests.support.waiting_rows import QUEUE, waiting, with_slots
 
 ENDED = text(
@@ -29,16 +32,16 @@ READS: dict[str, tuple[Any, dict[str, Any]]] = {
     "pace": (pace._PACE, {"seconds": 300.0, "most": 1, "most_read": 10}),
     "deaths": (casualties._DEATHS, {"seconds": 600.0, "most_ended": 10}),
     "suspects": (casualties._SUSPECTS, {}),
-    "workers": (roster._WORKERS, {}),
+    "workers": (worker_rows._WORKERS, {}),
     "living workers": (fleet._WORKERS, {}),
     "shown": (shown._UNFINISHED, {"most": 10_000}),
     "signs": (signs._SIGNS, {}),
-    "line": (standing._FLOWS, LINE),
+    "line": (response_facts._FLOWS, LINE),
     "before": (
-        standing._BEFORE,
+        response_facts._BEFORE,
         {"queue": QUEUE, "project": "p4", "priority": 6, "late": 0, "rank": 70, "position": 70},
     ),
-    "row": (standing._ROW, {"id": "ended-77"}),
+    "row": (response_facts._ROW, {"id": "ended-77"}),
     "scrape": (fleet._RESPONSES, {"retention": 3600.0}),
 }
 VACUUM = text("VACUUM ANALYZE responses")
@@ -70,6 +73,37 @@ async def test_a_look_reads_what_is_unfinished_and_no_more(db: Database, name: s
     plan = await plan_of(db, statement, values)
     assert "Seq Scan on responses" not in plan
     assert "responses_status_idx" not in plan  # it has all that is queued
+    assert pages(plan) < 700, plan
+
+
+BATCH = text(
+    """
+    INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, created_at, due_at, completed_at)
+    VALUES ('batch_1', 'p4', '/v1/responses', 'file_1', '24h', 'completed', now() - interval '2 hours', now(),
+        now() - interval '1 hour')
+    """
+)
+
+
+@pytest.mark.parametrize("is_analyzed", [True, False])
+async def test_a_list_of_a_batch_reads_what_its_project_has_of_its_time(db: Database, is_analyzed: bool) -> None:
+    async with db.begin(large=True) as connection:
+        await connection.execute(text("INSERT INTO projects (id, name, created_at) VALUES ('p4', 'x', now())"))
+        await connection.execute(BATCH)
+        await connection.execute(ENDED, {"count": 20_000})
+        ages = "UPDATE responses SET inserted_at = now() - make_interval(secs => substr(id, 7)::int)"
+        await connection.execute(text(ages))
+    if is_analyzed:
+        async with db.autocommit() as connection:
+            await connection.execute(VACUUM)
+    wanted = window(ResponseFilter(batch="batch_1"), Status, 2048, None, descending=True)
+    async with db.begin() as connection:
+        await connection.execute(listing._BY_INDEX)
+        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {wanted.text}")
+        plan = "\n".join((await connection.execute(explained, dict(wanted.values))).scalars())
+    assert "Seq Scan on responses" not in plan
+    rows = max(float(each) for each in re.findall(r"using responses_\w+ on .* rows=([\d.]+)", plan))
+    assert rows == 180, plan  # one of twenty projects, an hour
     assert pages(plan) < 700, plan
 
 

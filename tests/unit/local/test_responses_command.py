@@ -12,7 +12,7 @@ from app.local.commands.operator_client import path
 from app.local.commands.responses import commands
 from app.local.commands.responses.filters import Filter
 from app.local.commands.responses.following import columns_for
-from app.local.commands.responses.group import _tell
+from app.local.commands.responses.group import _reach, _say_done, _tell
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,7 @@ FAILED = {
     "log_bytes": 788,
     "metadata": {},
     "usage": None,
+    "batch_id": "batch_1",
     "retry_of": None,
     "retried_by": None,
     "request_id": None,
@@ -124,6 +125,7 @@ def test_a_story_has_units_and_milliseconds_and_says_an_error_once(capsys: pytes
     shown = capsys.readouterr().out
     assert "  project proj_1 (team red), key key_1; m, default, background\n" in shown
     assert "  request 1,012 bytes, output 221 bytes, log 788 bytes; metadata {}\n" in shown
+    assert "  batch id batch_1\n" in shown
     assert "  1970-01-01 00:00:00.250 UTC  its worker died; counted as a crash: no  (attempt 1 on w1)\n" in shown
     assert "  attempts 2, yields 0, crashes since it made progress 0; worker w2\n" in shown
     assert "    accepted by the API: events 0 to 1\n" in shown
@@ -134,3 +136,23 @@ def test_a_story_has_units_and_milliseconds_and_says_an_error_once(capsys: pytes
 def test_a_story_without_an_end_has_no_sizes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     _tell({**FAILED, "status": "in_progress", "finished_at": None})
     assert "  request 1,012 bytes; metadata {}\n" in capsys.readouterr().out
+
+
+def test_the_question_before_an_action_names_batches_and_what_is_in_their_files() -> None:
+    counted = {"matching": 1016, "is_exact": True, "batches": 0, "lines_in_files": 0}
+    assert _reach(counted) == "1,016 responses"
+    assert _reach({**counted, "is_exact": False}) == "1,016 or more responses"
+    assert _reach({**counted, "batches": 3, "lines_in_files": 48_300}) == (
+        "1,016 responses, and 3 batches with 48,300 lines in files"
+    )
+    assert _reach({**counted, "batches": 1}).endswith("and 1 batch with 0 lines in files")
+
+
+def test_an_action_at_its_end_accounts_for_all_that_matched(capsys: pytest.CaptureFixture[str]) -> None:
+    action = {"id": "action_1", "kind": "cancel", "state": "completed", "matched": 20, "done": 12, "batches": 1}
+    _say_done({**action, "refused": {}}, as_json=False)
+    _say_done({**action, "kind": "retry", "batches": 0, "refused": {"not_stored": 8}}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "action_1 completed: cancel 12 of 20; 8 had ended by then; 1 batch cancelled",
+        "action_1 completed: retry 12 of 20; 8 left: not_stored",
+    ]

@@ -13,8 +13,8 @@ from app.scheduling.order import Flow
 from app.store.layout import LAYOUT
 from app.store.queue.pace import Pace
 from app.store.queue.pauses import PauseRow
-from app.store.queue.roster import WorkerRow
-from app.store.queue.standing import Standing, Surroundings
+from app.store.queue.response_facts import ResponseFacts, Surroundings
+from app.store.queue.worker_rows import WorkerRow
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 QUEUE = "model.m"
@@ -47,7 +47,7 @@ def worker(name: str = "w1", **more: Any) -> WorkerRow:
     return WorkerRow(**{**fields, **more})
 
 
-def response(**more: Any) -> Standing:
+def response(**more: Any) -> ResponseFacts:
     """A queued background response of project `red`, which has waited for 90 s."""
     fields: dict[str, Any] = {
         "id": "resp_1",
@@ -80,19 +80,19 @@ def response(**more: Any) -> Standing:
         "incomplete_details": None,
         "output_tokens": None,
     }
-    return Standing(**{**fields, **more})
+    return ResponseFacts(**{**fields, **more})
 
 
-def running(**more: Any) -> Standing:
+def running(**more: Any) -> ResponseFacts:
     owned = {"status": "in_progress", "worker": "w1", "sent_to": "w1", "sent_seconds": 31.0, "started_seconds": 30.0}
     return response(**{**owned, "attempt": 1, "sends": 1, **more})
 
 
-def released(**more: Any) -> Standing:
+def released(**more: Any) -> ResponseFacts:
     return running(**{"worker": None, "sent_seconds": None, "sends": 0, **more})
 
 
-def ended(status: str, **more: Any) -> Standing:
+def ended(status: str, **more: Any) -> ResponseFacts:
     return running(**{"worker": None, "status": status, "finished_seconds": 10.0, "started_seconds": 100.0, **more})
 
 

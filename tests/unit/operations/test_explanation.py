@@ -9,7 +9,7 @@ import pytest
 from app.operations.explanation import Explanation, Reason, explain
 from app.store.layout import LAYOUT
 from app.store.queue.pauses import PauseRow
-from app.store.queue.standing import Standing, Surroundings
+from app.store.queue.response_facts import ResponseFacts, Surroundings
 from tests.unit.operations.cases import (
     BACKGROUND,
     FOREGROUND,
@@ -65,7 +65,7 @@ YIELDED = released(yielded=True, yields=1, attempt=2)
         (Reason.CANCELLED, ended("cancelled", started_seconds=None, attempt=0), None),
     ],
 )
-def test_each_reason_follows_from_the_rows(reason: Reason, of: Standing, among: Surroundings | None) -> None:
+def test_each_reason_follows_from_the_rows(reason: Reason, of: ResponseFacts, among: Surroundings | None) -> None:
     assert explain(of, among).reason is reason
 
 
@@ -74,7 +74,7 @@ def test_every_reason_has_a_case() -> None:
     assert {case[0] for case in mark.args[1]} == set(Reason)
 
 
-def behind(ahead: dict[tuple[str, int], int], of: Standing | None = None, **more: float) -> Explanation:
+def behind(ahead: dict[tuple[str, int], int], of: ResponseFacts | None = None, **more: float) -> Explanation:
     return explain(of or response(), around(worker(), worker("w2"), ahead=ahead, **more))  # type: ignore[arg-type]
 
 

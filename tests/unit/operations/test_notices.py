@@ -10,7 +10,7 @@ from app.protocol.limits import LimitKind, LimitState
 from app.store.operations.casualties import Death
 from app.store.queue.fleet import Flow
 from app.store.queue.pauses import PauseRow
-from app.store.queue.roster import WorkerRow
+from app.store.queue.worker_rows import WorkerRow
 from app.store.tenants.full_limits import FullLimit
 from tests.unit.operations.cases import BACKGROUND, FOREGROUND, NOW, QUEUE, worker
 from tests.unit.operations.test_problems import begun, codes, summary

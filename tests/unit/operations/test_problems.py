@@ -15,8 +15,8 @@ from app.store.layout import LAYOUT
 from app.store.operations.casualties import Suspect
 from app.store.queue.fleet import Begun, FleetFacts, Flow, LinesInFiles
 from app.store.queue.pace import Pace
-from app.store.queue.roster import WorkerRow
 from app.store.queue.signs import Signs
+from app.store.queue.worker_rows import WorkerRow
 from tests.unit.operations.cases import BACKGROUND, NOW, QUEUE, worker
 
 WAITING = Flow(QUEUE, "red", BACKGROUND, 5, 60.0)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.status import Status
-from app.store.operations.filters import TIERS, Place, ResponseFilter, window
+from app.queue.message import Priority
+from app.store.operations.filters import TIERS, Place, ResponseFilter, batch_test, window
 
 FULL = ResponseFilter(
     ids=("resp_1", "resp_2"),
@@ -18,6 +19,7 @@ FULL = ResponseFilter(
     project="proj_1",
     model="m",
     key="key_1",
+    batch="batch_1",
     request_id="job-7",
     tier="flex",
     error_code="server_error",
@@ -36,6 +38,7 @@ filters = st.builds(
     project=st.none() | texts,
     model=st.none() | texts,
     key=st.none() | texts,
+    batch=st.none() | texts,
     request_id=st.none() | texts,
     tier=st.none() | st.sampled_from(sorted(TIERS)),
     error_code=st.none() | texts,
@@ -82,6 +85,31 @@ def test_a_filter_that_says_nothing_is_empty_and_every_other_is_not() -> None:
     for each in fields(ResponseFilter):
         one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
         assert one.is_empty == (each.name in ("statuses", "only_kept")), each.name
+
+
+def test_a_filter_that_tells_apart_lines_of_one_batch_is_about_no_whole_batch() -> None:
+    of_batches = {"project", "model", "key", "batch", "since", "until"}
+    for each in fields(ResponseFilter):
+        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
+        assert (batch_test(one) is not None) == (each.name in of_batches), each.name
+    both = ResponseFilter(project="proj_1", tier="flex")
+    assert batch_test(both) is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "is_whole"),
+    [((), True), ((Status.IN_PROGRESS, Status.QUEUED), True), ((Status.QUEUED,), False), ((Status.FAILED,), False)],
+)
+def test_batches_are_cancelled_with_what_waits_and_what_runs(statuses: tuple[Status, ...], is_whole: bool) -> None:
+    assert (batch_test(ResponseFilter(statuses=statuses)) is not None) == is_whole
+
+
+def test_a_tier_has_its_foreground_and_background_and_default_has_work_in_windows() -> None:
+    assert {tier: sorted(Priority(each).name for each in TIERS[tier]) for tier in TIERS} == {
+        "flex": ["FLEX", "FLEX_FOREGROUND"],
+        "default": ["BACKGROUND", "FOREGROUND", "WINDOW"],
+        "priority": ["PRIORITY_BACKGROUND", "PRIORITY_FOREGROUND"],
+    }
 
 
 def test_failures_alone_have_an_error_code() -> None:

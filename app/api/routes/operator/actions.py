@@ -43,10 +43,12 @@ async def start_action(body: Sent[StartAction], bulk: BulkOf) -> Action | Action
     """The action is accepted at once, and carried out by maintenance; `GET` shows how far it has come.
 
     It acts on responses that exist now, not on what comes later. With `dry_run` the answer is how many match.
+
+    A cancel whose filter holds for whole batches cancels these, with the lines that are no responses yet.
     """
     kind, only = ActionKind(body.kind), filter_of(body.filter)
     if body.dry_run:
-        return ActionCount.of(await bulk.count(kind, only), kind=kind.value)
+        return ActionCount.of(kind, await bulk.count(kind, only))
     if body.reason is None:
         raise InvalidRequest("Missing required parameter: 'reason'.", "reason", "missing_required_parameter")
     return Action.of(await bulk.start(kind, only, body.reason, on_all=body.all))

@@ -14,7 +14,7 @@ from app.operations.workers import SeenWorker, WorkerState
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status as ResponseStatus
 from app.queue.message import Mode
-from app.store.queue.standing import Standing
+from app.store.queue.response_facts import ResponseFacts
 from app.store.tenants.full_limits import FullLimit
 
 Entry = TypeVar("Entry", bound=Shape)
@@ -267,7 +267,7 @@ class Why(Shape):
     run_seconds_left: float | None
 
     @classmethod
-    def of(cls, response: Standing, found: Explanation) -> Self:
+    def of(cls, response: ResponseFacts, found: Explanation) -> Self:
         tier, mode = response.service_class
         place, is_sent = found.place, response.sent_seconds is not None and response.finished_seconds is None
         return cls(

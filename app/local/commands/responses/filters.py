@@ -22,6 +22,7 @@ class Filter:
     model: Annotated[str | None, typer.Option(help="Of this model.")] = None
     project: Annotated[str | None, typer.Option(help="Of the project with this id or name.")] = None
     key: Annotated[str | None, typer.Option(help="Created by the API key with this id.")] = None
+    batch: Annotated[str | None, typer.Option(help="Lines of the batch with this id.")] = None
     request_id: Annotated[str | None, typer.Option(help="Of requests with this x-request-id.")] = None
     tier: Annotated[str | None, typer.Option(help="Of this service tier: default, flex or priority.")] = None
     error_code: Annotated[str | None, typer.Option(help="Failed with this code.")] = None
@@ -45,6 +46,7 @@ class Filter:
             "model": self.model,
             "project": self.project,
             "key": self.key,
+            "batch": self.batch,
             "request_id": self.request_id,
             "service_tier": self.tier,
             "error_code": self.error_code,

@@ -82,7 +82,7 @@ def _tell(story: Mapping[str, Any]) -> None:
     say(f"  {sizes}; metadata {story['metadata']}")
     if story["usage"] is not None:
         say(f"  {story['usage']['input_tokens']} tokens in, {story['usage']['output_tokens']} out")
-    links = ("retry_of", "retried_by", "request_id", "traceparent")
+    links = ("batch_id", "retry_of", "retried_by", "request_id", "traceparent")
     for name, link in ((each.replace("_", " "), story[each]) for each in links):
         if link is not None:
             say(f"  {name} {link}")
@@ -139,24 +139,36 @@ def _act(kind: str, only: Filter, wanted: Wanted, url: str | None) -> None:
     counted = ask(lambda api: api.post("actions", {**body, "dry_run": True}), url)
     if not _confirmed(kind, counted, wanted):
         raise typer.Exit(1)
-    if counted["matching"]:
+    if counted["matching"] or counted["batches"]:
         action = ask(partial(_carried_out, body={**body, "reason": reason}, wait=not wanted.no_wait), url)
         _say_done(action, as_json=wanted.as_json)
 
 
 def _confirmed(kind: str, counted: Mapping[str, Any], wanted: Wanted) -> bool:
-    count = f"{counted['matching']:,}" + ("" if counted["is_exact"] else " or more")
-    if counted["matching"] == 0:
+    if not counted["matching"] and not counted["batches"]:
         typer.echo(f"no response to {kind} matches; nothing was done", err=True)
         return True
     if wanted.yes:
         return True
     if wanted.everything:
         sure = typer.prompt(
-            f"This will {kind} EVERYTHING there is, in all projects: {count} responses. Type their number", err=True
+            f"This will {kind} EVERYTHING there is, in all projects: {_reach(counted)}. Type the number of responses",
+            err=True,
         )
         return str(sure).replace(",", "") == str(counted["matching"])
-    return typer.confirm(f"{kind.capitalize()} {count} responses?", err=True)
+    return typer.confirm(f"{kind.capitalize()} {_reach(counted)}?", err=True)
+
+
+def _reach(counted: Mapping[str, Any]) -> str:
+    """What an action would act on."""
+    responses = f"{counted['matching']:,}{'' if counted['is_exact'] else ' or more'} responses"
+    if not counted["batches"]:
+        return responses
+    return f"{responses}, and {_batches(counted['batches'])} with {counted['lines_in_files']:,} lines in files"
+
+
+def _batches(count: int) -> str:
+    return f"{count:,} batch{'es'[: 2 * (count != 1)]}"
 
 
 async def _carried_out(api: OperatorClient, *, body: Mapping[str, Any], wait: bool) -> dict[str, Any]:
@@ -176,8 +188,14 @@ def _say_done(action: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_json([action])
         return
-    refused = "".join(f"; {count:,} left: {code}" for code, count in action["refused"].items())
-    say(f"{action['id']} {action['state']}: {action['kind']} {action['done']:,} of {action['matched']:,}{refused}")
+    more = [f"{count:,} left: {code}" for code, count in action["refused"].items()]
+    meanwhile = action["matched"] - action["done"] - sum(action["refused"].values())
+    if action["state"] == "completed" and meanwhile > 0:
+        more.append(f"{meanwhile:,} had ended by then")
+    if action["batches"]:
+        more.append(f"{_batches(action['batches'])} cancelled")
+    done = f"{action['kind']} {action['done']:,} of {action['matched']:,}"
+    say("; ".join([f"{action['id']} {action['state']}: {done}", *more]))
 
 
 ACTION_COLUMNS = (
@@ -186,6 +204,7 @@ ACTION_COLUMNS = (
     column("state"),
     number("matched"),
     number("done"),
+    number("batches"),
     Column("refused", lambda action: sum(action["refused"].values()) or None, is_number=True),
     moment("created (UTC)", "created_at"),
     column("by", "actor"),

@@ -30,6 +30,8 @@ class ResponsesFilter(RequestModel):
     model: Text | None = None
     key: Text | None = None
     """The id of an API key."""
+    batch: Text | None = None
+    """The id of a batch."""
     request_id: Text | None = None
     """The `x-request-id` of the requests that made them."""
     service_tier: Literal["default", "flex", "priority"] | None = None

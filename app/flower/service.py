@@ -13,7 +13,7 @@ from app.queue.commands import Command
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
-from app.store.queue import pauses, roster, shown
+from app.store.queue import pauses, shown, worker_rows
 from app.store.queue.pauses import PauseRow
 from app.store.responses import endings
 from app.store.tenants import projects
@@ -33,8 +33,8 @@ class Refused(Exception):
     """What was asked for cannot be done. The message is for the operator."""
 
 
-class Desk:
-    """Everything that a Flower that is not read-only may change. Every method raises StoreUnavailable."""
+class FlowerService:
+    """What Flower reads of Postgres and, unless it is read-only, may change. Every method raises StoreUnavailable."""
 
     def __init__(self, settings: Settings) -> None:
         """Connects to nothing. Raises ConfigError if DATABASE_URL or REDIS_URL is unset."""
@@ -46,7 +46,7 @@ class Desk:
 
     async def workers(self) -> tuple[Sequence[SeenWorker], Sequence[PauseRow]]:
         """All workers, and what is paused."""
-        rows, paces = await roster.read(self.db)
+        rows, paces = await worker_rows.read(self.db)
         return seen(rows, paces), await pauses.read(self.db)
 
     async def cancel(self, response_id: str, by: Operator) -> None:

@@ -14,11 +14,11 @@ from app.queue.message import Mode, class_of
 from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
 from app.store.database import Connection, Database
-from app.store.queue import pace, pauses, roster
+from app.store.queue import pace, pauses, worker_rows
 from app.store.queue.facts import FLOWS, IN_ORDER, IS_IN_TIME, IS_LATE, states, waiting_flow
 from app.store.queue.pace import Pace
 from app.store.queue.pauses import PauseRow
-from app.store.queue.roster import WorkerRow
+from app.store.queue.worker_rows import WorkerRow
 
 MOST_READ = 2_000
 """Responses of other flows, and of its own, by which the place of one is computed."""
@@ -29,7 +29,7 @@ MOST_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ResponseFacts:
     """A response's row. Times are seconds ago, or (`..._left`) ahead."""
 
     id: str
@@ -150,16 +150,16 @@ _STEPS = text(
 )
 
 
-async def find(db: Database, response_id: str) -> Standing | None:
+async def find(db: Database, response_id: str) -> ResponseFacts | None:
     """The response of any project; None: there is none. Raises StoreUnavailable."""
     rows = await db.execute(_ROW, {"id": response_id})
-    return next((Standing(**row._mapping) for row in rows), None)
+    return next((ResponseFacts(**row._mapping) for row in rows), None)
 
 
-async def surroundings(db: Database, response: Standing) -> Surroundings:
+async def surroundings(db: Database, response: ResponseFacts) -> Surroundings:
     """Raises StoreUnavailable."""
     async with db.begin() as connection:
-        workers = await roster.read_workers(connection)  # First: what follows follows indexes.
+        workers = await worker_rows.read_workers(connection)  # First: what follows follows indexes.
         return Surroundings(
             workers=[each for each in workers if each.queue == response.queue],
             state=(await states(connection, [response.queue]))[response.queue],
@@ -170,7 +170,7 @@ async def surroundings(db: Database, response: Standing) -> Surroundings:
         )
 
 
-async def _place(connection: Connection, response: Standing) -> Place | None:
+async def _place(connection: Connection, response: ResponseFacts) -> Place | None:
     """None: it has just been sent, or is paused."""
     bounds = {"most": MOST_READ, "least_of_flow": LEAST_OF_FLOW, "most_of_flow": MOST_OF_FLOW}
     rows = (await connection.execute(_FLOWS, {"queue": response.queue, **bounds})).all()

@@ -22,7 +22,7 @@ PLAN = Plan(apis=1, workers=2, maintenances=1, tokens_per_second=40.0)
 AUTH = ("longhaul", "secret")
 
 
-class Desk:
+class FlowerClient:
     """Sends responses, and looks at them in Flower."""
 
     def __init__(self, fleet: Fleet, url: str, auth: tuple[str, str]) -> None:
@@ -75,36 +75,36 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_of(fleet: Fleet) -> AsyncIterator[Desk]:
-    """At the Flower of the fleet."""
+async def client_of(fleet: Fleet) -> AsyncIterator[FlowerClient]:
+    """Of the Flower of the fleet."""
     (member,) = fleet.of(Role.FLOWER)
     env = psutil.Process(member.pid).environ()
     user, password = env["FLOWER_BASIC_AUTH"].split(":")
-    desk = Desk(fleet, f"http://127.0.0.1:{env['FLOWER_PORT']}", (user, password))
-    async with desk.http:
-        await until(desk.answers, what="Flower")
-        yield desk
+    flower = FlowerClient(fleet, f"http://127.0.0.1:{env['FLOWER_PORT']}", (user, password))
+    async with flower.http:
+        await until(flower.answers, what="Flower")
+        yield flower
 
 
 @asynccontextmanager
-async def another_flower(fleet: Fleet, folder: Path, **env: str) -> AsyncIterator[Desk]:
-    """At one more Flower of the same deployment, with nothing in its memory."""
+async def another_flower(fleet: Fleet, folder: Path, **env: str) -> AsyncIterator[FlowerClient]:
+    """Of one more Flower of the same deployment, with nothing in its memory."""
     port = free_port()
     given = psutil.Process(fleet.of(Role.FLOWER)[0].pid).environ()
     own = {"FLOWER_PORT": str(port), "FLOWER_BASIC_AUTH": ":".join(AUTH), "FLOWER_DB": str(folder / "flower.db")}
     args = psutil.Process(fleet.of(Role.FLOWER)[0].pid).cmdline()
     process = Process(args, {**given, **own, **env}, folder / "another-flower.log")
-    desk = Desk(fleet, f"http://127.0.0.1:{port}", AUTH)
+    flower = FlowerClient(fleet, f"http://127.0.0.1:{port}", AUTH)
     try:
-        async with desk.http:
-            await until(desk.answers, what=lambda: process.text)
-            yield desk
+        async with flower.http:
+            await until(flower.answers, what=lambda: process.text)
+            yield flower
     finally:
         process.kill()
 
 
 @asynccontextmanager
-async def at_flower() -> AsyncIterator[Desk]:
-    """With a fleet of its own."""
-    async with running(PLAN) as fleet, desk_of(fleet) as desk:
-        yield desk
+async def at_flower() -> AsyncIterator[FlowerClient]:
+    """Of a Flower whose fleet is its own."""
+    async with running(PLAN) as fleet, client_of(fleet) as flower:
+        yield flower
