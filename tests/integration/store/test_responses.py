@@ -7,7 +7,6 @@ import contextlib
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import NoneType
 from typing import Any, cast
 
 import pytest
@@ -92,14 +91,16 @@ async def test_a_large_request_comes_back_as_it_was_and_is_parsed_beside_the_eve
 
 
 async def test_what_has_ended_is_read_together_as_far_as_it_is_small_together(db: Database) -> None:
-    half = message("x" * (LARGE_BYTES // 2))
-    inputs = [[message(LARGE)], [message("small")], [half], [half], [message("small")]]
-    ended = [(await finished(db, input=each)).id for each in inputs]
-    found = await lookup.find_ended(db, [*ended, await queued(db), "resp_missing"])
-    alone, together = LargeRow, ResponseRow
-    assert [*map(type, found)] == [alone, together, together, alone, alone, NoneType, alone]
-    assert [each.id for each in found if each is not None] == [*ended, "resp_missing"]
-    assert found[1] == await lookup.find(db, ended[1])
+    large, *halves = [
+        (await finished(db, input=[message(each)])).id
+        for each in (LARGE, *("x" * (LARGE_BYTES // 2) for _ in range(3)))
+    ]
+    waits = await queued(db)
+    found = await lookup.find_ended(db, [waits, "resp_missing", large, *halves])
+    assert found[:3] == [None, LargeRow("resp_missing"), LargeRow(large)]
+    together = [each for each in found[3:] if isinstance(each, ResponseRow)]
+    assert together == [await lookup.find(db, min(halves))]
+    assert [each.id for each in found[3:] if each is not None] == halves
 
 
 async def test_the_flags_of_a_large_row_are_read_without_it(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
