@@ -35,7 +35,7 @@ from app.store.operations.filters import ResponseFilter
 from app.store.packing import pack_events
 from app.store.queue import backlog, fleet, overview, response_facts, worker_rows
 from tests.bench.contenders.longhaul import Longhaul
-from tests.bench.contenders.models import scripted
+from tests.bench.contenders.models import NAME, scripted
 from tests.bench.load import Load, Mode
 from tests.bench.measurement import measure_load
 from tests.bench.prompts import SCRIPT
@@ -245,7 +245,7 @@ async def cancel_all(longhaul: Longhaul, action_id: str) -> float:
 
 async def cancel_batch(longhaul: Longhaul, lines: int) -> None:
     """Of a batch whose first lines have ended."""
-    body = {"model": "scripted", "input": SCRIPT, "max_output_tokens": 64}
+    body = {"model": NAME, "input": SCRIPT, "max_output_tokens": 64, "ignore_eos": True}
     line = {"method": "POST", "url": RESPONSES, "body": body}
     file = b"\n".join(orjson.dumps({"custom_id": str(number), **line}) for number in range(lines))
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
