@@ -160,9 +160,12 @@ async def _figures(contender: Contender, load: Load) -> Figures:
 
 
 async def _streams(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) -> dict[str, Any]:
-    """The first token of streams alone, while a batch is checked and its first lines begin, and with it behind them."""
+    """The first token of streams alone, while a batch is checked and its first lines begin, and with it behind them.
+
+    Its lines have different lengths: those of one length would end in waves of all slots.
+    """
     alone = await _first_tokens(sizes, longhaul)
-    batch = await _create(client, sizes, sizes.behind)
+    batch = await _create(client, sizes, sizes.behind, is_spread=True)
     beginning = await _first_tokens(sizes, longhaul)
     await until(lambda: _runs(client, batch), PATIENCE_SECONDS, "the batch behind runs")
     behind = await _first_tokens(sizes, longhaul)
@@ -198,8 +201,9 @@ async def _batch(client: httpx.AsyncClient, sizes: Sizes) -> float:
     return float(batch["usage"]["output_tokens"]) / (time.perf_counter() - begun)
 
 
-async def _create(client: httpx.AsyncClient, sizes: Sizes, lines: int) -> str:
-    sent = {"file": ("batch.jsonl", batch_file(sizes.load(Mode.FIRE, sizes.concurrency, lines)))}
+async def _create(client: httpx.AsyncClient, sizes: Sizes, lines: int, *, is_spread: bool = False) -> str:
+    file = batch_file(sizes.load(Mode.FIRE, sizes.concurrency, lines), is_spread=is_spread)
+    sent = {"file": ("batch.jsonl", file)}
     made = (await client.post("/v1/files", data={"purpose": "batch"}, files=sent)).raise_for_status().json()
     asked = {"input_file_id": made["id"], "endpoint": ENDPOINT, "completion_window": "24h"}
     batch_id: str = (await client.post("/v1/batches", json=asked)).raise_for_status().json()["id"]

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
@@ -32,17 +33,22 @@ ENDPOINT = "/v1/chat/completions"
 """Of every line. `vllm run-batch` has no Responses API."""
 
 
-def batch_file(load: Load) -> bytes:
-    """The requests of a load as a file for a batch."""
+def batch_file(load: Load, *, is_spread: bool = False) -> bytes:
+    """The requests of a load as a file for a batch.
+
+    If that `is_spread`, their lengths differ, as those of real work do, and are the load's in the mean.
+    """
     params = {name: value for name, value in load.body.items() if name != "max_output_tokens"}
-    body = {
-        "model": NAME,
-        "messages": [{"role": "user", "content": load.prompt}],
-        "max_completion_tokens": load.body["max_output_tokens"],
-        **params,
-    }
-    asked = {"method": "POST", "url": ENDPOINT, "body": body}
-    return b"".join(orjson.dumps({"custom_id": str(number), **asked}) + b"\n" for number in range(load.requests))
+    body = {"model": NAME, "messages": [{"role": "user", "content": load.prompt}], **params}
+    random, mean = Random(1), load.body["max_output_tokens"]
+
+    def line(number: int) -> bytes:
+        tokens = {"max_completion_tokens": random.randint(1, 2 * mean) if is_spread else mean}
+        return (
+            orjson.dumps({"custom_id": str(number), "method": "POST", "url": ENDPOINT, "body": body | tokens}) + b"\n"
+        )
+
+    return b"".join(map(line, range(load.requests)))
 
 
 class RunBatch(Contender):
