@@ -296,9 +296,10 @@ responses = Table(
         "conversation_id",
         postgresql_where=text("conversation_id IS NOT NULL AND finished_at IS NULL"),
     ),
-    # Lists (operations/filters.py): of all projects, and of one; and failures by their codes.
+    # Lists (operations/filters.py): of all projects, of one, and of a batch; and failures by their codes.
     Index("responses_status_idx", "status", "inserted_at"),
     Index("responses_project_idx", "project", "status", "inserted_at"),
+    Index("responses_lines_idx", "batch_id", "status", "inserted_at", postgresql_where=text("batch_id IS NOT NULL")),
     Index("responses_error_idx", "error_code", "inserted_at", postgresql_where=text("error_code IS NOT NULL")),
     Index("responses_retry_idx", "retry_of", unique=True, postgresql_where=text("retry_of IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),

@@ -320,6 +320,7 @@ CREATE INDEX responses_foreground_waiting_idx ON responses (queue)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     AND priority IN (1, 3, 8);
 CREATE INDEX responses_heads_idx ON responses (project, heads, position) WHERE heads IS NOT NULL;
+CREATE INDEX responses_lines_idx ON responses (batch_id, status, inserted_at) WHERE batch_id IS NOT NULL;
 CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
 CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
 CREATE INDEX responses_project_idx ON responses (project, status, inserted_at);

@@ -85,25 +85,17 @@ _TESTS: Mapping[str, str] = MappingProxyType(
     {
         "model": "r.model = :model",
         "key": "r.key_id = :key",
-        "batch": "r.batch_id = :batch",
         "request_id": "r.request_id = :request_id",
         "tier": "r.priority = ANY(CAST(:tier AS smallint[]))",
         "only_kept": "(r.store OR r.background)",
     }
 )
 """Of fields of the filter, for rows that a branch has."""
-_LINES_ARE = """
-    r.project = (SELECT b.project FROM batches b WHERE b.id = :batch)
-    AND r.inserted_at >= (SELECT b.created_at FROM batches b WHERE b.id = :batch)
-    AND r.inserted_at <= (
-        SELECT coalesce(b.completed_at, b.expired_at, b.cancelled_at, 'infinity') FROM batches b WHERE b.id = :batch
-    )"""
-"""Where the lines of a batch are; no index has them in the order of lists."""
 _RANGES: Mapping[str, str] = MappingProxyType(
     {
         "ids": "r.id = ANY(CAST(:ids AS text[]))",
         "project": "r.project = :project",
-        "batch": _LINES_ARE,
+        "batch": "r.batch_id = :batch",
         "error_code": "r.error_code = :error_code",
         "since": "r.inserted_at >= :since",
         "until": "r.inserted_at < :until",

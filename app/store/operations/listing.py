@@ -85,8 +85,14 @@ class ResponsePage:
 
 
 _COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
-# A bad plan would read the whole table: with old statistics Postgres does not know how few rows a window has.
-_BY_INDEX = text("SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
+# A bad plan would read the whole table, or all that a filter matches, to sort it: with old statistics Postgres does not
+# know how few rows a window has. The indexes have the order.
+_BY_INDEX = text(
+    """
+    SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+        set_config('jit', 'off', true)
+    """
+)
 _PAGE = """
     WITH seen AS MATERIALIZED ({window}), found AS MATERIALIZED (
         SELECT * FROM seen WHERE matches ORDER BY inserted_at {direction}, position {direction} LIMIT :limit
