@@ -125,7 +125,7 @@ async def compact(request: Annotated[Request, Body(Compact)], runtime: RuntimeOf
     return _foreground(runtime, attach, summarised, View(body=partial(compacted, runtime.shutdown.over.is_set)))
 
 
-@router.get("", summary="List responses")
+@router.get("", summary="List responses", responses=error_answers(404))
 async def list_responses(
     query: Asked[ResponsesQuery], runtime: RuntimeOf, project: Project
 ) -> ResponsesPage[ListedObject]:

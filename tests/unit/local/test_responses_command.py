@@ -141,6 +141,7 @@ def test_a_story_without_an_end_has_no_sizes_of_it(capsys: pytest.CaptureFixture
 def test_the_question_before_an_action_names_batches_and_what_is_in_their_files() -> None:
     counted = {"matching": 1016, "is_exact": True, "batches": 0, "lines_in_files": 0}
     assert _reach(counted) == "1,016 responses"
+    assert _reach({**counted, "matching": 1}) == "1 response"
     assert _reach({**counted, "is_exact": False}) == "1,016 or more responses"
     assert _reach({**counted, "batches": 3, "lines_in_files": 48_300}) == (
         "1,016 responses, and 3 batches with 48,300 lines in files"

@@ -161,7 +161,8 @@ def _confirmed(kind: str, counted: Mapping[str, Any], wanted: Wanted) -> bool:
 
 def _reach(counted: Mapping[str, Any]) -> str:
     """What an action would act on."""
-    responses = f"{counted['matching']:,}{'' if counted['is_exact'] else ' or more'} responses"
+    matching = counted["matching"]
+    responses = f"{matching:,}{'' if counted['is_exact'] else ' or more'} response{'s'[: matching != 1]}"
     if not counted["batches"]:
         return responses
     return f"{responses}, and {_batches(counted['batches'])} with {counted['lines_in_files']:,} lines in files"
