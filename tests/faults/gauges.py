@@ -81,7 +81,7 @@ async def differences(fleet: Fleet) -> list[str]:
 
 async def _settled(fleet: Fleet, when: str, unfinished: int = 0) -> list[str]:
     """The differences at the first moment at which there are none and the rows stand still, or at the last one."""
-    found = [""]
+    found = ["nothing was compared"]
 
     async def equal() -> bool:
         nonlocal found

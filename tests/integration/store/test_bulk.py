@@ -183,10 +183,7 @@ async def test_an_action_that_was_stopped_does_no_more(db: Database) -> None:
 
 KILLED = """
 import asyncio, os, signal, sys
-from app.queue.message import Priority
 from app.responses.create.retried import retried
-from app.store.batches import rows as batches
-from app.store.batches.rows import NewBatch
 from app.store.database import Database
 from app.store.operations import actions, cancels, retries
 
