@@ -165,7 +165,7 @@ async def _streams(client: httpx.AsyncClient, sizes: Sizes, longhaul: Longhaul) 
     Its lines have different lengths: those of one length would end in waves of all slots.
     """
     alone = await _first_tokens(sizes, longhaul)
-    batch = await _create(client, sizes, sizes.behind, is_spread=True)
+    batch = await _created(client, sizes, sizes.behind, is_spread=True)
     beginning = await _first_tokens(sizes, longhaul)
     await until(lambda: _runs(client, batch), PATIENCE_SECONDS, "the batch behind runs")
     behind = await _first_tokens(sizes, longhaul)
@@ -195,14 +195,18 @@ def _compared(found: dict[str, float], alone: dict[str, float]) -> str:
 async def _batch(client: httpx.AsyncClient, sizes: Sizes) -> float:
     """Tokens a second of a batch, from its creation to its end."""
     begun = time.perf_counter()
-    batch = await _ended(client, await _create(client, sizes, sizes.lines))
+    batch = await _ended(client, await _created(client, sizes, sizes.lines))
     if batch["request_counts"]["completed"] != sizes.lines:
         raise CannotStart(f"the batch is {batch['status']}: {batch['request_counts']}, {batch['errors']}")
     return float(batch["usage"]["output_tokens"]) / (time.perf_counter() - begun)
 
 
-async def _create(client: httpx.AsyncClient, sizes: Sizes, lines: int, *, is_spread: bool = False) -> str:
-    file = batch_file(sizes.load(Mode.FIRE, sizes.concurrency, lines), is_spread=is_spread)
+async def _created(client: httpx.AsyncClient, sizes: Sizes, lines: int, *, is_spread: bool = False) -> str:
+    return await create(client, batch_file(sizes.load(Mode.FIRE, sizes.concurrency, lines), is_spread=is_spread))
+
+
+async def create(client: httpx.AsyncClient, file: bytes) -> str:
+    """Makes a batch of a file of `batch_file`; returns its id."""
     sent = {"file": ("batch.jsonl", file)}
     made = (await client.post("/v1/files", data={"purpose": "batch"}, files=sent)).raise_for_status().json()
     asked = {"input_file_id": made["id"], "endpoint": ENDPOINT, "completion_window": "24h"}

@@ -23,10 +23,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-import orjson
 from sqlalchemy import text
 
-from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.operations import actions, listing
@@ -34,8 +32,10 @@ from app.store.operations.actions import ActionKind, ActionRow, ActionState, New
 from app.store.operations.filters import ResponseFilter
 from app.store.packing import pack_events
 from app.store.queue import backlog, fleet, overview, response_facts, worker_rows
+from tests.bench.batches import create
 from tests.bench.contenders.longhaul import Longhaul
-from tests.bench.contenders.models import NAME, scripted
+from tests.bench.contenders.models import scripted
+from tests.bench.contenders.run_batch import batch_file
 from tests.bench.load import Load, Mode
 from tests.bench.measurement import measure_load
 from tests.bench.prompts import SCRIPT
@@ -245,16 +245,10 @@ async def cancel_all(longhaul: Longhaul, action_id: str) -> float:
 
 async def cancel_batch(longhaul: Longhaul, lines: int) -> None:
     """Of a batch whose first lines have ended."""
-    body = {"model": NAME, "input": SCRIPT, "max_output_tokens": 64, "ignore_eos": True}
-    line = {"method": "POST", "url": RESPONSES, "body": body}
-    file = b"\n".join(orjson.dumps({"custom_id": str(number), **line}) for number in range(lines))
+    load = Load("", Mode.FIRE, 1, lines, {"max_output_tokens": 64, "ignore_eos": True}, SCRIPT, realtime=False)
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE_SECONDS) as client:
 
-        async def sent(path: str, **request: Any) -> dict[str, Any]:
-            found: dict[str, Any] = (await client.post(path, **request)).raise_for_status().json()
-            return found
-
-        async def found() -> dict[str, Any]:
+        async def found() -> Any:
             return (await client.get(f"/v1/batches/{batch}")).raise_for_status().json()
 
         async def has_begun() -> bool:
@@ -266,13 +260,11 @@ async def cancel_batch(longhaul: Longhaul, lines: int) -> None:
         async def is_cancelled() -> bool:
             return bool((await found())["status"] == "cancelled")
 
-        uploaded = await sent("/v1/files", files={"file": ("lines.jsonl", file)}, data={"purpose": "batch"})
-        new = {"input_file_id": uploaded["id"], "endpoint": RESPONSES, "completion_window": "24h"}
-        batch = (await sent("/v1/batches", json=new))["id"]
+        batch = await create(client, batch_file(load))
         await until(has_begun, PATIENCE_SECONDS, "the first lines have ended")
         async with costs(longhaul, f"batch of {lines} lines"):
             begun = time.perf_counter()
-            await sent(f"/v1/batches/{batch}/cancel")
+            (await client.post(f"/v1/batches/{batch}/cancel")).raise_for_status()
             await until(none_waits, PATIENCE_SECONDS, "no line waits")
             say(f"batch: no line waits after {time.perf_counter() - begun:.1f} s")
             await until(is_cancelled, PATIENCE_SECONDS, "the batch is cancelled")
