@@ -26,6 +26,7 @@ from app.local.commands.output import (
 from app.local.commands.responses.filters import Filter
 from app.local.commands.responses.following import PAGE, POLL_SECONDS, columns_for, follow_events, follow_responses
 from app.local.commands.responses.grouped import grouped
+from app.operations.words import count_of
 
 commands = typer.Typer(help="See responses of all projects; cancel and retry many at once.", no_args_is_help=True)
 
@@ -162,14 +163,11 @@ def _confirmed(kind: str, counted: Mapping[str, Any], wanted: Wanted) -> bool:
 def _reach(counted: Mapping[str, Any]) -> str:
     """What an action would act on."""
     matching = counted["matching"]
-    responses = f"{matching:,}{'' if counted['is_exact'] else ' or more'} response{'s'[: matching != 1]}"
+    responses = count_of(matching, "response") if counted["is_exact"] else f"{matching:,} or more responses"
     if not counted["batches"]:
         return responses
-    return f"{responses}, and {_batches(counted['batches'])} with {counted['lines_in_files']:,} lines in files"
-
-
-def _batches(count: int) -> str:
-    return f"{count:,} batch{'es'[: 2 * (count != 1)]}"
+    lines = f"{counted['lines_in_files']:,} lines in files"
+    return f"{responses}, and {count_of(counted['batches'], 'batch', 'batches')} with {lines}"
 
 
 async def _carried_out(api: OperatorClient, *, body: Mapping[str, Any], wait: bool) -> dict[str, Any]:
@@ -194,7 +192,7 @@ def _say_done(action: Mapping[str, Any], *, as_json: bool) -> None:
     if action["state"] == "completed" and meanwhile > 0:
         more.append(f"{meanwhile:,} had ended by then")
     if action["batches"]:
-        more.append(f"{_batches(action['batches'])} cancelled")
+        more.append(f"{count_of(action['batches'], 'batch', 'batches')} cancelled")
     done = f"{action['kind']} {action['done']:,} of {action['matched']:,}"
     say("; ".join([f"{action['id']} {action['state']}: {done}", *more]))
 
