@@ -17,9 +17,10 @@ from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.protocol.types import Json
 from app.responses.create.acceptor import RequestAcceptor
-from app.store.batches import results, rows
+from app.store.batches import results, rows, unfinished
 from app.store.batches.results import Skipped
-from app.store.batches.rows import BatchRow, Lines
+from app.store.batches.rows import BatchRow
+from app.store.batches.unfinished import Lines
 from app.store.database import Connection, Database, StoreUnavailable
 from app.store.files import content
 from app.store.files.content import FileGone
@@ -126,7 +127,7 @@ class Expander:
         batch = await rows.find(self._db, None, batch_id)
         if batch is None or batch.status is not BatchStatus.IN_PROGRESS or batch.seconds_left <= 0:
             return False
-        if not (room := room_of(await rows.lines(self._db, batch_id))):
+        if not (room := room_of(await unfinished.lines_of(self._db, batch_id))):
             return False
         step = self._steps.pop(batch_id, STEP_LINES)
         lines = await self._next_lines(batch, min(step, room))

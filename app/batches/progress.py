@@ -19,8 +19,9 @@ from app.bounds import BoundReached
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.queue.publisher import QueueUnavailable
-from app.store.batches import results, rows
-from app.store.batches.rows import BatchRow, UnfinishedBatch
+from app.store.batches import results, rows, unfinished
+from app.store.batches.rows import BatchRow
+from app.store.batches.unfinished import UnfinishedBatch
 from app.store.database import Database, StoreUnavailable
 from app.store.files.content import FileGone
 
@@ -62,7 +63,7 @@ class BatchProgress:
 
     async def advance(self) -> None:
         """Begins what can be done now, and waits for none of it. Raises StoreUnavailable."""
-        waiting = [batch for batch in await rows.unfinished(self._db) if batch.has_more or room_of(batch.lines)]
+        waiting = [batch for batch in await unfinished.find_all(self._db) if batch.has_more or room_of(batch.lines)]
         self._tasks = {batch: task for batch, task in self._tasks.items() if not task.done()}
         self._turns = {batch.id: self._turns[batch.id] for batch in waiting if batch.id in self._turns}
         self._looks += 1

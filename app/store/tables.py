@@ -85,6 +85,9 @@ LINES_QUEUE = "(SELECT r.queue FROM responses r WHERE r.batch_id = b.id ORDER BY
 TAKES = "{0}slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = {0}node)"
 """The condition of a worker that may be sent responses, as the view `worker_loads` has it."""
 
+LIVING_SLOTS = "(SELECT sum(w.slots) FROM workers w WHERE w.queue = {} AND w.lease_until > now())"
+"""The slots of a queue's living workers; NULL: it has none."""
+
 responses = Table(
     "responses",
     metadata,

@@ -15,7 +15,7 @@ from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.paging import Page, read_page
-from app.store.tables import LINES_QUEUE, UNFINISHED_BATCHES, batches
+from app.store.tables import UNFINISHED_BATCHES, batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +116,6 @@ _FIND = text(
     """
 )
 _LOCK = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE id = :id FOR NO KEY UPDATE")
-_LINES = f"""b.total - b.expanded AS in_file, b.expanded - b.numbered AS begun, CASE WHEN b.model IS NOT NULL THEN (
-        SELECT coalesce(sum(w.slots), 0) FROM workers w WHERE w.lease_until > now() AND w.queue = {LINES_QUEUE}
-    ) END AS slots"""
-_FIND_LINES = text(f"SELECT {_LINES} FROM batches b WHERE b.id = :id")
-_UNFINISHED = text(
-    f"""
-    SELECT b.id, b.project, b.status, {_LINES}, b.status <> 'in_progress' OR b.due_at < now() OR b.numbered = b.total
-        OR EXISTS (SELECT FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL) AS has_more
-    FROM batches b
-    WHERE b.status IN ({UNFINISHED_BATCHES}) AND (
-        b.status <> 'validating' OR coalesce(b.validating_until < now(), true))
-    ORDER BY b.created_at
-    """
-)
 _COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})")
 _RETRY = text(
     f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({UNFINISHED_BATCHES}) LIMIT 1"
@@ -200,30 +186,6 @@ def _id(row: Row[Any]) -> str:
     return str(row.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """How far the lines of a batch have become responses."""
-
-    in_file: int = 0
-    """Those that are none yet."""
-    begun: int = 0
-    """Those that are, and whose results have no number yet."""
-    slots: int | None = 0
-    """Of the living workers of their model; None: they have several models."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnfinishedBatch:
-    """A batch that maintenance works on."""
-
-    id: str
-    project: str
-    status: BatchStatus
-    lines: Lines = Lines()
-    has_more: bool = True
-    """Whether there is more to do now than to make responses of its lines."""
-
-
 async def count_unfinished(connection: AsyncConnection, project: str) -> int:
     return int((await connection.execute(_COUNT, {"project": project})).scalar_one())
 
@@ -232,21 +194,6 @@ async def unfinished_retry(connection: AsyncConnection, project: str, batch_id: 
     """The id of a batch that retries this one and has not ended."""
     found = await connection.execute(_RETRY, {"project": project, "id": batch_id})
     return found.scalar_one_or_none()
-
-
-async def unfinished(db: Database) -> Sequence[UnfinishedBatch]:
-    """The batches that no process validates now, the oldest first."""
-    found = await db.execute(_UNFINISHED)
-    return [UnfinishedBatch(r.id, r.project, BatchStatus(r.status), _lines(r), r.has_more) for r in found]
-
-
-async def lines(db: Database, batch_id: str) -> Lines:
-    found = await db.execute(_FIND_LINES, {"id": batch_id})
-    return _lines(found[0]) if found else Lines()
-
-
-def _lines(row: Row[Any]) -> Lines:
-    return Lines(row.in_file, row.begun, row.slots)
 
 
 async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:

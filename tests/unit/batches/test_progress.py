@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.batches.expander import AHEAD_OF_SLOT, LINES_AHEAD, STEP_LINES, room_of
 from app.batches.progress import AT_ONCE, OF_PROJECT, next_batches
 from app.protocol.status import BatchStatus
-from app.store.batches.rows import Lines, UnfinishedBatch
+from app.store.batches.unfinished import Lines, UnfinishedBatch
 
 
 def _batch(name: str, project: str = "a", status: BatchStatus = BatchStatus.IN_PROGRESS) -> UnfinishedBatch:

@@ -1,0 +1,67 @@
+"""The batches that have not ended, and how far their lines have become responses: what maintenance goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, text
+
+from app.protocol.status import BatchStatus
+from app.store.database import Database
+from app.store.tables import LINES_QUEUE, LIVING_SLOTS, UNFINISHED_BATCHES
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How far the lines of a batch have become responses."""
+
+    in_file: int = 0
+    """Those that are none yet."""
+    begun: int = 0
+    """Those that are, and whose results have no number yet."""
+    slots: int | None = 0
+    """Of the living workers of their model; None: they have several models."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedBatch:
+    """A batch that maintenance works on."""
+
+    id: str
+    project: str
+    status: BatchStatus
+    lines: Lines = Lines()
+    has_more: bool = True
+    """Whether there is more to do now than to make responses of its lines."""
+
+
+_LINES = f"""b.total - b.expanded AS in_file, b.expanded - b.numbered AS begun, CASE
+    WHEN b.model IS NOT NULL THEN coalesce({LIVING_SLOTS.format(LINES_QUEUE)}, 0) END AS slots"""
+_FIND_LINES = text(f"SELECT {_LINES} FROM batches b WHERE b.id = :id")
+_UNFINISHED = text(
+    f"""
+    SELECT b.id, b.project, b.status, {_LINES}, b.status <> 'in_progress' OR b.due_at < now() OR b.numbered = b.total
+        OR EXISTS (SELECT FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL) AS has_more
+    FROM batches b
+    WHERE b.status IN ({UNFINISHED_BATCHES}) AND (
+        b.status <> 'validating' OR coalesce(b.validating_until < now(), true))
+    ORDER BY b.created_at
+    """
+)
+
+
+async def find_all(db: Database) -> Sequence[UnfinishedBatch]:
+    """The batches that no process validates now, the oldest first."""
+    found = await db.execute(_UNFINISHED)
+    return [UnfinishedBatch(r.id, r.project, BatchStatus(r.status), _lines(r), r.has_more) for r in found]
+
+
+async def lines_of(db: Database, batch_id: str) -> Lines:
+    found = await db.execute(_FIND_LINES, {"id": batch_id})
+    return _lines(found[0]) if found else Lines()
+
+
+def _lines(row: Row[Any]) -> Lines:
+    return Lines(row.in_file, row.begun, row.slots)
