@@ -22,7 +22,7 @@ from tests.support import grammar, library_server
 from tests.support.browser_server import browser_server
 from tests.support.deltas import play
 from tests.support.installations import running
-from tests.support.longhaul import Longhaul
+from tests.support.longhaul import Longhaul, send_all
 from tests.support.python_server import python_server
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
@@ -373,8 +373,7 @@ def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
         body: Json = {"model": MODEL, "tools": tools_for(["library"]), "background": True}
         created = client.responses.create(**body, input=_asked(script()["book_whales"]["steps"], 1))
         until_sync(lambda: calls.exists() and len(calls.read_text().splitlines()) > before)
-        for process in gpt_oss.named(["celeryd"]):
-            process.send_signal(signal.SIGKILL)
+        send_all(gpt_oss.named(["celeryd"]), signal.SIGKILL)
     finally:
         (library / "hold").unlink()
     response = until_sync(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from app.local.ports import free_port
 from tests.support.installations import running
-from tests.support.longhaul import Longhaul
+from tests.support.longhaul import Longhaul, send_all
 from tests.support.promql import Query, queries
 from tests.support.scrapes import UNFINISHED, Scrape, responses_by_state, unfinished_responses
 from tests.support.services import open_folder
@@ -141,8 +140,7 @@ def test_gauges_are_the_rows_also_after_every_process_was_killed(fleet: Longhaul
     with fleet.http() as http:
         ids = [http.post("/v1/responses", json=LONG).raise_for_status().json()["id"] for _ in range(count)]
         assert_that_gauges_are_rows(fleet, count)
-        for process in processes(fleet):
-            process.kill()
+        send_all(processes(fleet), signal.SIGKILL)
         until_sync(lambda: is_served(fleet), what="metrics of all after the kill")
         assert_that_gauges_are_rows(fleet, count)
         assert scraped(fleet, "worker").value("longhaul_takeovers_total", reason="release") > 0
@@ -153,19 +151,19 @@ def test_gauges_are_the_rows_also_after_every_process_was_killed(fleet: Longhaul
 
 
 def processes(fleet: Longhaul) -> list[psutil.Process]:
-    """All but the supervisor, the services and their guardians, parents first."""
+    """All but the supervisor, the services and the guardians, parents first."""
     programs = [each for name in ("longhaul api", "longhaul maintenance", "celeryd") for each in fleet.named([name])]
-    programs = [each for each in programs if "app.local.guardian" not in " ".join(each.cmdline())]
     assert len(programs) == 4
     return [process for program in programs for process in (program, *program.children(recursive=True))]
 
 
 def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(fleet: Longhaul) -> None:
     until_sync(lambda: is_served(fleet), what="metrics of all")
-    postgres = [each for each in fleet.processes() if "postgres" in each.name()]
+    with fleet.http() as http:
+        http.get("/v1/models").raise_for_status()
+    postgres = fleet.named(["postgres"])
     assert postgres
-    for process in postgres:
-        os.kill(process.pid, signal.SIGSTOP)
+    send_all(postgres, signal.SIGSTOP)
     try:
         found = scraped(fleet)
         assert found.value("longhaul_fleet_up") == 0
@@ -174,8 +172,7 @@ def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(fleet: Long
         assert "longhaul_http_requests_total" in found.labels
         assert "longhaul_maintenance_step_seconds_count" in found.labels
     finally:
-        for process in postgres:
-            os.kill(process.pid, signal.SIGCONT)
+        send_all(postgres, signal.SIGCONT)
     until_sync(lambda: is_served(fleet), what="the fleet's metrics again")
 
 

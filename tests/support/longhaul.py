@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import httpx
@@ -22,7 +22,15 @@ READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.25
 """Between two questions whether it is ready: they take time from the start that they wait for."""
+GUARDIAN = "app.local.guardian"
 COMMAND = Path(sys.executable).parent / "longhaul"
+
+
+def send_all(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Sends a signal to each, one after the other. Some may be gone by then: children end when their parent does."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 class Longhaul:
@@ -103,9 +111,7 @@ class Longhaul:
         """SIGTERM to every process at once, as a machine that shuts down sends it; returns once all are gone."""
         assert self._process is not None
         known = self.processes()
-        for process in known:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.terminate()
+        send_all(known, signal.SIGTERM)
         assert self._process.wait(STOP_SECONDS) == 0, self.tail()
         self._process = None
         _gone, alive = psutil.wait_procs(known, timeout=STOP_SECONDS)
@@ -118,14 +124,14 @@ class Longhaul:
         return [top, *top.children(recursive=True)]
 
     def named(self, words: Sequence[str]) -> list[psutil.Process]:
-        """Its processes whose command line holds all of `words`."""
+        """Its processes whose command line holds all of `words`, but no guardian, whose line holds its program's."""
         found = []
         for process in self.processes():
             try:
                 line = " ".join(process.cmdline())
             except psutil.Error:
                 continue
-            if all(word in line for word in words):
+            if GUARDIAN not in line and all(word in line for word in words):
                 found.append(process)
         return found
 
