@@ -23,6 +23,14 @@ from tests.support.roles import as_role
 from tests.support.stored import stored
 from tests.support.waiting import until
 
+NAMES = (
+    "Screenshot 9.52.38\u202fAM.png",
+    "a\xa0b.txt",
+    "\u65e5\u672c\u3000.txt",
+    "\U0001f469\u200d\U0001f467.png",
+    "e\u0301\u202e.txt",
+)
+"""As macOS names screenshots, with other spaces, joined emoji, and marks."""
 SIZES = (0, 1, 1000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12_345)
 
 
@@ -61,6 +69,37 @@ class TestFile:
             with pytest.raises(openai.NotFoundError) as caught:
                 await call(made.id)
             assert caught.value.code == "file_not_found"
+
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_a_name_has_spaces_and_signs_of_every_script(self, client: openai.AsyncOpenAI, name: str) -> None:
+        assert (await uploaded(client, name=name)).filename == name
+        begun = await client.uploads.create(bytes=1, filename=name, mime_type="text/plain", purpose="user_data")
+        assert begun.filename == name
+
+    @pytest.mark.parametrize("name", ["a\0b", "a\x7fb", "a\x85b", ""])
+    async def test_a_name_without_a_sign_or_with_control_characters_is_refused(
+        self, client: openai.AsyncOpenAI, name: str
+    ) -> None:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.uploads.create(bytes=1, filename=name, mime_type="text/plain", purpose="user_data")
+        assert caught.value.param == "filename"
+
+    @pytest.mark.parametrize(
+        ("sent", "name"),
+        [
+            ("filename*=utf-8''my%20file%20%C3%B6.txt", "my file ö.txt"),  # reqwest, of Rust
+            ("filename=\"=?utf-8?B?w7YudHh0?=\"; filename*=utf-8''%C3%B6.txt", "ö.txt"),  # .NET
+            ("filename*=iso-8859-1'de'%F6.txt", "ö.txt"),
+            ("filename=\"a.txt\"; filename*=utf-16''%00b", "a.txt"),
+            ("filename=a.txt", "a.txt"),
+        ],
+    )
+    async def test_an_extended_name_goes_before_the_plain_one(self, api: Api, sent: str, name: str) -> None:
+        head = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        file = f'--a\r\nContent-Disposition: form-data; name="file"; {sent}\r\n\r\nx\r\n--a--\r\n'.encode()
+        headers = {"content-type": "multipart/form-data; boundary=a"}
+        made = await api.client.post("/v1/files", content=head + file, headers=headers)
+        assert (made.status_code, made.json().get("filename")) == (200, name), made.text
 
     async def test_a_file_that_is_no_form_is_sent_piece_by_piece(self, api: Api) -> None:
         """Without a length: nobody knows how much will come."""
