@@ -154,6 +154,31 @@ class TestRange:
         assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "10", b"")
         assert answer.headers["accept-ranges"] == "bytes"
 
+    async def test_a_client_that_has_the_file_is_told_so(self, api: Api, client: openai.AsyncOpenAI) -> None:
+        url = f"/v1/files/{(await uploaded(client, b'0123456789')).id}/content"
+        tag = (await api.client.get(url)).headers["etag"]
+        for sent in (tag, f"W/{tag}", f'"another", {tag}', "*"):
+            answer = await api.client.get(url, headers={"if-none-match": sent, "range": "bytes=0-1"})
+            assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
+        assert (await api.client.get(url, headers={"if-none-match": '"another"'})).status_code == 200
+
+    @pytest.mark.parametrize("data", [b"", b"0123456789"])
+    async def test_a_client_that_has_all_bytes_sends_its_next_request_on_the_connection(
+        self, api: Api, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch, data: bytes
+    ) -> None:
+        read = content.read
+
+        async def never_ends(*args: Any) -> AsyncGenerator[bytes, None]:
+            async for piece in read(*args):
+                yield piece
+            await asyncio.Event().wait()
+
+        made = await uploaded(client, data)
+        monkeypatch.setattr(content, "read", never_ends)
+        for _ in range(3):
+            assert (await api.client.get(f"/v1/files/{made.id}/content")).content == data
+            assert (await api.client.get("/health/live")).status_code == 200
+
 
 class TestList:
     async def test_pages_follow_order_and_purpose(self, client: openai.AsyncOpenAI) -> None:
