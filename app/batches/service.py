@@ -11,7 +11,7 @@ import orjson
 
 from app.batches.batch_object import batch_object
 from app.batches.jsonl import LineSplitter
-from app.batches.results import StatusOf, result
+from app.batches.results import StatusOf, encoded_line, result
 from app.batches.writer import ended_by
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
@@ -160,7 +160,7 @@ class BatchService:
             try:
                 found = await read_results(self._db, row.id, after, Order.NUMBER)
                 if not found and row.status.final:
-                    yield orjson.dumps({"batch": batch_object(row)}, option=orjson.OPT_APPEND_NEWLINE)
+                    yield encoded_line({"batch": batch_object(row)})
                     return
                 # Those that their batch has cancelled say so: the batch as it is behind them.
                 current = await rows.find(self._db, row.project, row.id)
