@@ -61,7 +61,7 @@ class TestFile:
         data = b"\n".join([line("a"), long, b"no JSON", long])
         assert await problems(client, carried, data) == [
             (2, "line_too_long", None),
-            (3, "invalid_json", None),
+            (3, "invalid_json_line", None),
             (4, "line_too_long", None),
         ]
 

@@ -60,7 +60,7 @@ class TestRun:
             batch = await ended(client, (await created(client, lines)).id)
         assert batch.status == "failed"
         assert [(each.line, each.code, each.param) for each in batch.errors.data] == [
-            (2, "invalid_json", None),
+            (2, "invalid_json_line", None),
             (3, "model_not_found", "body.model"),
             (4, "duplicate_custom_id", "custom_id"),
             (5, "invalid_type", "body.temperature"),
