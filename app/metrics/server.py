@@ -70,6 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_SECONDS
     server_version, sys_version = "longhaul", ""
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != "/metrics":
             return self._answer(HTTPStatus.NOT_FOUND, b"/metrics is here\n")
@@ -98,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)

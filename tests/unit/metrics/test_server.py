@@ -43,6 +43,13 @@ def test_a_scrape_without_the_token_is_refused(sent: str | None) -> None:
     assert "longhaul_things" not in answer.text
 
 
+def test_a_head_says_what_a_scrape_would_be() -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port:
+        answer = httpx.head(f"http://127.0.0.1:{port}/metrics")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+
+
 def test_the_token_opens() -> None:
     with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
         answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"bearer {TOKEN}"})
