@@ -40,6 +40,12 @@ def test_a_filter_is_said_to_actions_and_to_lists() -> None:
     assert only.query() == {**{name: body[name] for name in body if name != "metadata"}, "metadata[run]": "a=b"}
 
 
+def test_an_option_that_is_empty_is_said_too_for_the_api_to_refuse_it() -> None:
+    """As of a shell's variable that is not set: without it the others would match more than was meant."""
+    only = Filter(ids=[], status=[], metadata=[], project="acme", model="", created_before="1970-01-01")
+    assert only.body() == {"project": "acme", "model": "", "created_before": 0}
+
+
 def test_an_age_counts_from_now() -> None:
     (seconds,) = Filter(created_before="2h").body().values()
     assert abs(datetime.now(UTC).timestamp() - 7200 - seconds) < 60
