@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hmac import compare_digest
 from http import HTTPStatus
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.scrapes.acquire(blocking=False):
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many scrapes at once\n")
         try:
-            encode, kind = choose_encoder(self.headers.get("accept", ""))
+            encode, kind = _encoder(self.headers.get("accept", ""))
             body = encode(self.server.registry)
         finally:
             self.server.scrapes.release()
@@ -106,6 +106,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Returns what writes metrics in a form that the client accepts, and its content type."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):  # A version that is none.
+        return choose_encoder("")
 
 
 @contextmanager
