@@ -13,6 +13,7 @@ from app.local.commands.responses import commands
 from app.local.commands.responses.filters import Filter
 from app.local.commands.responses.following import columns_for
 from app.local.commands.responses.group import _reach, _say_done, _tell
+from config.settings import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,8 @@ def test_pairs_without_a_key_are_refused() -> None:
 def test_an_id_asks_no_other_route_whatever_is_in_it() -> None:
     assert path("responses", "../projects?x=1#", "why") == "responses/..%2Fprojects%3Fx%3D1%23/why"
     assert path("workers", "qwen3-8b-1f@gpu-7", "drain") == "workers/qwen3-8b-1f@gpu-7/drain"
+    with pytest.raises(ConfigError, match="empty"):
+        path("responses", "", "why")
 
 
 FAILED = {
