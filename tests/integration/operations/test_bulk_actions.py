@@ -346,7 +346,8 @@ class TestBatches:
             assert (action["done"], action["batches"]) == (AHEAD, 0)
             async with player.at_work("Hello"):
                 batch = await batch_ended(client, made.id)
-            assert (batch.status, batch.request_counts.completed) == ("completed", LINES - AHEAD)
+            counts = batch.request_counts
+            assert (batch.status, counts.completed, counts.failed) == ("completed", LINES - AHEAD, AHEAD)
             errors = await lines_of(client, batch.error_file_id)
             assert [each["error"]["code"] for each in errors] == ["response_cancelled"] * AHEAD
 
