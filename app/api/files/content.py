@@ -35,7 +35,7 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
     """Returns the answer to a request for the file's content."""
     headers = {
         "accept-ranges": "bytes",
-        "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
+        "content-disposition": f"attachment; {_named(file.filename)}",
         "content-type": "application/octet-stream",
         "etag": f'"{file.id}"',  # a file never changes
         "x-content-type-options": "nosniff",
@@ -56,6 +56,13 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
     headers["content-range"] = f"bytes {part.first}-{part.stop - 1}/{file.bytes}"
     headers["content-length"] = str(part.stop - part.first)
     return FileContent(206, headers, part, read)
+
+
+def _named(filename: str) -> str:
+    """Returns the parameter with the name: `filename` where it can have it, since curl does not know `filename*`."""
+    if filename.isascii() and not set(filename) & set('%"\\'):
+        return f'filename="{filename}"'
+    return f"filename*=UTF-8''{quote(filename, safe='')}"
 
 
 def _has(condition: str, etag: str) -> bool:

@@ -151,6 +151,7 @@ class FileForm:
 
     def _on_headers_finished(self) -> None:
         assert self._part is not None
+        self._part.check_encoding()
         disposition = bytes(self._part.disposition).decode("latin-1")
         _, options = parse_options_header(disposition)
         name = options.get(b"name", b"").decode("utf-8", "replace")
@@ -200,11 +201,24 @@ class _Part:
     name: bytearray = field(default_factory=bytearray)
     value: bytearray = field(default_factory=bytearray)
     disposition: bytearray = field(default_factory=bytearray)
+    encoding: bytearray = field(default_factory=bytearray)
 
     def end_header(self) -> None:
-        if self.name.lower() == b"content-disposition":
-            self.disposition = self.value
+        match bytes(self.name.lower()):
+            case b"content-disposition":
+                self.disposition = self.value
+            case b"content-transfer-encoding":
+                self.encoding = self.value
         self.name, self.value = bytearray(), bytearray()
+
+    def check_encoding(self) -> None:
+        """Raises UnsupportedMedia for bytes that are not as they are: no client needs that (RFC 7578)."""
+        sent = self.encoding.decode("latin-1").strip()
+        if sent.lower() not in ("", "binary", "7bit", "8bit"):
+            message = (
+                f"The 'Content-Transfer-Encoding' '{shortened(sent)}' is not supported; send the bytes as they are."
+            )
+            raise UnsupportedMedia(message)
 
 
 def _filename(disposition: str, plain: bytes | None) -> str | None:

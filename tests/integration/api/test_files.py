@@ -101,6 +101,36 @@ class TestFile:
         made = await api.client.post("/v1/files", content=head + file, headers=headers)
         assert (made.status_code, made.json().get("filename")) == (200, name), made.text
 
+    @pytest.mark.parametrize(("encoding", "status"), [("binary", 200), ("8BIT", 200), ("base64", 415)])
+    async def test_a_part_that_says_that_it_is_encoded_is_refused(self, api: Api, encoding: str, status: int) -> None:
+        head = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        file = (
+            f"--a\r\nContent-Transfer-Encoding: {encoding}\r\n"
+            'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\neA==\r\n--a--\r\n'
+        )
+        headers = {"content-type": "multipart/form-data; boundary=a"}
+        made = await api.client.post("/v1/files", content=head + file.encode(), headers=headers)
+        assert made.status_code == status, made.text
+
+    @pytest.mark.parametrize(
+        ("name", "shown"),
+        [
+            ("batch_1_output.jsonl", 'filename="batch_1_output.jsonl"'),
+            ("my file (1).txt", 'filename="my file (1).txt"'),
+            ("größe.txt", "filename*=UTF-8''gr%C3%B6%C3%9Fe.txt"),
+            ('a"b.txt', "filename*=UTF-8''a%22b.txt"),
+            ("100%.txt", "filename*=UTF-8''100%25.txt"),
+        ],
+    )
+    async def test_an_answer_names_its_file_so_that_curl_understands_it_if_it_can(
+        self, api: Api, client: openai.AsyncOpenAI, name: str, shown: str
+    ) -> None:
+        begun = await client.uploads.create(bytes=0, filename=name, mime_type="text/plain", purpose="user_data")
+        made = (await client.uploads.complete(begun.id, part_ids=[])).file
+        assert made is not None
+        answer = await api.client.get(f"/v1/files/{made.id}/content")
+        assert answer.headers["content-disposition"] == f"attachment; {shown}"
+
     async def test_a_file_that_is_no_form_is_sent_piece_by_piece(self, api: Api) -> None:
         """Without a length: nobody knows how much will come."""
         data, boundary = random_bytes(2 * BLOCK_BYTES), "xyz"
