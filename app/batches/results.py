@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import orjson
-
 from app.chat.completion import completion
 from app.protocol.errors import ApiError, ErrorObject
+from app.protocol.events.frames import encode_line
 from app.protocol.failures import failure
 from app.protocol.requests.bodies.batch import CHAT
 from app.protocol.status import Status
@@ -18,10 +17,6 @@ from app.store.batches.results import ResultRow
 
 StatusOf = Callable[[ApiError], int]
 """Returns the HTTP status of an error."""
-
-_LINE_ENDS = {each.encode(): f"\\u{ord(each):04x}".encode() for each in "\x85\u2028\u2029"}
-"""Characters that JSON need not escape, and at which Python's `str.splitlines`, and so `iter_lines` of OpenAI's client,
-ends a line."""
 
 _ANSWERED = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 
@@ -80,12 +75,4 @@ def _reply(row: ResultRow, status: int, body: Json) -> Json:
 
 def _encoded(row: ResultRow, reply: Json | None, error: Json | None) -> bytes:
     shown: Json = {"id": f"batch_req_{row.batch_id.partition('_')[2]}_{row.line}", "custom_id": row.custom_id}
-    return encoded_line({**shown, "response": reply, "error": error})
-
-
-def encoded_line(value: Json) -> bytes:
-    """Returns JSON with a LF at its end, which is the only end of a line in it, however a client splits lines."""
-    line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
-    for end, escaped in _LINE_ENDS.items():
-        line = line.replace(end, escaped)
-    return line
+    return encode_line({**shown, "response": reply, "error": error}) + b"\n"

@@ -11,12 +11,13 @@ import orjson
 
 from app.batches.batch_object import batch_object
 from app.batches.jsonl import LineSplitter
-from app.batches.results import StatusOf, encoded_line, result
+from app.batches.results import StatusOf, result
 from app.batches.writer import ended_by
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
 from app.protocol.errors import InvalidRequest, NotFound, ShareUsed
+from app.protocol.events.frames import encode_line
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
@@ -161,7 +162,7 @@ class BatchService:
             try:
                 found = await read_results(self._db, row.id, after, Order.NUMBER)
                 if not found and row.status.final:
-                    yield encoded_line({"batch": batch_object(row)})
+                    yield encode_line({"batch": batch_object(row)}) + b"\n"
                     return
                 # Those that their batch has cancelled say so: the batch as it is behind them.
                 current = await rows.find(self._db, row.project, row.id)
