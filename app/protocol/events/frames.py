@@ -30,7 +30,7 @@ def encode_data(value: Event) -> bytes:
     return b"data: %b\n\n" % encode_line(value)
 
 
-def encode_line(value: Event) -> bytes:
+def encode_line(value: Any) -> bytes:
     """Returns JSON that is one line, without its end, however a client splits lines."""
     data = orjson.dumps(value)
     if not data.isascii():
