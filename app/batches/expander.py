@@ -147,7 +147,8 @@ class Expander:
                 await results.skip(connection, batch_id, skipped)
             if done:
                 await rows.advance(connection, batch_id, batch.expanded + done, lines[done - 1].end)
-        if done < len(lines) or step < STEP_LINES:
+        has_more = batch.expanded + done < batch.total
+        if has_more and (done < len(lines) or step < STEP_LINES):
             self._steps[batch_id] = min(STEP_LINES, 2 * done or 1)
         for queue in {each.queue for each in made[:done] if isinstance(each, NewResponse)}:
             await self._dispatch(queue)

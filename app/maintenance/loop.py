@@ -95,8 +95,8 @@ class Maintenance:
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
         self._bulk = BulkWork(db, self._announcer, settings)
         self._servers = workers.ServerWatch()
-        self._suspects_since = math.inf
-        """Since when suspects wait and none was sent."""
+        self._suspects_since: dict[str, float] = {}
+        """Since when suspects of a queue wait and none was sent."""
         self._raises_at = -math.inf
         """When it looks again at what is due, at the earliest."""
         self._waiting: set[str] = set()
@@ -148,13 +148,15 @@ class Maintenance:
         """Sends messages for released responses. Suspects wait for a worker without others' work, but not for ever."""
         while messages := await redelivery.take_released(self._db, BATCH):
             await self._send(messages)
-        if not await redelivery.suspects_wait(self._db):
-            self._suspects_since = math.inf
+        now = time.monotonic()
+        queues = await redelivery.suspects_wait(self._db)
+        self._suspects_since = {queue: self._suspects_since.get(queue, now) for queue in queues}
+        if not queues:
             return
-        self._suspects_since = min(self._suspects_since, time.monotonic())
-        anywhere = time.monotonic() > self._suspects_since + SUSPECTS_SECONDS
-        if messages := await redelivery.take_suspects(self._db, anywhere=anywhere):
-            self._suspects_since = math.inf
+        anywhere = [queue for queue, since in self._suspects_since.items() if now > since + SUSPECTS_SECONDS]
+        if messages := await redelivery.take_suspects(self._db, anywhere):
+            for message in messages:
+                self._suspects_since.pop(message.queue, None)
             await self._send(messages)
 
     async def dispatch(self) -> None:

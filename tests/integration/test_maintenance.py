@@ -7,11 +7,13 @@ import os
 import signal
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from app.maintenance import loop
 from app.maintenance.__main__ import maintain
 from app.maintenance.loop import Maintenance
 from app.protocol.status import Status
@@ -28,7 +30,7 @@ from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.roles import as_role
-from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, crashed, long_alive, new_response, queued
 from tests.support.waiting_rows import end, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
@@ -92,6 +94,26 @@ async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: 
     await end(db, ids[:1])
     await maintenance(db, pubsub, queue).dispatch()
     assert queue.sent == ids[:16]
+
+
+async def test_suspects_wait_for_a_worker_of_their_own_model_however_long_those_of_another_wait(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(loop, "time", clock)
+    queue = Queue()
+    running = maintenance(db, pubsub, queue)
+    await crashed(db, model="away")
+    await running.send_released()
+    clock.now = 2 * loop.SUSPECTS_SECONDS
+    await long_alive(db, "busy")
+    await claim(db, await queued(db), "busy")
+    suspect = await crashed(db)
+    await running.send_released()
+    assert queue.sent == []
+    clock.now += loop.SUSPECTS_SECONDS + 1
+    await running.send_released()
+    assert queue.sent == [suspect]
 
 
 async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(db: Database, pubsub: PubSub) -> None:

@@ -98,6 +98,21 @@ async def release_all(db: Database, worker: str) -> None:
         await workers.release_all(connection, worker, crashed=True)
 
 
+async def crashed(db: Database, **request: Any) -> str:
+    """A released response under which a worker crashed."""
+    response_id = await queued(db, **request)
+    await claim(db, response_id, "dead")
+    await release_all(db, "dead")
+    return response_id
+
+
+async def long_alive(db: Database, worker: str) -> None:
+    """As `alive`, of a worker that started an hour ago; so did all others then."""
+    await alive(db, worker)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE workers SET started_at = now() - interval '1 hour'"))
+
+
 @asynccontextmanager
 async def living(db: Database, *names: str) -> AsyncIterator[None]:
     """Lends a lease to those of the workers that have none; afterwards they are as they were."""

@@ -7,7 +7,7 @@ with its sender, or its worker does not take it. Its response waits again, and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -133,7 +133,7 @@ _SEND_AGAIN = text(
     RETURNING {_MESSAGE}
     """
 )
-_SUSPECTS_WAIT = text(f"SELECT EXISTS (SELECT FROM responses r WHERE {_IS_RELEASED} AND {_SUSPECT}) AS wait")
+_SUSPECTS_WAIT = text(f"SELECT DISTINCT r.queue FROM responses r WHERE {_IS_RELEASED} AND {_SUSPECT}")
 
 
 async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[str]:
@@ -166,19 +166,23 @@ async def take_released(db: Database, limit: int = 500) -> list[Message]:
     return await _send_again(db, nodes)
 
 
-async def suspects_wait(db: Database) -> bool:
-    """Whether any suspect was released and not sent again."""
-    (found,) = await db.execute(_SUSPECTS_WAIT)
-    return bool(found.wait)
+async def suspects_wait(db: Database) -> set[str]:
+    """The queues of suspects that were released and not sent again."""
+    return {row.queue for row in await db.execute(_SUSPECTS_WAIT)}
 
 
-async def take_suspects(db: Database, *, anywhere: bool, limit: int = 500) -> list[Message]:
-    """As `take_released`, for suspects, a few for each worker. `anywhere`: also to workers that run others' work."""
+async def take_suspects(db: Database, anywhere: Collection[str], limit: int = 500) -> list[Message]:
+    """As `take_released`, for suspects, a few for each worker.
+
+    `anywhere`: the queues of which workers with others' work get some, too.
+    """
     waiting = await _released(db, limit, suspects=True)
     loads: dict[str, list[TrialLoad]] = {queue: [] for queue in waiting}
     for row in await db.execute(_TRIAL_LOADS, {"queues": list(waiting), "layout": LAYOUT}) if waiting else ():
         loads[row.queue].append(TrialLoad(load_of(row._asdict()), row.trials, row.others, row.just_started))
-    return await _send_again(db, [tried(each, loads[queue], anywhere=anywhere) for queue, each in waiting.items()])
+    return await _send_again(
+        db, [tried(each, loads[queue], anywhere=queue in anywhere) for queue, each in waiting.items()]
+    )
 
 
 async def _released(db: Database, limit: int, *, suspects: bool) -> dict[str, list[Candidate]]:

@@ -10,7 +10,7 @@ from app.scheduling.decisions import TRIALS_AT_ONCE
 from app.store.database import Database
 from app.store.queue import redelivery as messages
 from app.store.responses import claims, endings, lookup
-from tests.support.rows import WORKER, alive, claim, claimed, queued, release_all
+from tests.support.rows import WORKER, alive, claim, claimed, crashed, long_alive, queued, release_all
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -127,22 +127,8 @@ async def taken(db: Database) -> list[str]:
     return [message.response_id for message in await messages.take_released(db)]
 
 
-async def suspects(db: Database, *, anywhere: bool = False) -> list[str]:
-    return [message.response_id for message in await messages.take_suspects(db, anywhere=anywhere)]
-
-
-async def crashed(db: Database) -> str:
-    """A released response under which a worker crashed."""
-    response_id = await queued(db)
-    await claim(db, response_id, "dead")
-    await release_all(db, "dead")
-    return response_id
-
-
-async def long_alive(db: Database, name: str) -> None:
-    await alive(db, name)
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE workers SET started_at = now() - interval '1 hour'"))
+async def suspects(db: Database, *anywhere: str) -> list[str]:
+    return [message.response_id for message in await messages.take_suspects(db, anywhere)]
 
 
 async def test_suspects_go_a_few_at_a_time_to_a_worker_without_others_work(db: Database) -> None:
@@ -152,7 +138,7 @@ async def test_suspects_go_a_few_at_a_time_to_a_worker_without_others_work(db: D
     assert await taken(db) == []
     assert sorted(await suspects(db)) == sorted(waiting[:-2])
     assert await suspects(db) == []
-    assert await messages.suspects_wait(db)
+    assert await messages.suspects_wait(db) == {"model.scripted"}
     await endings.cancel(db, waiting[0], None)
     assert await suspects(db) == waiting[-2:-1]
 
@@ -166,7 +152,7 @@ async def test_a_suspect_goes_to_no_worker_with_others_work_unless_it_has_just_s
     assert await suspects(db) == []
     await alive(db, "new")
     await claim(db, await queued(db), "new")
-    (message,) = await messages.take_suspects(db, anywhere=False)
+    (message,) = await messages.take_suspects(db, ())
     assert message.response_id == suspect
     found = await db.execute(text("SELECT sent_to FROM responses WHERE id = :id"), {"id": suspect})
     assert [row.sent_to for row in found] == ["new"]
@@ -174,5 +160,5 @@ async def test_a_suspect_goes_to_no_worker_with_others_work_unless_it_has_just_s
     await release_all(db, "new")
     async with db.begin() as connection:
         await connection.execute(text("DELETE FROM workers WHERE id = 'new'"))
-    assert await suspects(db) == []
-    assert suspect in await suspects(db, anywhere=True)
+    assert await suspects(db, "model.another") == []
+    assert suspect in await suspects(db, "model.scripted")
