@@ -9,6 +9,7 @@ from contextlib import ExitStack, aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
 from app.batches.line import BatchLine, LineError, custom_id_of, line_error, read_line, refused_in
+from app.batches.results import CANCELLED_ALONE
 from app.batches.validation import Validation
 from app.bounds import BoundReached
 from app.protocol.errors import ApiError, LimitReached, ServerFault
@@ -125,12 +126,14 @@ class Expander:
     async def expand(self, batch_id: str) -> bool:
         """Makes responses of the batch's next lines; returns False if there are none, or none has room at the moment.
 
-        A line that was good, and is no more, because its model is gone, say, fails alone. Raises QueueUnavailable if
-        the responses are made, and nobody was told.
+        If operators have cancelled them, they never become responses. A line that was good, and is no more, because its
+        model is gone, say, fails alone. Raises QueueUnavailable if the responses are made, and nobody was told.
         """
         batch = await rows.find(self._db, None, batch_id)
         if batch is None or batch.status is not BatchStatus.IN_PROGRESS or batch.seconds_left <= 0:
             return False
+        if batch.lines_cancelled_at is not None:
+            return await self.skip(batch_id, CANCELLED_ALONE)
         if not (room := room_of(await unfinished.lines_of(self._db, batch_id))):
             return False
         step = self._steps.pop(batch_id, STEP_LINES)
@@ -215,7 +218,7 @@ class Expander:
 def room_of(lines: Lines) -> int:
     """How many lines of a batch may become responses now: whole steps, or all that are left.
 
-    Those of several models all may: the others must not wait for a model that has no worker.
+    Those of several models all may: the others must not wait for a model that has no worker. Cancelled ones end so.
     """
     if lines.slots is None:
         return lines.in_file
@@ -249,7 +252,8 @@ def _first(made: Sequence[NewResponse | Skipped], fitting: int) -> int:
 async def _is_current(connection: Connection, batch: BatchRow) -> bool:
     """Locks the batch, and returns whether it is as it was: otherwise another process was faster, or it ends."""
     current = await rows.lock(connection, batch.id)
-    return current is not None and (current.status, current.expanded) == (batch.status, batch.expanded)
+    names = ("status", "expanded", "lines_cancelled_at")
+    return current is not None and all(getattr(current, name) == getattr(batch, name) for name in names)
 
 
 def _listed(problems: Sequence[LineError]) -> Json:

@@ -27,7 +27,7 @@ def _reason(code: str, message: str) -> Json:
 
 EXPIRED = _reason("batch_expired", "This request could not be executed before the completion window expired.")
 CANCELLED = _reason("batch_cancelled", "This request was not finished: its batch was cancelled.")
-_CANCELLED_ALONE = _reason("response_cancelled", "The response of this request was cancelled.")
+CANCELLED_ALONE = _reason("response_cancelled", "This request was cancelled.")
 _DELETED = _reason("response_deleted", "The response of this request was deleted.")
 
 
@@ -49,7 +49,7 @@ def result(row: ResultRow, endpoint: str, ended: Json | None, status_of: StatusO
     if row.error is not None:
         return _failed(row, None, row.error)
     if row.status == CANCELLED_LINE:
-        return _failed(row, None, ended or _CANCELLED_ALONE)
+        return _failed(row, None, ended or CANCELLED_ALONE)
     if row.response is None:
         return _failed(row, None, _DELETED)
     response = row.response.as_object([])

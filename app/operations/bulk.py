@@ -42,9 +42,7 @@ class BulkActions:
         self._db = changes.db
 
     async def count(self, kind: ActionKind, only: ResponseFilter) -> Reach:
-        return await self._count(kind, _applicable(kind, await resolved(self._db, only, _FIELD)))
-
-    async def _count(self, kind: ActionKind, wanted: ResponseFilter) -> Reach:
+        wanted = _applicable(kind, await resolved(self._db, only, _FIELD))
         responses = await listing.count(self._db, wanted, wanted.statuses)
         is_cancel = kind is ActionKind.CANCEL
         return Reach(responses, await cancels.count_batches(self._db, wanted) if is_cancel else BatchCount())
@@ -61,17 +59,18 @@ class BulkActions:
                 f"the filter matches everything that can be {_DONE[kind]}; name what you mean, or send 'all': true"
             )
             raise AdministrationError(message, "all")
-        found = await self._count(kind, wanted)
-        matched = found.responses.matching
+        matched = (await listing.count(self._db, wanted, wanted.statuses)).matching
         async with self._changes.begin() as change:
             if await actions.count_running(change.connection) >= MAX_RUNNING:
                 raise AdministrationError(f"{MAX_RUNNING} actions are running, the limit; wait for one, or cancel it")
             actor = change.operator.key_id
-            new = NewAction(new_id("action"), kind, wanted, reason, actor, matched)
+            is_cancel = kind is ActionKind.CANCEL
+            of_batches = await cancels.cancel_batches(change.connection, wanted) if is_cancel else BatchCount()
+            new = NewAction(new_id("action"), kind, wanted, reason, actor, matched, of_batches.batches)
             row = await actions.add(change.connection, new)
             details = {"filter": only.as_json(), "matched": matched, "reason": reason}
-            if found.of_batches.batches:
-                details |= asdict(found.of_batches)
+            if of_batches != BatchCount():
+                details |= asdict(of_batches)
             await change.note(_TYPES[kind], row.id, only.project, details)
         return row
 

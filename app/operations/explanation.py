@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
 
-from app.operations.words import count_of, some_of, span
+from app.operations.turn import behind, when
+from app.operations.words import count_of, ordinal, some_of, span
 from app.operations.workers import LIVING, WorkerState, state_of
 from app.scheduling.line import Place
 from app.store.queue.pace import of_queues
@@ -142,14 +143,10 @@ def _in_line(case: _Case) -> Explanation | None:
     place, room = case.around.place, case.around.state.room()
     if place is None:
         return Explanation(Reason.DUE, "It is being sent to a worker at this moment.")
-    flow = (case.response.project, case.response.priority)
-    own = sum(number for each, number in place.ahead.items() if (each.project, each.priority) == flow)
-    others = place.number - own
     pace = of_queues(case.around.paces).get(case.response.queue)
     expected = None if pace is None else (place.number + 1) / pace.ended_per_second
-    yielded = (
-        "It has yielded its slot to a foreground response, and waits for its turn again. " if _yields(case) else ""
-    )
+    has_yielded = case.response.status == "in_progress"
+    yielded = "It has yielded its slot to a foreground response, and waits for its turn again. " if has_yielded else ""
     if place.number == 0:
         is_foreground = case.response.service_class[1] == "foreground"
         if room.open or (room.foreground and is_foreground):
@@ -159,37 +156,16 @@ def _in_line(case: _Case) -> Explanation | None:
             text = "It is the next one, and a slot is free: the next dispatch sends it."
             return Explanation(Reason.DUE, yielded + text, advice, place, 0.0)
         text = f"It is the next one, and waits for a slot: all {_slots(case)} of {case.response.model} are taken."
-        return Explanation(Reason.NO_SLOT, yielded + text + _when(expected), None, place, expected)
-    projects = len({each.project for each in place.ahead if each.project != case.response.project})
-    parts = [f"{_about(place)}{count_of(own, 'response')} of its own project and class"] if own else []
-    if others:
-        parts.append(
-            f"{_about(place)}{count_of(others, 'response')} of {count_of(projects, 'other project')}"
-            if projects
-            else f"{_about(place)}{count_of(others, 'response')} of its project in other classes"
-        )
-    text = f"It waits for its turn behind {' and '.join(parts)}, for {_slots(case)} of {case.response.model}."
+        return Explanation(Reason.NO_SLOT, yielded + text + when(expected), None, place, expected)
+    others = behind(place, case.response.project, case.response.priority)
+    text = f"It waits for its turn behind {others}, for {_slots(case)} of {case.response.model}."
     advice = "`longhaul queue --by project` shows whose they are; weights and service tiers decide the shares."
-    return Explanation(Reason.BEHIND_OTHERS, yielded + text + _when(expected), advice, place, expected)
-
-
-def _yields(case: _Case) -> bool:
-    return case.response.status == "in_progress"
-
-
-def _about(place: Place) -> str:
-    return "" if place.is_exact else "about "
+    return Explanation(Reason.BEHIND_OTHERS, yielded + text + when(expected), advice, place, expected)
 
 
 def _slots(case: _Case) -> str:
     slots = sum(each.slots for each in case.ready)
     return f"{count_of(slots, 'slot')} of {count_of(len(case.ready), 'worker')}"
-
-
-def _when(expected: float | None) -> str:
-    if expected is None:
-        return " Nothing of this model has ended of late, so nobody knows when that is."
-    return f" At the pace of late that is in about {span(expected)}."
 
 
 def _count(case: _Case) -> Explanation | None:
@@ -205,7 +181,7 @@ def _sent(case: _Case) -> Explanation:
     response = case.response
     assert response.sent_seconds is not None
     worker, ago = case.worker(response.sent_to), span(response.sent_seconds)
-    again = "" if response.sends <= 1 else f", for the {_ordinal(response.sends)} time"
+    again = "" if response.sends <= 1 else f", for the {ordinal(response.sends)} time"
     if worker is None or state_of(worker) not in LIVING:
         text = f"It was sent to worker {response.sent_to} {ago} ago{again}, which does not live any more."
         return Explanation(Reason.SENT_TO_LOST_WORKER, text, _MAINTENANCE)
@@ -290,11 +266,6 @@ def _ended(response: ResponseFacts) -> Explanation:
         case "cancelled":
             return Explanation(Reason.CANCELLED, f"{text}.")
     return Explanation(Reason.COMPLETED, f"{text}, with {count_of(response.output_tokens or 0, 'output token')}.")
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 _WAITING: Sequence[_Rule] = (_paused, _no_worker, _draining, _in_line)

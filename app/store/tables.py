@@ -808,6 +808,8 @@ batches = Table(
     Column("retry_of", Text),
     # Until when a process has it to itself that validates it; NULL: none has begun.
     _time("validating_until"),
+    # Since when none of its lines becomes a response any more, because operators cancelled all that waits; NULL: not.
+    _time("lines_cancelled_at"),
     # That of all its lines; NULL: they have several, or nobody has read them.
     Column("model", Text),
     # Why it failed, or what its lines failed with (openai's Batch.errors).

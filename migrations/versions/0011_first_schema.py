@@ -539,6 +539,7 @@ CREATE TABLE batches (
     status TEXT NOT NULL,
     retry_of TEXT,
     validating_until TIMESTAMPTZ,
+    lines_cancelled_at TIMESTAMPTZ,
     model TEXT,
     errors JSON,
     total INTEGER DEFAULT 0 NOT NULL,

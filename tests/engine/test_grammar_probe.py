@@ -84,10 +84,14 @@ def is_limited(pid: int) -> bool:
         return False
 
 
+async def process_of(probe: GrammarProbe) -> subprocess.Popen[bytes]:
+    """The program, once it runs."""
+    return await until(lambda: probe._program.process, START_SECONDS)
+
+
 async def spares_of(probe: GrammarProbe) -> set[int]:
     """The children that wait for a job, once there are as many as there shall be."""
-    process = probe._program.process
-    assert process is not None
+    process = await process_of(probe)
 
     def spares() -> set[int] | None:
         found = {pid for pid in children(process) if not is_limited(pid) and lives(pid)}
@@ -107,9 +111,7 @@ async def tried(probe: GrammarProbe, sources: Sequence[Source], project: str = "
 
 async def child_of(probe: GrammarProbe) -> int:
     """The process of the only job, once it runs."""
-    await until(lambda: probe._program.process, START_SECONDS)
-    process = probe._program.process
-    assert process is not None
+    process = await process_of(probe)
     [pid] = await until(lambda: at_work(process), START_SECONDS)
     return pid
 
@@ -131,14 +133,20 @@ async def probe() -> AsyncIterator[GrammarProbe]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def endless() -> AsyncIterator[GrammarProbe]:
-    """A probe whose jobs may take for ever."""
+async def endless(probe: GrammarProbe) -> AsyncIterator[GrammarProbe]:
+    """A probe whose jobs may take for ever. The other one has its program by now, with its own limits."""
+    await process_of(probe)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=300))
-        made = GrammarProbe(vocabulary, KEPT)
+        made = probe_of_endless_jobs(patched)
         yield made
-    if not made._program.is_closed:
         made.close()
+
+
+def probe_of_endless_jobs(patched: pytest.MonkeyPatch) -> GrammarProbe:
+    patched.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=300))
+    made = GrammarProbe(vocabulary, KEPT)
+    made.start()
+    return made
 
 
 async def test_a_source_that_is_too_long_is_not_even_tried() -> None:
@@ -324,12 +332,12 @@ async def test_no_job_outlives_its_worker() -> None:
         await until(lambda pid=int(pid): not lives(pid))
 
 
-async def test_closing_ends_the_program_and_its_jobs(endless: GrammarProbe) -> None:
-    job, child = await endless_job(endless)
-    behind = asyncio.create_task(tried(endless, [schema({**NAMED, "title": "behind"})]))
-    process = endless._program.process
-    await asyncio.to_thread(endless.close)
-    assert process is not None
+async def test_closing_ends_the_program_and_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = probe_of_endless_jobs(monkeypatch)
+    job, child = await endless_job(probe)
+    behind = asyncio.create_task(tried(probe, [schema({**NAMED, "title": "behind"})]))
+    process = await process_of(probe)
+    await asyncio.to_thread(probe.close)
     assert process.returncode == -signal.SIGKILL
     for each in (job, behind):
         with pytest.raises(EngineDead):

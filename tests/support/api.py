@@ -84,6 +84,11 @@ class Api:
     async def get(self, response_id: str, **query: Any) -> httpx.Response:
         return await self.client.get(f"/v1/responses/{response_id}", params=query)
 
+    async def streamed(self, response_id: str, **query: Any) -> bytes:
+        """Returns the frames of the log from there on, and `[DONE]`: see `Reader.rest`."""
+        async with self.resuming(response_id, **query) as reader:
+            return await reader.rest()
+
     @asynccontextmanager
     async def streaming(self, **fields: Any) -> AsyncIterator[Reader]:
         """Creates a response with `stream` true; leaving the block closes the stream."""
@@ -121,11 +126,14 @@ class Reader:
 
     async def event(self) -> dict[str, Any] | None:
         """Returns the next event of the log; None at `[DONE]` or at the end."""
-        frame = await self._next()
+        frame = await self.logged()
         return None if frame is None or frame == b"data: [DONE]\n\n" else _event_in(frame)
 
-    async def _next(self) -> bytes | None:
-        """Returns the next frame of the log, or `[DONE]`: no comment, and nothing that only keeps a stream alive."""
+    async def logged(self) -> bytes | None:
+        """Returns the next frame of the log, or `[DONE]`: no comment, and nothing that only keeps a stream alive.
+
+        None at the end.
+        """
         while (frame := await self.frame()) is not None and not frame.startswith(b"data: "):
             if not frame.startswith(b":") and not is_repeat(event := _event_in(frame), self._last):
                 self._last = event["sequence_number"]
@@ -142,7 +150,7 @@ class Reader:
     async def rest(self) -> bytes:
         """Returns everything up to the end, without what only keeps the stream alive."""
         parts = []
-        while (frame := await self._next()) is not None:
+        while (frame := await self.logged()) is not None:
             parts.append(frame)
         return b"".join(parts)
 

@@ -10,8 +10,9 @@ from app.access.changes import new_id
 from app.protocol.events import frames
 from app.protocol.status import Status
 from app.store.database import Database
-from app.store.operations import actions
+from app.store.operations import actions, cancels
 from app.store.operations.actions import ActionKind, ActionRow, NewAction
+from app.store.operations.cancels import BatchCount
 from app.store.operations.filters import ResponseFilter
 from app.store.responses import logs
 from app.store.responses.new_rows import insert_waiting
@@ -32,7 +33,10 @@ async def many_queued(db: Database, count: int, project: str = "default", **requ
 async def started(db: Database, kind: ActionKind, only: ResponseFilter, matched: int = 0) -> ActionRow:
     """An action as the operators' API leaves it."""
     async with db.begin() as connection:
-        return await actions.add(connection, NewAction(new_id("action"), kind, only, "a test", None, matched))
+        is_cancel = kind is ActionKind.CANCEL
+        of_batches = await cancels.cancel_batches(connection, only) if is_cancel else BatchCount()
+        new = NewAction(new_id("action"), kind, only, "a test", None, matched, of_batches.batches)
+        return await actions.add(connection, new)
 
 
 async def action_of(db: Database, action_id: str) -> ActionRow:

@@ -8,6 +8,7 @@ Source: Open Responses, "Streaming"; docs/protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 Event = dict[str, Any]
@@ -63,6 +64,15 @@ def is_repeat(event: Event, last: int) -> bool:
     """Whether this event, after number `last`, keeps a silent stream alive and is none of the log."""
     status = "queued" if last < 2 else "in_progress"
     return last >= 0 and (event["type"], event["sequence_number"]) == (f"response.{status}", last)
+
+
+def without_repeats(events: Iterable[Event]) -> list[Event]:
+    """Those of the log, of a stream from its first one on."""
+    kept: list[Event] = []
+    for event in events:
+        if not kept or not is_repeat(event, kept[-1]["sequence_number"]):
+            kept.append(event)
+    return kept
 
 
 class Violation(AssertionError):

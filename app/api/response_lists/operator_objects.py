@@ -126,9 +126,10 @@ class ActionCount(Shape):
     is_exact: bool
     """False: there are at least so many."""
     batches: int
-    """That the action would cancel as a whole."""
+    """That the action would cancel as a whole: without those whose responses in progress go on."""
     lines_in_files: int
-    """Lines of these batches that are no responses yet; of one that is `validating` nobody knows them."""
+    """Lines of batches that are no responses yet, and would never become any; of one that is `validating` nobody knows
+    them."""
 
     @classmethod
     def of(cls, kind: ActionKind, found: Reach) -> Self:

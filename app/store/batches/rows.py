@@ -50,6 +50,8 @@ class BatchRow:
     output_seconds: int | None
     retry_of: str | None
     status: BatchStatus
+    lines_cancelled_at: datetime | None
+    """Since when operators want none of its lines to become a response any more."""
     model: str | None
     errors: Json | None
     total: int
@@ -135,6 +137,7 @@ _MOVE: dict[BatchStatus, TextClause] = {
     for target in BatchStatus
     if target is not BatchStatus.VALIDATING
 }
+_CANCEL_LINES = text("UPDATE batches SET lines_cancelled_at = coalesce(lines_cancelled_at, now()) WHERE id = :id")
 _VALIDATED = text(
     """
     UPDATE batches SET status = 'in_progress', in_progress_at = now(), total = :total, model = :model
@@ -210,6 +213,11 @@ async def move(connection: AsyncConnection, batch_id: str, target: BatchStatus, 
     """Changes the status of a batch; returns False if its status does not allow that."""
     result = await connection.execute(_MOVE[target], {"id": batch_id, "errors": to_json(errors)})
     return bool(result.rowcount)
+
+
+async def cancel_lines(connection: AsyncConnection, batch_id: str) -> None:
+    """None of its lines becomes a response any more; those that are go on. The caller has locked the batch."""
+    await connection.execute(_CANCEL_LINES, {"id": batch_id})
 
 
 async def claim(db: Database, batch_id: str, seconds: float, *, renews: bool = False) -> bool:

@@ -22,7 +22,8 @@ class Lines:
     begun: int = 0
     """Those that are, and whose results have no number yet."""
     slots: int | None = 0
-    """Of the living workers of their model; None: they have several models."""
+    """Of the living workers of their model; None: none waits for workers, for they have several models, or have been
+    cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class UnfinishedBatch:
     """Whether there is more to do now than to make responses of its lines."""
 
 
-_LINES = f"""b.total - b.expanded AS in_file, b.expanded - b.numbered AS begun, CASE
-    WHEN b.model IS NOT NULL THEN coalesce({LIVING_SLOTS.format(LINES_QUEUE)}, 0) END AS slots"""
+_LINES = f"""b.total - b.expanded AS in_file, b.expanded - b.numbered AS begun,
+    CASE WHEN b.model IS NOT NULL AND b.lines_cancelled_at IS NULL
+        THEN coalesce({LIVING_SLOTS.format(LINES_QUEUE)}, 0) END AS slots"""
 _FIND_LINES = text(f"SELECT {_LINES} FROM batches b WHERE b.id = :id")
 _UNFINISHED = text(
     f"""

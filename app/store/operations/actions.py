@@ -56,6 +56,8 @@ class NewAction:
     """The id of the API key; None: a command on a machine of the operators."""
     matched: int
     """How many responses match now."""
+    batches: int = 0
+    """How many batches the transaction has made `cancelling`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,6 @@ class Progress:
     done: int = 0
     passed_by: int = 0
     refused: Mapping[str, int] | None = None
-    batches: int = 0
 
 
 _RUNNING = text("SELECT * FROM bulk_actions WHERE state = 'running' ORDER BY created_at")
@@ -121,7 +122,7 @@ _COUNT_RUNNING = text("SELECT count(*) FROM bulk_actions WHERE state = 'running'
 _LOCK = text("SELECT * FROM bulk_actions WHERE id = :id AND state = 'running' FOR UPDATE SKIP LOCKED")
 _STEP = text(
     """
-    UPDATE bulk_actions SET done = done + :done, batches = batches + :batches, refused = CAST(:refused AS json),
+    UPDATE bulk_actions SET done = done + :done, refused = CAST(:refused AS json),
         passed_by = :passed_by, cursor_at = CAST(:cursor_at AS timestamptz),
         cursor_position = CAST(:cursor_position AS bigint),
         state = CAST(:state AS text),
@@ -146,7 +147,8 @@ _FIND = select(bulk_actions)
 
 async def add(connection: AsyncConnection, new: NewAction) -> ActionRow:
     values = {"kind": new.kind.value, "filter": new.only.as_json(), "reason": new.reason, "actor": new.actor}
-    statement = insert(bulk_actions).values(id=new.id, matched=new.matched, **values).returning(bulk_actions)
+    counts = {"matched": new.matched, "batches": new.batches}
+    statement = insert(bulk_actions).values(id=new.id, **counts, **values).returning(bulk_actions)
     return _row((await connection.execute(statement)).one())
 
 
@@ -204,7 +206,6 @@ async def note(connection: AsyncConnection, seen: ActionRow, progress: Progress)
     values = {
         "id": seen.id,
         "done": progress.done,
-        "batches": progress.batches,
         "refused": to_json(refused),
         "passed_by": 0 if progress.cursor is None else passed_by,
         "cursor_at": None if progress.cursor is None else progress.cursor.inserted_at,

@@ -4,8 +4,8 @@ Most of what is cancelled by the thousands is queued, and ends in one statement 
 transaction. All others end as by a cancel of their own, few in a transaction, for which their workers' next chunks wait
 (endings.py).
 
-A bulk cancel of whole batches ends their lines that are responses, and makes the batches `cancelling`: no other line
-becomes a response then, and each batch ends what is in its file (app/batches/progress.py).
+A bulk cancel that is about batches as well is accepted with them (`cancel_batches`): no line becomes a response after
+that, and each batch ends what is in its file (app/batches/progress.py). Its steps end the lines that are responses.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _NEXT = """
     ORDER BY s.inserted_at, s.position
 """
 _CANCELLABLE = ", ".join(f"'{each.value}'" for each in batch_sources_of(BatchStatus.CANCELLING))
-_OF_BATCHES = f"FROM batches b WHERE b.status IN ({_CANCELLABLE}) AND {{}}"
+_BATCHES = f"""
+    SELECT b.id, b.status, b.total - b.expanded AS lines FROM batches b WHERE b.status IN ({_CANCELLABLE}) AND {{}}
+"""
 
 
 async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
@@ -54,39 +56,53 @@ async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
         async with endings.cancelling(db, batch.sizes) as (connection, cancel_others):
             if not await actions.lock(connection, seen):
                 return
-            of_batches = await _cancel_batches(connection, only) if seen.cursor is None else 0
             ended = await _ended(connection, batch, cancel_others)
             passed_by = len(batch.queued) + len(batch.sizes) - len(ended)
-            progress = Progress(batch.cursor, len(ended), passed_by, batches=of_batches)
-            seen = await actions.note(connection, seen, progress)
+            seen = await actions.note(connection, seen, Progress(batch.cursor, len(ended), passed_by))
         yield Step(seen, ended)
         if batch.cursor is None:
             return
 
 
-async def _cancel_batches(connection: AsyncConnection, only: ResponseFilter) -> int:
-    """Makes the batches `cancelling` that match, before the step locks any response; returns how many there were."""
-    if (test := batch_test(only)) is None:
-        return 0
-    matching = text(f"SELECT b.id {_OF_BATCHES.format(test.text)} ORDER BY b.id FOR NO KEY UPDATE")
-    found = (await connection.execute(matching, test.values)).scalars().all()
-    return sum([await batches.move(connection, each, BatchStatus.CANCELLING) for each in found])
-
-
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """The batches that a cancel would end, and their lines that are no responses yet."""
+    """What a cancel does to batches."""
 
     batches: int = 0
+    """Those that end as a whole: all, or if what runs goes on those of which nothing can."""
     lines_in_files: int = 0
+    """Lines of these and others that never become responses then."""
 
 
 async def count_batches(db: Database, only: ResponseFilter) -> BatchCount:
+    async with db.autocommit() as connection:
+        return _counted(await _batches(connection, only))
+
+
+async def cancel_batches(connection: AsyncConnection, only: ResponseFilter) -> BatchCount:
+    """Cancels the batches that match, or their lines that are no responses yet. No other becomes one after that: all
+    that the batches have in line was inserted before then."""
+    found = await _batches(connection, only, "ORDER BY b.id FOR NO KEY UPDATE")
+    for batch_id, is_whole, _ in found:
+        if is_whole:
+            await batches.move(connection, batch_id, BatchStatus.CANCELLING)
+        else:
+            await batches.cancel_lines(connection, batch_id)
+    return _counted(found)
+
+
+async def _batches(
+    connection: AsyncConnection, only: ResponseFilter, locking: str = ""
+) -> Sequence[tuple[str, bool, int]]:
+    """The id of each batch that matches, whether it ends as a whole, and how many of its lines are in its file."""
     if (test := batch_test(only)) is None:
-        return BatchCount()
-    count = text(f"SELECT count(*), coalesce(sum(b.total - b.expanded), 0)::bigint {_OF_BATCHES.format(test.text)}")
-    (row,) = await db.execute(count, test.values)
-    return BatchCount(*row)
+        return ()
+    rows = await connection.execute(text(f"{_BATCHES.format(test.text)} {locking}"), test.values)
+    return [(row.id, test.is_whole or row.status == BatchStatus.VALIDATING.value, row.lines) for row in rows]
+
+
+def _counted(found: Sequence[tuple[str, bool, int]]) -> BatchCount:
+    return BatchCount(sum(is_whole for _, is_whole, _ in found), sum(lines for _, _, lines in found))
 
 
 async def line_steps(db: Database, batch_id: str) -> AsyncGenerator[Sequence[Notice]]:

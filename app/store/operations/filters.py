@@ -182,15 +182,18 @@ class BatchTest:
     text: str
     """A condition of the batch `b`."""
     values: Mapping[str, Any]
+    is_whole: bool
+    """Whether they end as a whole. Otherwise what runs of them goes on."""
 
 
 def batch_test(only: ResponseFilter) -> BatchTest | None:
     """Returns which batches a cancel of what matches is about; None: the filter tells apart lines of one batch."""
     said = {name: value for name in _BATCH_TESTS if (value := getattr(only, name))}
-    is_whole = not only.statuses or TRANSITIONS["cancel"].sources <= set(only.statuses)
-    if not is_whole or only != ResponseFilter(statuses=only.statuses, **said):
+    statuses = set(only.statuses or Status)
+    if Status.QUEUED not in statuses or only != ResponseFilter(statuses=only.statuses, **said):
         return None
-    return BatchTest(_all("true", *(_BATCH_TESTS[name] for name in said)), said)
+    is_whole = TRANSITIONS["cancel"].sources <= statuses
+    return BatchTest(_all("true", *(_BATCH_TESTS[name] for name in said)), said, is_whole)
 
 
 def _all(*conditions: str) -> str:

@@ -103,9 +103,10 @@ _RELEASED = text(
         WHERE w.lease_until > now() AND {TAKES.format("w.")} AND w.layout >= :layout
     ) w
     CROSS JOIN LATERAL (
-        SELECT r.id, r.queue, r.affinity, r.sent_to, r.previous_response_id FROM responses r
+        SELECT r.id, r.queue, r.affinity, r.sent_to, r.previous_response_id, r.position FROM responses r
         WHERE r.queue = w.queue AND {_IS_RELEASED} AND ({_SUSPECT}) = :suspects ORDER BY r.position LIMIT :limit
     ) r LEFT JOIN responses p ON p.id = r.previous_response_id
+    ORDER BY r.position
     """
 )
 _TRIAL_LOADS = text(

@@ -10,12 +10,13 @@ from typing import Any
 import orjson
 from sqlalchemy import text
 
-from app.queue.message import Mode, class_of
+from app.queue.message import Mode, Priority, class_of
 from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
 from app.store.database import Connection, Database
 from app.store.queue import pace, pauses, worker_rows
 from app.store.queue.facts import FLOWS, IN_ORDER, IS_IN_TIME, IS_LATE, states, waiting_flow
+from app.store.queue.fleet import LINES_IN_FILES
 from app.store.queue.pace import Pace
 from app.store.queue.pauses import PauseRow
 from app.store.queue.worker_rows import WorkerRow
@@ -108,6 +109,11 @@ _ROW = text(
     """
 )
 
+# Lines that are still in files come to their flow later, each with the rank of its batch.
+_LINES = f"""
+    SELECT coalesce(sum(l.lines), 0)::bigint FROM ({LINES_IN_FILES.format("due_at")}) l
+    WHERE l.queue = :queue AND l.project = {{0}}.project AND {{0}}.priority = {Priority.WINDOW.value}
+"""
 # Each flow gives the first ones of those that wait, in the order in which they are sent.
 _FLOWS = text(
     f"""
@@ -117,6 +123,7 @@ _FLOWS = text(
     SELECT f.*,
         (SELECT count(*) FROM waiting_responses r
             WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority) AS number,
+        ({_LINES.format("f")}) AS in_files,
         (SELECT json_agg(json_build_array({IN_ORDER})) FROM (
             SELECT * FROM (
                 (SELECT r.*, false AS is_late FROM waiting_responses r WHERE {IS_IN_TIME}
@@ -128,12 +135,17 @@ _FLOWS = text(
     FROM sized f
     """
 )
+_RANK = "CAST(1000000 * extract(epoch FROM l.due_at) AS bigint)"
 _BEFORE = text(
-    """
-    SELECT count(*) AS number, (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time
-    FROM waiting_responses r
-    WHERE r.queue = :queue AND r.project = :project AND r.priority = :priority
-        AND (r.rank <= :late, r.rank, r.position) < (CAST(:rank AS bigint) <= :late, :rank, :position)
+    f"""
+    SELECT (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time, (
+        SELECT count(*) FROM waiting_responses r
+        WHERE r.queue = :queue AND r.project = o.project AND r.priority = o.priority
+            AND (r.rank <= :late, r.rank, r.position) < (CAST(:rank AS bigint) <= :late, :rank, :position)
+    ) AS number, (
+        {_LINES.format("o")} AND ({_RANK} <= :late, {_RANK}) < (CAST(:rank AS bigint) <= :late, :rank)
+    ) AS in_files
+    FROM (SELECT CAST(:project AS text) AS project, CAST(:priority AS int) AS priority) o
     """
 )
 # An "end" of a turn names its calls, a result answers one (workers/generation/history.py).
@@ -180,12 +192,13 @@ async def _place(connection: Connection, response: ResponseFacts) -> Place | Non
         if (row.project, row.priority) == (response.project, response.priority):
             before = (await connection.execute(_BEFORE, {**values, "late": row.late})).one()
             virtual_time = before.virtual_time or 0.0
-            return place_of(response.position, flow.waiting.flow, before.number, flows, virtual_time)
+            ahead = before.number, before.in_files
+            return place_of(response.position, flow.waiting.flow, ahead, flows, virtual_time)
     return None
 
 
 def _lined(row: Mapping[str, Any]) -> LinedFlow:
-    return LinedFlow(waiting_flow({**row, "responses": orjson.loads(row["first"])}), row["number"])
+    return LinedFlow(waiting_flow({**row, "responses": orjson.loads(row["first"])}), row["number"], row["in_files"])
 
 
 async def _open_calls(connection: Connection, response_id: str) -> Sequence[str]:

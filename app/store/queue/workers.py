@@ -291,7 +291,8 @@ async def release_dead_workers(
     async with db.begin() as connection:
         dead = dict.fromkeys(left, False)
         dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
-        released = [await release_all(connection, worker, crashed=crashed) for worker, crashed in dead.items()]
+        # In one order: another copy may release what a worker has left, too.
+        released = [await release_all(connection, worker, crashed=dead[worker]) for worker in sorted(dead)]
     for each in chain.from_iterable(released):
         tell(each)
     return list(dead)

@@ -43,28 +43,29 @@ _RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots
 # The log is from now on that of this version: older workers leave it alone.
 #
 # Only a living worker claims: what another one claimed would be taken from it as from a dead one, and counted as a
-# crash. The lock makes a removal of the worker (workers.py) come before the claim or after it, never in between.
+# crash. The lock makes a removal of the worker (workers.py) come before the claim or after it, never in between; it
+# is taken before those of the rows, as a removal takes them.
 _CLAIM = text(
     f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
-    ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.layout, b.worker AS claimant,
-            least(r.queue_deadline, r.due_at) AS deadline
-        FROM responses r JOIN batch b ON b.id = r.id
-        ORDER BY r.id FOR NO KEY UPDATE OF r
     ), living AS MATERIALIZED (
         SELECT w.id, w.node FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
         FOR KEY SHARE OF w
+    ), locked AS MATERIALIZED (
+        SELECT r.id, r.status, r.worker, r.attempt, r.yields, r.yielded, r.layout, b.worker AS claimant, w.node,
+            least(r.queue_deadline, r.due_at) AS deadline
+        FROM batch b JOIN living w ON w.id = b.worker JOIN responses r ON r.id = b.id
+        ORDER BY r.id FOR NO KEY UPDATE OF r
     ), unflushed AS MATERIALIZED (
         SELECT set_config('synchronous_commit', 'off', true) AS setting
     )
     UPDATE responses r SET
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, layout = {LAYOUT},
-        yielded = false, sent_at = coalesce(r.sent_at, now()), sent_to = w.node,
+        yielded = false, sent_at = coalesce(r.sent_at, now()), sent_to = l.node,
         started_at = coalesce(r.started_at, now()), claimed_at = now(),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
-    FROM locked l JOIN living w ON w.id = l.claimant, unflushed
+    FROM locked l, unflushed
     WHERE unflushed.setting = 'off' AND r.id = l.id AND l.layout <= {LAYOUT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND NOT {IS_SPENT.format("l.")}

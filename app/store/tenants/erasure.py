@@ -55,9 +55,12 @@ _DELETE_PAGE = [
             WHERE {kept} AND finished_at IS NOT NULL AND finished_at >= :at AND (finished_at, id) > (:at, :id)
             ORDER BY finished_at, id LIMIT :limit
         ), gone AS (
-            DELETE FROM responses r USING page p WHERE r.id = p.id AND p.project = :project
-                AND {_IS_OLD_RESPONSE.format("p.")}
-            RETURNING r.id
+            DELETE FROM responses WHERE id = ANY(ARRAY(
+                SELECT id FROM responses WHERE id = ANY(ARRAY(
+                    SELECT id FROM page p WHERE project = :project AND {_IS_OLD_RESPONSE.format("p.")}
+                )) ORDER BY id FOR UPDATE
+            ))
+            RETURNING id
         )
         SELECT finished_at, id, (SELECT count(*) FROM gone) AS deleted FROM page
         ORDER BY finished_at DESC, id DESC LIMIT 1
@@ -65,34 +68,41 @@ _DELETE_PAGE = [
     )
     for kept in ("store", "NOT store")
 ]
+
+
+def _locked(table: str, is_old: str) -> str:
+    """Locks some rows of the project in the order of their ids, as everybody does who waits for several rows."""
+    return f"""
+        SELECT id FROM {table} WHERE id = ANY(ARRAY(
+            SELECT id FROM {table} WHERE project = :project AND {is_old} LIMIT :limit
+        )) ORDER BY id FOR UPDATE
+    """
+
+
 # A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended.
 _END_BATCHES = text(
     f"""
-    UPDATE batches SET status = 'cancelled', cancelled_at = now()
-    WHERE project = :project AND {_IS_OLDER} AND status IN ({UNFINISHED_BATCHES})
+    UPDATE batches SET status = 'cancelled', cancelled_at = now() WHERE id = ANY(ARRAY(
+        SELECT id FROM batches WHERE project = :project AND {_IS_OLDER} AND status IN ({UNFINISHED_BATCHES})
+        ORDER BY id FOR NO KEY UPDATE
+    ))
     """
 )
 _DELETE_BATCHES = text(
     f"""
     WITH gone AS (
-        DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE project = :project AND {_IS_OLDER} LIMIT :limit)
-        RETURNING id
+        DELETE FROM batches WHERE id = ANY(ARRAY({_locked("batches", _IS_OLDER)})) RETURNING id
     ), results AS (DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id)
     SELECT id FROM gone
     """
 )
 _DELETE_CONVERSATIONS = text(
-    f"""
-    DELETE FROM conversations WHERE id = ANY(ARRAY(
-        SELECT id FROM conversations WHERE project = :project AND {_IS_OLD.format("")} LIMIT :limit))
-    """
+    f"DELETE FROM conversations WHERE id = ANY(ARRAY({_locked('conversations', _IS_OLD.format(''))}))"
 )
 # What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
 _DROP_FILES = text(
     f"""
-    WITH chosen AS (
-        SELECT id FROM files WHERE project = :project AND {_IS_OLDER} LIMIT :limit FOR UPDATE
-    ), gone AS (
+    WITH chosen AS ({_locked("files", _IS_OLDER)}), gone AS (
         DELETE FROM files f USING chosen c WHERE f.id = c.id RETURNING f.id
     ), dropped AS (
         UPDATE file_parts p SET state = 'dropped', bytes = 0, file_id = NULL, start = NULL
@@ -103,9 +113,7 @@ _DROP_FILES = text(
 )
 _DROP_UPLOADS = text(
     f"""
-    WITH chosen AS (
-        SELECT id FROM uploads WHERE project = :project AND {_IS_OLDER} LIMIT :limit FOR UPDATE
-    ), dropped AS (
+    WITH chosen AS ({_locked("uploads", _IS_OLDER)}), dropped AS (
         UPDATE file_parts p SET state = 'dropped', bytes = 0, upload_id = NULL FROM chosen c WHERE p.upload_id = c.id
     ), gone AS (
         DELETE FROM uploads u USING chosen c WHERE u.id = c.id RETURNING u.id

@@ -60,7 +60,7 @@ async def test_a_reader_that_leaves_at_event_20_misses_nothing(api: Api, db: Dat
         first_half = (await log_of(db, response_id))[:21]
         read += first_half[:1]
         for _ in range(20):
-            frame = await reader.frame()
+            frame = await reader.logged()
             assert frame is not None
             read.append(frame)
     assert read == first_half
@@ -76,7 +76,7 @@ async def test_readers_that_join_at_different_times_get_the_same_bytes(api: Api,
 
     async def read(after: int | None) -> bytes:
         query = {} if after is None else {"starting_after": after}
-        return (await api.get(response_id, stream="true", **query)).content
+        return await api.streamed(response_id, **query)
 
     readers = [asyncio.create_task(read(None)) for _ in range(5)]
     play = await player.begin(response_id)
@@ -97,9 +97,9 @@ async def test_readers_that_join_at_different_times_get_the_same_bytes(api: Api,
 async def test_readers_without_redis_messages_poll_postgres(api: Api, db: Database) -> None:
     deaf = Player(db, None)
     response_id = await api.background(stream=True)
-    reading = asyncio.create_task(api.get(response_id, stream="true"))
+    reading = asyncio.create_task(api.streamed(response_id))
     await deaf.answer("Hi", response_id=response_id)
-    assert (await reading).content == b"".join(await log_of(db, response_id)) + frames.DONE
+    assert await reading == b"".join(await log_of(db, response_id)) + frames.DONE
 
 
 async def test_a_stream_of_a_cancelled_response_ends_with_that_event(api: Api, player: Player) -> None:

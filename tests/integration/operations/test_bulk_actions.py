@@ -16,10 +16,13 @@ from app.batches import expander
 from app.maintenance.bulk import BulkWork
 from app.maintenance.loop import Maintenance
 from app.operations import bulk
+from app.protocol.status import Status
 from app.queue.publisher import TaskQueue
+from app.store.batches.rows import BatchRow
 from app.store.database import Connection, Database
-from app.store.operations import actions
+from app.store.operations import actions, cancels
 from app.store.operations.actions import ActionRow, NewAction
+from app.store.operations.filters import ResponseFilter
 from app.store.paging import Page
 from app.store.responses import endings
 from app.store.roles.rights import MAINTENANCE
@@ -325,7 +328,50 @@ class TestBatches:
         figures = entry.details["matched"], entry.details["batches"], entry.details["lines_in_files"]
         assert figures == (AHEAD + 1, 1, LINES - AHEAD)
 
-    @pytest.mark.parametrize("more", [{"service_tier": "default"}, {"status": ["queued"]}])
+    async def test_a_cancel_of_what_waits_leaves_what_runs_and_ends_the_lines_in_files(
+        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried, player: Player
+    ) -> None:
+        async with as_client(api, mine) as client, carried.on():
+            made = await created(client, lines())
+            await until(lambda: is_ahead(db, made.id), what="the batch has lines ahead")
+            begun = [response_id for response_id, _ in await responses_of(db, made.id)][:2]
+            plays = [await player.begin(response_id) for response_id in begun]
+            only = {"batch": made.id, "status": ["queued"]}
+            counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
+            figures = counted["matching"], counted["batches"], counted["lines_in_files"]
+            assert figures == (AHEAD - 2, 0, LINES - AHEAD)
+            action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
+            assert (action["done"], action["batches"]) == (AHEAD - 2, 0)
+            assert (await client.batches.retrieve(made.id)).status == "in_progress"
+            for play in plays:
+                await (await play.said("Hello")).finished()
+            batch = await batch_ended(client, made.id)
+            assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 2, 0)
+            answers, errors = [await lines_of(client, each) for each in (batch.output_file_id, batch.error_file_id)]
+            assert len(await responses_of(db, made.id)) == AHEAD, "no other line has become a response"
+            assert {each["error"]["code"] for each in errors} == {"response_cancelled"}
+            names = [each["custom_id"] for each in (*answers, *errors)]
+            assert sorted(names, key=int) == [str(number) for number in range(LINES)], "each line has one result"
+        (entry,) = await entries(db)
+        assert (entry.details["batches"], entry.details["lines_in_files"]) == (0, LINES - AHEAD)
+
+    async def test_lines_that_are_cancelled_while_they_are_read_become_no_responses(
+        self, db: Database, api: Api, mine: Tenant, carried: Carried, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        next_lines = expander.Expander._next_lines
+
+        async def late(own: expander.Expander, batch: BatchRow, most: int) -> Any:
+            async with db.begin() as connection:
+                await cancels.cancel_batches(connection, ResponseFilter(batch=batch.id, statuses=(Status.QUEUED,)))
+            return await next_lines(own, batch, most)
+
+        monkeypatch.setattr(expander.Expander, "_next_lines", late)
+        async with as_client(api, mine) as client, carried.on():
+            batch = await batch_ended(client, (await created(client, lines())).id)
+            errors = await lines_of(client, batch.error_file_id)
+        assert (batch.status, len(errors), await responses_of(db, batch.id)) == ("completed", LINES, [])
+
+    @pytest.mark.parametrize("more", [{"service_tier": "default"}, {"service_tier": "default", "status": ["queued"]}])
     async def test_a_filter_that_says_more_ends_lines_and_leaves_their_batch_going(
         self,
         db: Database,
@@ -387,7 +433,9 @@ class TestBatches:
             await until(lambda: is_ahead(db, made.id, kept.id), what="both batches have lines ahead")
             cancel = "responses", "cancel", "--batch", made.id, "--reason", "x"
             asked = await shell.run(*cancel)
-            assert f"Cancel {AHEAD} responses, and 1 batch with {LINES - AHEAD} lines in files?" in asked.err
+            assert f"Cancel {AHEAD} responses, 1 batch and {LINES - AHEAD} lines in files?" in asked.err
+            asked = await shell.run(*cancel, "--status", "queued")
+            assert f"Cancel {AHEAD} responses and {LINES - AHEAD} lines in files?" in asked.err
             ran = await shell.run(*cancel, "--yes")
             assert ran.status == 0, ran.err
             assert ran.out.endswith("; 1 batch cancelled\n")

@@ -13,6 +13,8 @@ from app.access.administration import Administration
 from app.access.caller import Scope
 from app.protocol.limits import LimitKind
 from app.queue.message import Priority
+from app.store.batches import rows as batches
+from app.store.batches.rows import NewBatch
 from app.store.database import Database
 from app.store.queue import response_facts, workers
 from app.store.queue.dispatch import dispatch
@@ -307,6 +309,27 @@ class TestWhy:
         order = [message.response_id for message in await dispatch(db, QUEUE) or ()]
         assert order == in_time + late
         assert places == {each: order.index(each) + 1 for each in order}
+
+    async def test_lines_in_files_of_batches_that_are_due_before_it_are_ahead(
+        self, db: Database, operator: Api
+    ) -> None:
+        await with_slots(db, 1)
+        await take(db, await waiting(db, "blue", 1))
+        (ordinary,) = await waiting(db, "default", 1)
+        ids = await waiting(db, "default", 3, window=7200.0)
+        (other,) = await waiting(db, "red", 1, window=7200.0)
+        for name, seconds, model in (("early", 3600.0, "scripted"), ("late", 86400.0, "scripted"), ("else", 60.0, "m")):
+            async with db.begin() as connection:
+                new = NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", seconds)
+                await batches.create(connection, new)
+                await batches.validated(connection, name, 100, model)
+                await batches.advance(connection, name, 10, 1)
+        places = {each: (await asked(operator, f"responses/{each}/why")) for each in (ordinary, ids[2], other)}
+        assert [each["position"] for each in places.values()] == [1, 95, pytest.approx(3, abs=1)]
+        assert "about 92 responses of its own project and class" in places[ids[2]]["text"]
+        assert "(about 90 lines of batches in files among them)" in places[ids[2]]["text"]
+        assert not places[ids[2]]["position_is_exact"]
+        assert "in files" not in places[other]["text"]
 
     async def test_a_waiting_response_tells_who_is_ahead_and_when_its_turn_comes(
         self, db: Database, operator: Api, mine: Tenant

@@ -283,7 +283,7 @@ async def batch_statuses(db: Database) -> dict[str, str]:
         (ResponseFilter(since=datetime.now(UTC) - timedelta(minutes=30)), {"new", "keyed", "several"}),
         (ResponseFilter(until=datetime.now(UTC) - timedelta(minutes=30)), {"all"}),
         (ResponseFilter(until=LATER), {"all", "new", "keyed", "several"}),
-        (QUEUED, set()),
+        (ResponseFilter(statuses=(Status.IN_PROGRESS,)), set()),
         (ResponseFilter(tier="default"), set()),
         (ResponseFilter(model="m", metadata=(("run", "a"),)), set()),
     ],
@@ -336,14 +336,39 @@ async def test_a_retry_leaves_batches_as_they_are(db: Database) -> None:
     assert (action.batches, await batch_statuses(db)) == (0, {"all": "in_progress"})
 
 
-async def test_an_action_that_was_stopped_cancels_no_batch(db: Database) -> None:
+async def test_lines_that_become_responses_while_a_cancel_is_accepted_are_cancelled_by_it(db: Database) -> None:
     await batch(db, "all")
-    action = await started(db, ActionKind.CANCEL, ResponseFilter())
+    new = [replace(new_response(background=True), priority=Priority.WINDOW.value) for _ in range(3)]
+    async with db.begin() as expanding:
+        await batches.lock(expanding, "all")
+        accepting = asyncio.create_task(started(db, ActionKind.CANCEL, QUEUED))
+        await until(lambda: _waits(db), what="the action waits for the batch")
+        lines = [replace(each, place=BatchPlace("all", 7 + place, "a", 60.0)) for place, each in enumerate(new)]
+        await insert_waiting(expanding, lines)
+        await batches.advance(expanding, "all", 9, 200)
+    action, _ = await carried_out(db, await accepting)
+    assert action.done == 3
+    await check_cancelled(db, [each.id for each in new])
+
+
+async def _waits(db: Database) -> bool:
+    return bool(await db.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")))
+
+
+async def test_a_cancel_of_what_waits_ends_no_batch_but_those_of_which_nothing_can_run(db: Database) -> None:
+    await batch(db, "runs")
     async with db.begin() as connection:
-        assert await actions.cancel(connection, action.id)
-    async for _ in cancels.steps(db, action):
-        raise AssertionError("a step was taken")
-    assert await batch_statuses(db) == {"all": "in_progress"}
+        new = NewBatch("unread", "default", None, "/v1/responses", "file_a", "24h", 86400)
+        await batches.create(connection, new)
+    assert await cancels.count_batches(db, QUEUED) == cancels.BatchCount(1, 14)
+    action = await started(db, ActionKind.CANCEL, QUEUED)
+    await batch(db, "later")
+    assert (action.batches, await batch_statuses(db)) == (
+        1,
+        {"runs": "in_progress", "unread": "cancelling", "later": "in_progress"},
+    )
+    rows = await db.execute(text("SELECT id FROM batches WHERE lines_cancelled_at IS NOT NULL"))
+    assert [row.id for row in rows] == ["runs"]
 
 
 # -- retries -----------------------------------------------------------------------------------------------------------

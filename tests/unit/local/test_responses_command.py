@@ -152,10 +152,10 @@ def test_the_question_before_an_action_names_batches_and_what_is_in_their_files(
     assert _reach(counted) == "1,016 responses"
     assert _reach({**counted, "matching": 1}) == "1 response"
     assert _reach({**counted, "is_exact": False}) == "1,016 or more responses"
-    assert _reach({**counted, "batches": 3, "lines_in_files": 48_300}) == (
-        "1,016 responses, and 3 batches with 48,300 lines in files"
-    )
-    assert _reach({**counted, "batches": 1}).endswith("and 1 batch with 0 lines in files")
+    lines = {**counted, "lines_in_files": 48_300}
+    assert _reach({**lines, "batches": 3}) == "1,016 responses, 3 batches and 48,300 lines in files"
+    assert _reach(lines) == "1,016 responses and 48,300 lines in files"
+    assert _reach({**counted, "batches": 1}) == "1,016 responses and 1 batch"
 
 
 def test_an_action_at_its_end_accounts_for_all_that_matched(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,11 +102,12 @@ def around(
     taken: int = 8,
     ended_per_second: float = 0.0,
     is_exact: bool = True,
+    in_files: int = 0,
     open_calls: Sequence[str] = (),
     pauses: Sequence[PauseRow] = (),
 ) -> Surroundings:
     """What a response stands among: workers of which each has `taken` responses, and those `ahead` by flow."""
     loads = [Load(each.name, each.slots, answers=taken, background=taken) for each in workers if each.slots]
-    place = Place({Flow(*flow): number for flow, number in (ahead or {}).items()}, is_exact)
+    place = Place({Flow(*flow): number for flow, number in (ahead or {}).items()}, is_exact, in_files)
     paces = [Pace(QUEUE, "w1", round(ended_per_second * 300), 0.0, 300.0)] if ended_per_second else []
     return Surroundings(workers, QueueState(loads, True, False), paces, place, pauses, open_calls)

@@ -98,6 +98,12 @@ def test_an_estimated_place_says_so() -> None:
     assert "about 5,000 responses" in found.text
 
 
+def test_lines_in_files_are_named_among_those_ahead() -> None:
+    found = explain(response(), around(worker(), ahead={("red", BACKGROUND): 48_000}, is_exact=False, in_files=46_976))
+    ahead = "about 48,000 responses of its own project and class (about 46,976 lines of batches in files among them)"
+    assert f"behind {ahead}, for 8 slots" in found.text
+
+
 def test_nobody_knows_when_if_nothing_ended_of_late() -> None:
     found = behind({("blue", BACKGROUND): 3})
     assert found.expected_seconds is None

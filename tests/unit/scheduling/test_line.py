@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ def test_the_place_of_a_response_is_that_in_the_order_of_dispatches(
     before = data.draw(st.integers(0, len(wanted.responses) - 1))
     position = wanted.in_line()[before].position
     known = [LinedFlow(flow, len(flow.responses)) for flow in flows]
-    place = place_of(position, wanted.flow, before, known, virtual_time)
+    place = place_of(position, wanted.flow, (before, 0), known, virtual_time)
     same = [each for each in flows if each.flow.is_foreground or not wanted.flow.is_foreground]
     order = [each.order[-1] for each in in_order(same, virtual_time)]
     assert place.is_exact
@@ -64,30 +65,47 @@ def test_the_place_of_a_response_is_that_in_the_order_of_dispatches(
     assert place.ahead.get(wanted.flow, 0) == before
 
 
-def flow(project: str, count: int, *, known: int | None = None, first: int = 0, cost: int = 100) -> LinedFlow:
+def flow(
+    project: str, count: int, *, known: int | None = None, first: int = 0, cost: int = 100, in_files: int = 0
+) -> LinedFlow:
     """A flow of equal costs, of which the first `known` were read."""
     responses = [WaitingResponse(Candidate(""), first + n, cost) for n in range(count if known is None else known)]
     waiting = WaitingFlow(Flow(project, Priority.BACKGROUND), responses, [Priority.BACKGROUND])
-    return LinedFlow(waiting, count)
+    return LinedFlow(waiting, count, in_files)
 
 
 def test_what_was_not_read_is_taken_for_equal_costs() -> None:
     flows = [flow("a", 1000, known=10), flow("b", 1000, known=10, first=5000)]
-    place = place_of(400, flows[0].waiting.flow, 400, flows, 0.0)
+    place = place_of(400, flows[0].waiting.flow, (400, 0), flows, 0.0)
     assert not place.is_exact
     assert place.ahead[flows[0].waiting.flow] == 400
     assert 399 <= place.ahead[flows[1].waiting.flow] <= 401
 
 
+def test_lines_in_files_that_come_before_it_move_a_response_back_in_all_flows() -> None:
+    flows = [flow("a", 10, in_files=990), flow("b", 5000, known=10, first=5000)]
+    place = place_of(3, flows[0].waiting.flow, (3, 990), flows, 0.0)
+    assert (place.ahead[flows[0].waiting.flow], place.in_files, place.is_exact) == (993, 990, False)
+    assert 992 <= place.ahead[flows[1].waiting.flow] <= 994
+
+
+def test_lines_in_files_of_another_flow_are_ahead_as_far_as_their_turn_comes_first() -> None:
+    flows = [flow("a", 1000), flow("b", 10, first=5000, in_files=700)]
+    for before, ahead in ((5, 5), (400, 400), (900, 710)):
+        place = place_of(before, flows[0].waiting.flow, (before, 0), flows, 0.0)
+        assert place.ahead[flows[1].waiting.flow] == pytest.approx(ahead, abs=1)
+        assert place.in_files == pytest.approx(max(ahead - 10, 0), abs=1)
+
+
 def test_more_than_waits_is_never_ahead() -> None:
     flows = [flow("a", 1000, known=10), flow("b", 12, known=10, first=5000)]
-    place = place_of(900, flows[0].waiting.flow, 900, flows, 0.0)
+    place = place_of(900, flows[0].waiting.flow, (900, 0), flows, 0.0)
     assert place.ahead[flows[1].waiting.flow] == 12
 
 
 def test_a_small_flow_passes_a_long_one() -> None:
     flows = [flow("flood", 100_000, known=1000), flow("small", 3, first=200_000)]
-    place = place_of(200_002, flows[1].waiting.flow, 2, flows, 0.0)
+    place = place_of(200_002, flows[1].waiting.flow, (2, 0), flows, 0.0)
     assert place.is_exact
     assert place.number <= 6
 
@@ -95,5 +113,5 @@ def test_a_small_flow_passes_a_long_one() -> None:
 def test_foreground_responses_stand_in_a_line_of_their_own() -> None:
     background = flow("a", 1000)
     waiting = replace(flow("b", 2, first=5000).waiting, flow=Flow("b", FOREGROUND[1]), beside=[FOREGROUND[1]])
-    place = place_of(5001, waiting.flow, 1, [background, LinedFlow(waiting, 2)], 0.0)
+    place = place_of(5001, waiting.flow, (1, 0), [background, LinedFlow(waiting, 2)], 0.0)
     assert place.number == 1

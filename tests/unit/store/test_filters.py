@@ -88,7 +88,7 @@ def test_a_filter_that_says_nothing_is_empty_and_every_other_is_not() -> None:
 
 
 def test_a_filter_that_tells_apart_lines_of_one_batch_is_about_no_whole_batch() -> None:
-    of_batches = {"project", "model", "key", "batch", "since", "until"}
+    of_batches = {"statuses", "project", "model", "key", "batch", "since", "until"}
     for each in fields(ResponseFilter):
         one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
         assert (batch_test(one) is not None) == (each.name in of_batches), each.name
@@ -98,10 +98,13 @@ def test_a_filter_that_tells_apart_lines_of_one_batch_is_about_no_whole_batch() 
 
 @pytest.mark.parametrize(
     ("statuses", "is_whole"),
-    [((), True), ((Status.IN_PROGRESS, Status.QUEUED), True), ((Status.QUEUED,), False), ((Status.FAILED,), False)],
+    [((), True), ((Status.IN_PROGRESS, Status.QUEUED), True), ((Status.QUEUED,), False), ((Status.IN_PROGRESS,), None)],
 )
-def test_batches_are_cancelled_with_what_waits_and_what_runs(statuses: tuple[Status, ...], is_whole: bool) -> None:
-    assert (batch_test(ResponseFilter(statuses=statuses)) is not None) == is_whole
+def test_a_cancel_of_what_waits_is_about_batches_and_one_of_what_runs_too_ends_them(
+    statuses: tuple[Status, ...], is_whole: bool | None
+) -> None:
+    found = batch_test(ResponseFilter(statuses=statuses))
+    assert (found and found.is_whole) == is_whole
 
 
 def test_a_tier_has_its_foreground_and_background_and_default_has_work_in_windows() -> None:

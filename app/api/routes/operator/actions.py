@@ -44,7 +44,8 @@ async def start_action(body: Sent[StartAction], bulk: BulkOf) -> Action | Action
 
     It acts on responses that exist now, not on what comes later. With `dry_run` the answer is how many match.
 
-    A cancel whose filter holds for whole batches cancels these, with the lines that are no responses yet.
+    A cancel whose filter holds for whole batches is about their lines that are no responses yet, too: with all
+    statuses it ends these batches, with `queued` alone what runs of them goes on.
     """
     kind, only = ActionKind(body.kind), filter_of(body.filter)
     if body.dry_run:

@@ -140,13 +140,13 @@ def _act(kind: str, only: Filter, wanted: Wanted, url: str | None) -> None:
     counted = ask(lambda api: api.post("actions", {**body, "dry_run": True}), url)
     if not _confirmed(kind, counted, wanted):
         raise typer.Exit(1)
-    if counted["matching"] or counted["batches"]:
+    if _is_any(counted):
         action = ask(partial(_carried_out, body={**body, "reason": reason}, wait=not wanted.no_wait), url)
         _say_done(action, as_json=wanted.as_json)
 
 
 def _confirmed(kind: str, counted: Mapping[str, Any], wanted: Wanted) -> bool:
-    if not counted["matching"] and not counted["batches"]:
+    if not _is_any(counted):
         typer.echo(f"no response to {kind} matches; nothing was done", err=True)
         return True
     if wanted.yes:
@@ -160,14 +160,18 @@ def _confirmed(kind: str, counted: Mapping[str, Any], wanted: Wanted) -> bool:
     return typer.confirm(f"{kind.capitalize()} {_reach(counted)}?", err=True)
 
 
+def _is_any(counted: Mapping[str, Any]) -> bool:
+    return any(counted[name] for name in ("matching", "batches", "lines_in_files"))
+
+
 def _reach(counted: Mapping[str, Any]) -> str:
     """What an action would act on."""
     matching = counted["matching"]
     responses = count_of(matching, "response") if counted["is_exact"] else f"{matching:,} or more responses"
-    if not counted["batches"]:
-        return responses
-    lines = f"{counted['lines_in_files']:,} lines in files"
-    return f"{responses}, and {count_of(counted['batches'], 'batch', 'batches')} with {lines}"
+    batches, lines = counted["batches"], counted["lines_in_files"]
+    more = [count_of(batches, "batch", "batches")] if batches else []
+    more += [f"{count_of(lines, 'line')} in files"] if lines else []
+    return " and ".join([", ".join([responses, *more[:-1]]), *more[-1:]])
 
 
 async def _carried_out(api: OperatorClient, *, body: Mapping[str, Any], wait: bool) -> dict[str, Any]:
