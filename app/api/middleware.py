@@ -108,7 +108,10 @@ class RequestIdMiddleware:
 
 
 class HeadMiddleware:
-    """Answers HEAD with the headers that GET would have. Nothing runs on for a body that nobody gets."""
+    """Answers HEAD with the headers that GET would have without a range, which is for GET alone (RFC 9110).
+
+    Nothing runs on for a body that nobody gets.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -125,7 +128,7 @@ class HeadMiddleware:
                 await send({"type": "http.response.body", "body": b""})
                 answered.set()
 
-        asked = {**scope, "method": "GET"}
+        asked = {**scope, "method": "GET", "headers": [each for each in scope["headers"] if each[0] != b"range"]}
 
         async def get() -> None:
             await self._app(asked, receive, send_head)

@@ -110,14 +110,18 @@ class Expander:
     async def _check(
         self, batch: BatchRow, own: Sequence[LimitState], validation: Validation, lines: Iterator[RawLine]
     ) -> None:
-        """Adds the lines. `own` are the limits of the batch's project."""
+        """Adds the lines, until there are too many. `own` are the limits of the batch's project."""
         for raw in lines:
-            if (line := validation.add(raw)) is not None:
+            if (line := validation.add(raw)) is None:
+                await asyncio.sleep(0)  # As for a good one: others of this process go on.
+            else:
                 made = await self._made(batch, line, validation.total)
                 if isinstance(made, NewResponse) and (error := _too_large(own, made)) is not None:
                     made = refused_in(line, error)
                 if isinstance(made, ApiError):
                     validation.refuse(line_error(raw.number, made))
+            if validation.is_over:
+                return
 
     async def expand(self, batch_id: str) -> bool:
         """Makes responses of the batch's next lines; returns False if there are none, or none has room at the moment.

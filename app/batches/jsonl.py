@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
+_BLANK_LINES = re.compile(rb"[ \t\r\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,27 @@ class LineSplitter:
 
     def feed(self, piece: bytes) -> Iterator[RawLine]:
         """Returns the lines that end in the next piece of the file."""
-        start = 0
+        start = self._skip(piece, 0)
         while (found := piece.find(b"\n", start)) >= 0:
             self._add(piece[start : found + 1])
-            start = found + 1
             yield from self._ended()
+            start = self._skip(piece, found + 1)
         self._add(piece[start:])
 
     def end(self) -> Iterator[RawLine]:
         """Returns the line that the file ends with, if no LF ends it."""
         if self._begun or self._is_too_long:
             yield from self._ended()
+
+    def _skip(self, piece: bytes, start: int) -> int:
+        """Skips the blank lines that begin here, all at once: a file may have millions. Returns where they end."""
+        blank = None if self._begun or self._is_too_long else _BLANK_LINES.match(piece, start)
+        if blank is None:
+            return start
+        self._number += piece.count(b"\n", start, blank.end())
+        self._offset += blank.end() - start
+        self._is_start = False
+        return blank.end()
 
     def _add(self, part: bytes) -> None:
         self._offset += len(part)

@@ -74,7 +74,7 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
     if line.data is None:
         raise LineError(line.number, "line_too_long", f"The line is longer than {max_bytes} bytes.")
     try:
-        sent = validate(_Line, decode_object(line.data))
+        sent = validate(_Line, decode_object(line.data, what="line", code="invalid_json_line"))
         _check(sent, endpoint)
         return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)), line.end)
     except InvalidRequest as refused:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import orjson
-
 from app.chat.completion import completion
 from app.protocol.errors import ApiError, ErrorObject
+from app.protocol.events.frames import encode_line
 from app.protocol.failures import failure
 from app.protocol.requests.bodies.batch import CHAT
 from app.protocol.status import Status
@@ -76,4 +75,4 @@ def _reply(row: ResultRow, status: int, body: Json) -> Json:
 
 def _encoded(row: ResultRow, reply: Json | None, error: Json | None) -> bytes:
     shown: Json = {"id": f"batch_req_{row.batch_id.partition('_')[2]}_{row.line}", "custom_id": row.custom_id}
-    return orjson.dumps({**shown, "response": reply, "error": error}, option=orjson.OPT_APPEND_NEWLINE)
+    return encode_line({**shown, "response": reply, "error": error}) + b"\n"

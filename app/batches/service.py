@@ -16,7 +16,8 @@ from app.batches.writer import ended_by
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
-from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.errors import InvalidRequest, NotFound, ShareUsed
+from app.protocol.events.frames import encode_line
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
@@ -61,7 +62,7 @@ class BatchService:
         self._settings = settings
 
     async def create(self, project: str, request: CreateBatch, key_id: str | None) -> Json:
-        """Returns the new batch, which is `validating`. Raises InvalidRequest."""
+        """Returns the new batch, which is `validating`. Raises InvalidRequest and ShareUsed."""
         expiry = request.output_expires_after
         new = NewBatch(
             id=new_batch_id(),
@@ -118,7 +119,8 @@ class BatchService:
     async def retry_failed(self, project: str, batch_id: str, key_id: str | None) -> Json:
         """Returns a new batch of the lines that have no answer, or the one that retries them already.
 
-        Raises InvalidRequest if the batch has not ended, all its lines have answers, or its file is gone.
+        Raises InvalidRequest if the batch has not ended, all its lines have answers, or its file is gone. Raises
+        ShareUsed.
         """
         row = await self._row(project, batch_id)
         if not row.status.final or row.status is BatchStatus.FAILED:
@@ -160,7 +162,7 @@ class BatchService:
             try:
                 found = await read_results(self._db, row.id, after, Order.NUMBER)
                 if not found and row.status.final:
-                    yield orjson.dumps({"batch": batch_object(row)}, option=orjson.OPT_APPEND_NEWLINE)
+                    yield encode_line({"batch": batch_object(row)}) + b"\n"
                     return
                 # Those that their batch has cancelled say so: the batch as it is behind them.
                 current = await rows.find(self._db, row.project, row.id)
@@ -191,7 +193,7 @@ class BatchService:
         return row
 
     async def _insert(self, connection: Connection, new: NewBatch) -> None:
-        """Raises InvalidRequest."""
+        """Raises InvalidRequest, and ShareUsed if the project has too many batches."""
         file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
         if file is None:
             message = f"No such file: '{shortened(new.input_file)}'."
@@ -206,7 +208,7 @@ class BatchService:
         await limits.lock(connection, [new.project])  # Two at once would not count each other.
         if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
             message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
-            raise InvalidRequest(message, "input_file_id", "too_many_batches")
+            raise ShareUsed(message, code="too_many_batches")
         await rows.create(connection, new)
 
     @asynccontextmanager

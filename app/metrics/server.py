@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hmac import compare_digest
 from http import HTTPStatus
@@ -70,6 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_SECONDS
     server_version, sys_version = "longhaul", ""
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != "/metrics":
             return self._answer(HTTPStatus.NOT_FOUND, b"/metrics is here\n")
@@ -78,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.scrapes.acquire(blocking=False):
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many scrapes at once\n")
         try:
-            encode, kind = choose_encoder(self.headers.get("accept", ""))
+            encode, kind = _encoder(self.headers.get("accept", ""))
             body = encode(self.server.registry)
         finally:
             self.server.scrapes.release()
@@ -98,10 +101,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Returns what writes metrics in a form that the client accepts, and its content type."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):  # A version that is none.
+        return choose_encoder("")
 
 
 @contextmanager

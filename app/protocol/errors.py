@@ -6,7 +6,7 @@ ApiError
  │    ├── RangeNotSatisfiable
  │    └── Unauthorized, Forbidden
  ├── LimitReached           the request does not fit into a limit of its project
- ├── ShareUsed              its project holds its share of what the process may hold
+ ├── ShareUsed              its project holds its share of what the process, or the deployment, may hold
  ├── NotFound               no such response, model or route
  ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
  │    └── ModelPaused       operators have paused the model, or the project there

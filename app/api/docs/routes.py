@@ -66,6 +66,7 @@ PART_FORM = _form("data", {})
 FILE_CONTENT: dict[int | str, Json] = {
     200: {"description": "The bytes.", "content": {"application/octet-stream": {"schema": _BYTES}}},
     206: {"description": "The range of them.", "content": {"application/octet-stream": {"schema": _BYTES}}},
+    304: {"description": "`If-None-Match` names the file's `ETag`."},
 }
 
 RESULTS: dict[int | str, Json] = {

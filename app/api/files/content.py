@@ -35,11 +35,13 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
     """Returns the answer to a request for the file's content."""
     headers = {
         "accept-ranges": "bytes",
-        "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
+        "content-disposition": f"attachment; {_named(file.filename)}",
         "content-type": "application/octet-stream",
         "etag": f'"{file.id}"',  # a file never changes
         "x-content-type-options": "nosniff",
     }
+    if _has(request.headers.get("if-none-match", ""), headers["etag"]):
+        return Response(status_code=304, headers={"etag": headers["etag"]})
     asked = request.headers.get("range")
     if request.headers.get("if-range", headers["etag"]) != headers["etag"]:
         asked = None
@@ -47,6 +49,8 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
         part = range_of(asked, file.bytes)
     except NotSatisfiable:
         return range_refused(file.bytes)
+    if not file.bytes:
+        return Response(headers=headers)
     if part is None:
         return FileContent(200, {**headers, "content-length": str(file.bytes)}, ByteRange(0, file.bytes), read)
     headers["content-range"] = f"bytes {part.first}-{part.stop - 1}/{file.bytes}"
@@ -54,11 +58,23 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
     return FileContent(206, headers, part, read)
 
 
-class FileContent(Response):
-    """Sends bytes as they are read, and reads no further than its client takes them.
+def _named(filename: str) -> str:
+    """Returns the parameter with the name: `filename` where it can have it, since curl does not know `filename*`."""
+    if filename.isascii() and not set(filename) & set('%"\\'):
+        return f'filename="{filename}"'
+    return f"filename*=UTF-8''{quote(filename, safe='')}"
 
-    If the file is deleted meanwhile, or Postgres goes away, the connection ends early: its client sees that bytes are
-    missing.
+
+def _has(condition: str, etag: str) -> bool:
+    """Whether the file's tag is among those of an 'If-None-Match', which compares weakly."""
+    return any(each.strip().removeprefix("W/") in ("*", etag) for each in condition.split(","))
+
+
+class FileContent(Response):
+    """Sends bytes, of which there are some, as they are read, and reads no further than its client takes them.
+
+    The last of them end the answer: a client that has them may send its next request. If the file is deleted meanwhile,
+    or Postgres goes away, the connection ends early: its client sees that bytes are missing.
     """
 
     def __init__(self, status: int, headers: dict[str, str], part: ByteRange, read: Read) -> None:
@@ -72,14 +88,13 @@ class FileContent(Response):
         await run_until(self._send(scope, send), disconnected(receive))
 
     async def _send(self, scope: Scope, send: Send) -> None:
-        hold = holdings_of(scope).wait_for_answer
+        hold, left = holdings_of(scope).wait_for_answer, self._part.stop - self._part.first
         try:
             async with aclosing(self._read(self._part.first, self._part.stop, hold)) as blocks:
                 async for block in blocks:
                     for begin in range(0, len(block), WRITE_BYTES):
                         piece = block[begin : begin + WRITE_BYTES]
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                        left -= len(piece)
+                        await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
         except (FileGone, StoreUnavailable) as error:
             log.info("a file was not sent to its end: %s", type_and_places(error))
-            return
-        await send({"type": "http.response.body", "body": b"", "more_body": False})

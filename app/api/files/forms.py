@@ -6,8 +6,10 @@ Postgres.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -21,6 +23,7 @@ MAX_FIELD_BYTES = 1024
 """Of the value of a field that is no file."""
 OVERHEAD_BYTES = 64 * 1024
 """What a form may have besides the bytes of its file."""
+_EXTENDED_NAME = re.compile(r";[ \t]*filename\*[ \t]*=[ \t]*(utf-8|iso-8859-1)'[^';]*'([^;\s]*)", re.IGNORECASE)
 
 
 def check_announced(request: Request, max_bytes: int) -> int | None:
@@ -148,14 +151,15 @@ class FileForm:
 
     def _on_headers_finished(self) -> None:
         assert self._part is not None
-        _, options = parse_options_header(bytes(self._part.disposition).decode("latin-1"))
+        self._part.check_encoding()
+        disposition = bytes(self._part.disposition).decode("latin-1")
+        _, options = parse_options_header(disposition)
         name = options.get(b"name", b"").decode("utf-8", "replace")
         self._check_name(name)
         self._field = None if name == self.file_field else name
         if self._field is None:
             self._has_file = True
-            if b"filename" in options:
-                self.filename = options[b"filename"].decode("utf-8", "replace")
+            self.filename = _filename(disposition, options.get(b"filename"))
 
     def _check_name(self, name: str) -> None:
         shown = shortened(name)
@@ -197,11 +201,34 @@ class _Part:
     name: bytearray = field(default_factory=bytearray)
     value: bytearray = field(default_factory=bytearray)
     disposition: bytearray = field(default_factory=bytearray)
+    encoding: bytearray = field(default_factory=bytearray)
 
     def end_header(self) -> None:
-        if self.name.lower() == b"content-disposition":
-            self.disposition = self.value
+        match bytes(self.name.lower()):
+            case b"content-disposition":
+                self.disposition = self.value
+            case b"content-transfer-encoding":
+                self.encoding = self.value
         self.name, self.value = bytearray(), bytearray()
+
+    def check_encoding(self) -> None:
+        """Raises UnsupportedMedia for bytes that are not as they are: no client needs that (RFC 7578)."""
+        sent = self.encoding.decode("latin-1").strip()
+        if sent.lower() not in ("", "binary", "7bit", "8bit"):
+            message = (
+                f"The 'Content-Transfer-Encoding' '{shortened(sent)}' is not supported; send the bytes as they are."
+            )
+            raise UnsupportedMedia(message)
+
+
+def _filename(disposition: str, plain: bytes | None) -> str | None:
+    """Returns the name of the file: `filename*`, else `plain`.
+
+    RFC 7578 forbids `filename*`, but .NET sends it besides, and Rust's reqwest instead, for a name with a space, say.
+    """
+    if (found := _EXTENDED_NAME.search(disposition)) is not None:
+        return unquote(found[2], encoding=found[1], errors="replace")
+    return None if plain is None else plain.decode("utf-8", "replace")
 
 
 def _malformed() -> InvalidRequest:

@@ -15,7 +15,7 @@ from app.store.operations.filters import ResponseFilter, moment
 MAX_PAIRS = 16
 """As many as a response has in its metadata."""
 
-Text = Annotated[str, AfterValidator(stored_text)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(stored_text)]
 
 
 def _whole(pairs: dict[str, str]) -> dict[str, str]:

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
-import orjson
 import typer
 
 from app.local.commands.database import opened
 from app.local.errors import LocalError
 from app.local.home import with_running_services
+from app.protocol.events.frames import encode_line
 from app.store.database import Database, retry_until_available
 from app.store.paging import Page
 from app.store.tenants import audit
@@ -44,7 +44,7 @@ async def _export(after: str | None, *, follow: bool) -> None:
         while True:
             entries, has_more = await retry_until_available(partial(_entries, db, after))
             for entry in entries:
-                typer.echo(orjson.dumps(asdict(entry)))
+                typer.echo(encode_line(asdict(entry)))
                 after = entry.id
             if not has_more and not follow:
                 return

@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 
 def path(*names: str) -> str:
-    """The path of these names, whatever is in them."""
+    """The path of these names, whatever is in them. Raises ConfigError for an empty one."""
+    if not all(names):
+        raise ConfigError("a name or an id is empty")
     return "/".join(quote(name, safe="@") for name in names)
 
 

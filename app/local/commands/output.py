@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import orjson
 import typer
+
+from app.protocol.events.frames import encode_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -132,7 +133,7 @@ def show_screen(entries: Iterable[Entry], columns: Sequence[Column], note: str =
 
 def show_json(entries: Iterable[Entry]) -> None:
     for entry in entries:
-        typer.echo(orjson.dumps(entry))
+        typer.echo(encode_line(entry))
 
 
 def say(line: str, style: str | None = None, *, err: bool = False) -> None:

@@ -27,11 +27,16 @@ def encode(event: Event) -> bytes:
 
 def encode_data(value: Event) -> bytes:
     """Returns a frame that has no type."""
+    return b"data: %b\n\n" % encode_line(value)
+
+
+def encode_line(value: Any) -> bytes:
+    """Returns JSON that is one line, without its end, however a client splits lines."""
     data = orjson.dumps(value)
     if not data.isascii():
         for raw, escaped in _BREAKS.items():
             data = data.replace(raw, escaped)
-    return b"data: %b\n\n" % data
+    return data
 
 
 def encode_all(events: Iterable[Event]) -> bytes:

@@ -40,7 +40,9 @@ def loads(body: bytes) -> Any:
         gc.enable()
 
 
-def decode_object(body: bytes, *, checked: bool = True) -> dict[str, Any]:
+def decode_object(
+    body: bytes, *, checked: bool = True, what: str = "body", code: str = "invalid_json"
+) -> dict[str, Any]:
     """Returns the JSON object in `body`; unless `checked`, only to look at it. Raises InvalidRequest.
 
     NaN, Infinity, invalid UTF-8 and lone surrogates are not JSON (RFC 8259 §§6, 8). The last of equal keys counts.
@@ -49,9 +51,9 @@ def decode_object(body: bytes, *, checked: bool = True) -> dict[str, Any]:
     try:
         value = loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(_explain(body, error), code="invalid_json") from None
+        raise InvalidRequest(f"The {what} is {_explain(body, error)}", code=code) from None
     if not isinstance(value, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+        raise InvalidRequest(f"The {what} must be a JSON object.", code=code)
     if checked:
         _check(value, _containers_and_strings if _NUL in body else _containers)
     return value
@@ -59,8 +61,11 @@ def decode_object(body: bytes, *, checked: bool = True) -> dict[str, Any]:
 
 def _explain(body: bytes, error: orjson.JSONDecodeError) -> str:
     if not body.strip():
-        return "The body is empty; a JSON object is expected."
-    return f"The body is not valid JSON: {error}."
+        return "empty; a JSON object is expected."
+    if "not valid UTF-8" in error.msg:
+        return "not in UTF-8."
+    where = f"line {error.lineno} column {error.colno}" if b"\n" in body else f"column {error.colno}"
+    return f"not valid JSON: {error.msg}: {where}."
 
 
 def _check(body: dict[str, Any], children: Any) -> None:

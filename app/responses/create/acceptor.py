@@ -115,7 +115,10 @@ class RequestAcceptor:
         as_stored = partial(request.stored, response_id, model.default_sampling or {})
         document, size, count = await self._document(project, request, response_id, as_stored, continued, held)
         document["service_tier"] = terms.tier(request.tier)
-        priority = _priority(request, document["service_tier"], in_window=deadlines.window_seconds is not None)
+        in_window = deadlines.window_seconds is not None
+        if in_window:
+            _check_tier(request, document["service_tier"], of_batch=place is not None)
+        priority = _priority(request, document["service_tier"], in_window=in_window)
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -219,17 +222,20 @@ def _accepted(make: Callable[..., NewResponse], stored: Json, response_id: str) 
 
 
 def _priority(request: ResponseRequest, tier: str, *, in_window: bool) -> Priority:
-    """Raises InvalidRequest for a window in a tier that has none."""
-    if in_window and tier != WINDOW_TIER:
-        raise _no_window(request.fields.completion_window, tier)
     of_tier = Priority.of(tier, background=request.background, in_window=in_window)
     return Priority.COUNT if request.task == COUNT else of_tier
 
 
-def _no_window(window: str, tier: str) -> InvalidRequest:
-    where = "background_options.completion_window"
-    message = f"Invalid '{where}': '{window}' needs the service tier '{WINDOW_TIER}'. The project's best is '{tier}'."
-    return InvalidRequest(message, where, "invalid_value")
+def _check_tier(request: ResponseRequest, tier: str, *, of_batch: bool) -> None:
+    """Raises InvalidRequest for work in a window that would get another tier than such work has."""
+    if tier == WINDOW_TIER:
+        return
+    where, window = "background_options.completion_window", f"'{request.fields.completion_window}'"
+    if of_batch:
+        where, window = "service_tier", "a batch"
+    why = f"This request asks for '{tier}'." if request.tier == tier else f"The project's best is '{tier}'."
+    message = f"Invalid '{where}': {window} needs the service tier '{WINDOW_TIER}'. {why}"
+    raise InvalidRequest(message, where, "invalid_value")
 
 
 def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:

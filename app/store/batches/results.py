@@ -45,7 +45,7 @@ _NUMBER = text(
         UPDATE batch_results r SET number = b.numbered + f.place FROM fresh f, batches b
         WHERE r.ctid = f.at AND b.id = :id
         RETURNING r.*
-    ), added AS (SELECT count(*) AS numbered, {COUNTS} FROM numbered)
+    ), added AS (SELECT count(*) AS numbered, {COUNTS} FROM numbered r JOIN batches b ON b.id = r.batch_id)
     UPDATE batches b SET {", ".join(f"{name} = b.{name} + a.{name}" for name in ("numbered", *ADDED))}
     FROM added a WHERE b.id = :id AND a.numbered > 0
     RETURNING a.numbered

@@ -96,13 +96,17 @@ _INSERT = text(
 )
 
 COUNTS = """
-    count(*) FILTER (WHERE status IN ('completed', 'incomplete')) AS completed,
-    count(*) FILTER (WHERE status = 'failed') AS failed,
-    coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(cached_tokens), 0)::bigint AS cached_tokens,
-    coalesce(sum(output_tokens), 0)::bigint AS output_tokens,
-    coalesce(sum(reasoning_tokens), 0)::bigint AS reasoning_tokens
+    count(*) FILTER (WHERE r.status IN ('completed', 'incomplete')) AS completed,
+    count(*) FILTER (
+        WHERE r.status = 'failed' OR r.status = 'cancelled' AND b.status = 'in_progress' AND b.due_at > now()
+    ) AS failed,
+    coalesce(sum(r.input_tokens), 0)::bigint AS input_tokens,
+    coalesce(sum(r.cached_tokens), 0)::bigint AS cached_tokens,
+    coalesce(sum(r.output_tokens), 0)::bigint AS output_tokens,
+    coalesce(sum(r.reasoning_tokens), 0)::bigint AS reasoning_tokens
 """.replace(":", "\\:")
-"""What results add up to."""
+"""What results `r` of a batch `b` add up to. What a cancel of the batch, or the end of its window, cut has not failed;
+a line that was cancelled alone has."""
 ADDED = ("completed", "failed", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 """The columns of a batch that its results add up to."""
 
@@ -112,7 +116,7 @@ _FIND = text(
     f"""
     SELECT b.*, {SECONDS_LEFT}, {", ".join(f"n.{name} AS new_{name}" for name in ADDED)}
     FROM batches b CROSS JOIN LATERAL (
-        SELECT {COUNTS} FROM batch_results WHERE batch_id = b.id AND number IS NULL
+        SELECT {COUNTS} FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL
     ) n
     WHERE b.id = ANY(CAST(:ids AS text[])) AND (CAST(:project AS text) IS NULL OR b.project = :project)
     """

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from app.batches.expander import Expander
+from app.responses.models.catalog import Terms
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.integration.api.test_files import count
@@ -61,7 +62,7 @@ class TestFile:
         data = b"\n".join([line("a"), long, b"no JSON", long])
         assert await problems(client, carried, data) == [
             (2, "line_too_long", None),
-            (3, "invalid_json", None),
+            (3, "invalid_json_line", None),
             (4, "line_too_long", None),
         ]
 
@@ -72,6 +73,30 @@ class TestFile:
             (2, "mismatched_endpoint", "url"),
             (3, "missing_required_parameter", "url"),
         ]
+
+    @pytest.mark.parametrize("endpoint", [RESPONSES, CHAT])
+    async def test_a_tier_that_batches_do_not_have_is_named(
+        self, client: openai.AsyncOpenAI, carried: Carried, monkeypatch: pytest.MonkeyPatch, endpoint: str
+    ) -> None:
+        monkeypatch.setattr("app.responses.models.catalog._UNLIMITED", Terms(top_tier="priority"))
+        tiers = ("flex", "default", "priority", "auto")
+        data = b"\n".join(line(tier, endpoint, service_tier=tier) for tier in tiers)
+        named = (None if tier in ("default", "auto") else "body.service_tier" for tier in tiers)
+        assert await problems(client, carried, data, endpoint) == [
+            (number, "invalid_value", param) for number, param in enumerate(named, 1) if param
+        ]
+
+    async def test_a_project_whose_best_tier_is_flex_is_told_that_it_has_no_batches(
+        self, client: openai.AsyncOpenAI, carried: Carried, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.responses.models.catalog._UNLIMITED", Terms(top_tier="flex"))
+        async with carried.on():
+            batch = await ended(client, (await created(client, [line("a")])).id)
+        [error] = batch.errors.data
+        assert (error.param, error.message) == (
+            "body.service_tier",
+            "Invalid 'service_tier': a batch needs the service tier 'default'. The project's best is 'flex'.",
+        )
 
 
 class TestAttachments:

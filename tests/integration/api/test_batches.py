@@ -60,7 +60,7 @@ class TestRun:
             batch = await ended(client, (await created(client, lines)).id)
         assert batch.status == "failed"
         assert [(each.line, each.code, each.param) for each in batch.errors.data] == [
-            (2, "invalid_json", None),
+            (2, "invalid_json_line", None),
             (3, "model_not_found", "body.model"),
             (4, "duplicate_custom_id", "custom_id"),
             (5, "invalid_type", "body.temperature"),
@@ -320,7 +320,12 @@ class TestBound:
         async with serving(api.runtime.settings) as other:  # Within one process they take turns.
             answers = await asyncio.gather(*(each.client.post("/v1/batches", json=sent) for each in (api, other)))
         refused, made = sorted(answers, key=lambda answer: answer.status_code, reverse=True)
-        assert (made.status_code, refused.json()["error"]["code"]) == (200, "too_many_batches")
+        assert (made.status_code, refused.status_code, refused.json()["error"]["code"]) == (
+            200,
+            429,
+            "too_many_batches",
+        )
+        assert int(refused.headers["retry-after"]) > 0
 
 
 class TestRetry:

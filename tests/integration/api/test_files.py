@@ -23,6 +23,14 @@ from tests.support.roles import as_role
 from tests.support.stored import stored
 from tests.support.waiting import until
 
+NAMES = (
+    "Screenshot 9.52.38\u202fAM.png",
+    "a\xa0b.txt",
+    "\u65e5\u672c\u3000.txt",
+    "\U0001f469\u200d\U0001f467.png",
+    "e\u0301\u202e.txt",
+)
+"""As macOS names screenshots, with other spaces, joined emoji, and marks."""
 SIZES = (0, 1, 1000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12_345)
 
 
@@ -61,6 +69,67 @@ class TestFile:
             with pytest.raises(openai.NotFoundError) as caught:
                 await call(made.id)
             assert caught.value.code == "file_not_found"
+
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_a_name_has_spaces_and_signs_of_every_script(self, client: openai.AsyncOpenAI, name: str) -> None:
+        assert (await uploaded(client, name=name)).filename == name
+        begun = await client.uploads.create(bytes=1, filename=name, mime_type="text/plain", purpose="user_data")
+        assert begun.filename == name
+
+    @pytest.mark.parametrize("name", ["a\0b", "a\x7fb", "a\x85b", ""])
+    async def test_a_name_without_a_sign_or_with_control_characters_is_refused(
+        self, client: openai.AsyncOpenAI, name: str
+    ) -> None:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.uploads.create(bytes=1, filename=name, mime_type="text/plain", purpose="user_data")
+        assert caught.value.param == "filename"
+
+    @pytest.mark.parametrize(
+        ("sent", "name"),
+        [
+            ("filename*=utf-8''my%20file%20%C3%B6.txt", "my file ö.txt"),  # reqwest, of Rust
+            ("filename=\"=?utf-8?B?w7YudHh0?=\"; filename*=utf-8''%C3%B6.txt", "ö.txt"),  # .NET
+            ("filename*=iso-8859-1'de'%F6.txt", "ö.txt"),
+            ("filename=\"a.txt\"; filename*=utf-16''%00b", "a.txt"),
+            ("filename=a.txt", "a.txt"),
+        ],
+    )
+    async def test_an_extended_name_goes_before_the_plain_one(self, api: Api, sent: str, name: str) -> None:
+        head = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        file = f'--a\r\nContent-Disposition: form-data; name="file"; {sent}\r\n\r\nx\r\n--a--\r\n'.encode()
+        headers = {"content-type": "multipart/form-data; boundary=a"}
+        made = await api.client.post("/v1/files", content=head + file, headers=headers)
+        assert (made.status_code, made.json().get("filename")) == (200, name), made.text
+
+    @pytest.mark.parametrize(("encoding", "status"), [("binary", 200), ("8BIT", 200), ("base64", 415)])
+    async def test_a_part_that_says_that_it_is_encoded_is_refused(self, api: Api, encoding: str, status: int) -> None:
+        head = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        file = (
+            f"--a\r\nContent-Transfer-Encoding: {encoding}\r\n"
+            'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\neA==\r\n--a--\r\n'
+        )
+        headers = {"content-type": "multipart/form-data; boundary=a"}
+        made = await api.client.post("/v1/files", content=head + file.encode(), headers=headers)
+        assert made.status_code == status, made.text
+
+    @pytest.mark.parametrize(
+        ("name", "shown"),
+        [
+            ("batch_1_output.jsonl", 'filename="batch_1_output.jsonl"'),
+            ("my file (1).txt", 'filename="my file (1).txt"'),
+            ("größe.txt", "filename*=UTF-8''gr%C3%B6%C3%9Fe.txt"),
+            ('a"b.txt', "filename*=UTF-8''a%22b.txt"),
+            ("100%.txt", "filename*=UTF-8''100%25.txt"),
+        ],
+    )
+    async def test_an_answer_names_its_file_so_that_curl_understands_it_if_it_can(
+        self, api: Api, client: openai.AsyncOpenAI, name: str, shown: str
+    ) -> None:
+        begun = await client.uploads.create(bytes=0, filename=name, mime_type="text/plain", purpose="user_data")
+        made = (await client.uploads.complete(begun.id, part_ids=[])).file
+        assert made is not None
+        answer = await api.client.get(f"/v1/files/{made.id}/content")
+        assert answer.headers["content-disposition"] == f"attachment; {shown}"
 
     async def test_a_file_that_is_no_form_is_sent_piece_by_piece(self, api: Api) -> None:
         """Without a length: nobody knows how much will come."""
@@ -111,9 +180,35 @@ class TestRange:
 
     async def test_a_head_says_how_large_the_file_is(self, api: Api, client: openai.AsyncOpenAI) -> None:
         url = f"/v1/files/{(await uploaded(client, b'0123456789')).id}/content"
-        answer = await api.client.head(url)
-        assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "10", b"")
+        for headers in ({}, {"range": "bytes=2-3"}):
+            answer = await api.client.head(url, headers=headers)
+            assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "10", b"")
         assert answer.headers["accept-ranges"] == "bytes"
+
+    async def test_a_client_that_has_the_file_is_told_so(self, api: Api, client: openai.AsyncOpenAI) -> None:
+        url = f"/v1/files/{(await uploaded(client, b'0123456789')).id}/content"
+        tag = (await api.client.get(url)).headers["etag"]
+        for sent in (tag, f"W/{tag}", f'"another", {tag}', "*"):
+            answer = await api.client.get(url, headers={"if-none-match": sent, "range": "bytes=0-1"})
+            assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
+        assert (await api.client.get(url, headers={"if-none-match": '"another"'})).status_code == 200
+
+    @pytest.mark.parametrize("data", [b"", b"0123456789"])
+    async def test_a_client_that_has_all_bytes_sends_its_next_request_on_the_connection(
+        self, api: Api, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch, data: bytes
+    ) -> None:
+        read = content.read
+
+        async def never_ends(*args: Any) -> AsyncGenerator[bytes, None]:
+            async for piece in read(*args):
+                yield piece
+            await asyncio.Event().wait()
+
+        made = await uploaded(client, data)
+        monkeypatch.setattr(content, "read", never_ends)
+        for _ in range(3):
+            assert (await api.client.get(f"/v1/files/{made.id}/content")).content == data
+            assert (await api.client.get("/health/live")).status_code == 200
 
 
 class TestList:

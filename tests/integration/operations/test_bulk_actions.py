@@ -346,7 +346,11 @@ class TestBatches:
             for play in plays:
                 await (await play.said("Hello")).finished()
             batch = await batch_ended(client, made.id)
-            assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 2, 0)
+            assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == (
+                "completed",
+                2,
+                LINES - 2,
+            )
             answers, errors = [await lines_of(client, each) for each in (batch.output_file_id, batch.error_file_id)]
             assert len(await responses_of(db, made.id)) == AHEAD, "no other line has become a response"
             assert {each["error"]["code"] for each in errors} == {"response_cancelled"}
@@ -392,7 +396,8 @@ class TestBatches:
             assert (action["done"], action["batches"]) == (AHEAD, 0)
             async with player.at_work("Hello"):
                 batch = await batch_ended(client, made.id)
-            assert (batch.status, batch.request_counts.completed) == ("completed", LINES - AHEAD)
+            counts = batch.request_counts
+            assert (batch.status, counts.completed, counts.failed) == ("completed", LINES - AHEAD, AHEAD)
             errors = await lines_of(client, batch.error_file_id)
             assert [each["error"]["code"] for each in errors] == ["response_cancelled"] * AHEAD
 

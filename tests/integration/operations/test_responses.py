@@ -118,6 +118,8 @@ async def test_lists_are_filtered(
         ({"metadata": "run"}, "metadata"),
         ({"created_after": "today"}, "created_after"),
         ({"metadata[a\0]": "x"}, "metadata"),
+        ({"model": ""}, "model"),
+        ({"batch": ""}, "batch"),
     ],
 )
 async def test_bad_queries_are_refused_by_name(api: Api, mine: Tenant, query: dict[str, str], param: str) -> None:

@@ -50,6 +50,14 @@ def _answered() -> ResponseRow:
     return _row(Status.COMPLETED, output=_OUTPUT, usage=_USAGE)
 
 
+def test_a_result_is_one_line_however_a_client_splits_lines() -> None:
+    text = "one\x85two\u2028three\u2029four\x1cfive\r\n"
+    output = [{**_OUTPUT[0], "content": [{**_TEXT, "text": text}]}]
+    made = _result(_row(Status.COMPLETED, output=output, usage=_USAGE))
+    (line,) = made.data.decode().splitlines()
+    assert Response.model_validate(orjson.loads(line)["response"]["body"]).output_text == text
+
+
 def test_an_answer_is_the_response_with_its_custom_id() -> None:
     made = _result(_answered())
     line = orjson.loads(made.data)

@@ -46,9 +46,9 @@ def test_a_good_line_is_a_request(endpoint: str) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "param"),
     [
-        (b"no json", "invalid_json", None),
-        (b"[]", "invalid_json", None),
-        (b'{"custom_id": "\\ud83d"}', "invalid_json", None),
+        (b"no json", "invalid_json_line", None),
+        (b"[]", "invalid_json_line", None),
+        (b'{"custom_id": "\\ud83d"}', "invalid_json_line", None),
         (_line(...), "missing_required_parameter", "custom_id"),
         (_line(""), "empty_string", "custom_id"),
         (_line("x" * 513), "string_above_max_length", "custom_id"),
@@ -74,6 +74,19 @@ def test_a_bad_line_is_named(line: bytes, code: str, param: str | None) -> None:
     validation, read = _validated(_line("before"), line, _line("after"))
     assert [(error.line, error.code, error.param) for error in validation.problems()] == [(2, code, param)]
     assert [each.custom_id for each in read] == ["before", "after"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (_line("a") + b",", "The line is not valid JSON: unexpected content after document: column "),
+        (b"[]", "The line must be a JSON object."),
+        (_line("a").decode().encode("utf-16"), "The line is not in UTF-8."),
+    ],
+)
+def test_what_is_wrong_with_the_json_of_a_line_is_said_of_the_line(line: bytes, message: str) -> None:
+    validation, _ = _validated(line)
+    assert validation.problems()[0].message.startswith(message)
 
 
 def test_the_field_of_a_chat_line_is_called_as_chat_calls_it() -> None:

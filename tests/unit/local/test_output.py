@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.local.commands.output import column, duration, extra, number, plain, progress, show
@@ -28,6 +30,12 @@ def test_durations_have_two_units_at_most(seconds: float | None, shown: str | No
 
 def test_names_of_others_lose_what_a_terminal_obeys() -> None:
     assert plain("a\x1b[2J\tb\u202ec\r\né") == "a\ufffd[2J\ufffdb\ufffdc\ufffd\ufffdé"
+
+
+def test_each_entry_is_one_line_of_json_however_its_reader_splits_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [{"name": "a\x85b\u2028c"}, {"name": "d"}]
+    show(entries, [column("name")], as_json=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == entries
 
 
 def test_lines_have_titles_and_tabs_and_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:

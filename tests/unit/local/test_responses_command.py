@@ -13,6 +13,7 @@ from app.local.commands.responses import commands
 from app.local.commands.responses.filters import Filter
 from app.local.commands.responses.following import columns_for
 from app.local.commands.responses.group import _reach, _say_done, _tell
+from config.settings import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,12 @@ def test_a_filter_is_said_to_actions_and_to_lists() -> None:
     assert only.query() == {**{name: body[name] for name in body if name != "metadata"}, "metadata[run]": "a=b"}
 
 
+def test_an_option_that_is_empty_is_said_too_for_the_api_to_refuse_it() -> None:
+    """As of a shell's variable that is not set: without it the others would match more than was meant."""
+    only = Filter(ids=[], status=[], metadata=[], project="acme", model="", created_before="1970-01-01")
+    assert only.body() == {"project": "acme", "model": "", "created_before": 0}
+
+
 def test_an_age_counts_from_now() -> None:
     (seconds,) = Filter(created_before="2h").body().values()
     assert abs(datetime.now(UTC).timestamp() - 7200 - seconds) < 60
@@ -58,6 +65,8 @@ def test_pairs_without_a_key_are_refused() -> None:
 def test_an_id_asks_no_other_route_whatever_is_in_it() -> None:
     assert path("responses", "../projects?x=1#", "why") == "responses/..%2Fprojects%3Fx%3D1%23/why"
     assert path("workers", "qwen3-8b-1f@gpu-7", "drain") == "workers/qwen3-8b-1f@gpu-7/drain"
+    with pytest.raises(ConfigError, match="empty"):
+        path("responses", "", "why")
 
 
 FAILED = {

@@ -43,6 +43,28 @@ def test_a_scrape_without_the_token_is_refused(sent: str | None) -> None:
     assert "longhaul_things" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3", "application/openmetrics"),
+        ("application/openmetrics-text;version=abc", "text/plain"),
+        ("application/json", "text/plain"),
+    ],
+)
+def test_a_scrape_is_in_a_form_that_the_client_accepts_or_in_plain_text(accept: str, kind: str) -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port:
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"accept": accept})
+    assert (answer.status_code, "longhaul_things_total 3.0" in answer.text) == (200, True)
+    assert answer.headers["content-type"].startswith(kind)
+
+
+def test_a_head_says_what_a_scrape_would_be() -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port:
+        answer = httpx.head(f"http://127.0.0.1:{port}/metrics")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+
+
 def test_the_token_opens() -> None:
     with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
         answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"bearer {TOKEN}"})

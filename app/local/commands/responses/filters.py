@@ -39,7 +39,7 @@ class Filter:
         return bool(self.ids)
 
     def body(self) -> dict[str, Any]:
-        """As the body of an action has it."""
+        """As the body of an action has it. An option that is empty, as `--model "$UNSET"`, is sent, and refused."""
         said = {
             "ids": self.ids,
             "status": self.status,
@@ -54,7 +54,7 @@ class Filter:
             "created_after": _seconds("--created-after", self.created_after),
             "created_before": _seconds("--created-before", self.created_before),
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in said.items() if value not in (None, [], {})}
 
     def query(self) -> dict[str, Any]:
         """As the query of a list has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from unicodedata import category
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
@@ -32,8 +33,9 @@ def _check_purpose(value: Any) -> Any:
 
 
 def _check_name(value: str) -> str:
-    if not value.isprintable():
-        raise refused("Invalid '{path}': expected printable characters alone.", "invalid_value")
+    """Names have spaces of all kinds, and joined emoji: macOS puts U+202F into those of screenshots."""
+    if any(category(each) == "Cc" for each in value):
+        raise refused("Invalid '{path}': control characters are not allowed.", "invalid_value")
     return value
 
 
