@@ -47,7 +47,7 @@ def place_of(
     own = next(each for each in flows if each.waiting.flow == flow)
     tags = list(own.waiting.tagged(virtual_time))
     _, in_files = before
-    found = None if in_files else next((each.order for each in tags if each.order[-1] == position), None)
+    found = None if in_files else next((each.order for each in tags if each.position == position), None)
     order = found or (tags[0].order[0], _beyond(tags, sum(before)), True, position)
     ahead, is_exact = {flow: sum(before)}, found is not None
     for each in flows:

@@ -107,12 +107,14 @@ class WaitingFlow:
     def tagged(self, virtual_time: float) -> Iterator[Tagged]:
         start = virtual_time if self.tag is None else max(self.tag, virtual_time)
         was_idle = self.tag is None or self.tag < virtual_time
-        before, step, is_last = 0, self.step, self.in_windows and not self.part
+        before, behind, step, is_last = 0, 0, self.step, self.in_windows and not self.part
         for number, response in enumerate(self.in_line(), 1):
             charge = 0 if response.is_charged else min(math.ceil(response.cost * self.scale), MAX_CHARGE)
             at = start + before * step
-            order = is_last, at, not (was_idle and number == 1), response.position
-            yield Tagged(order, number, charge, at, at + charge * step, step, self.flow, response.candidate)
+            behind = max(behind, response.position)  # Within the flow the rank decides.
+            order = is_last, at, not (was_idle and number == 1), behind
+            finish = at + charge * step
+            yield Tagged(order, response.position, number, charge, at, finish, step, self.flow, response.candidate)
             before += charge
 
 
@@ -123,7 +125,8 @@ class Tagged:
     order: tuple[bool, float, bool, int]
     """By its start; what waits until nothing else does is last. Of flows with the same tag, one that was idle goes
     first. Where costs are equal all flows have the same tags, and a single response would otherwise wait for one of
-    each of the others."""
+    each of the others. Last come the positions, so far as they grow within a flow."""
+    position: int
     number: int
     """In its flow."""
     charge: int

@@ -59,10 +59,24 @@ def test_the_place_of_a_response_is_that_in_the_order_of_dispatches(
     known = [LinedFlow(flow, len(flow.responses)) for flow in flows]
     place = place_of(position, wanted.flow, (before, 0), known, virtual_time)
     same = [each for each in flows if each.flow.is_foreground or not wanted.flow.is_foreground]
-    order = [each.order[-1] for each in in_order(same, virtual_time)]
+    order = [each.position for each in in_order(same, virtual_time)]
     assert place.is_exact
     assert place.number == order.index(position)
     assert place.ahead.get(wanted.flow, 0) == before
+
+
+def test_what_stands_behind_another_of_its_flow_does_not_come_first_for_its_position() -> None:
+    """In windows the deadline decides within a flow, and what is late comes last. All cost nothing, so all tie."""
+    late, soon = (
+        WaitingResponse(Candidate(""), 0, 0, rank=0, seconds_left=0.0),
+        [WaitingResponse(Candidate(""), position, 0, rank=11_000_000, seconds_left=11.0) for position in (192, 195)],
+    )
+    windows = WaitingFlow(Flow("c", Priority.WINDOW), [late, *soon], [Priority.WINDOW], None, 1.0, 0.3, LEAD_SECONDS)
+    others = [WaitingResponse(Candidate(""), position, 0) for position in (66, 67)]
+    ordinary = WaitingFlow(Flow("a", Priority.BACKGROUND), others, [Priority.BACKGROUND])
+    flows = [LinedFlow(each, len(each.responses)) for each in (windows, ordinary)]
+    assert [each.position for each in in_order([windows, ordinary], 0.0)] == [66, 192, 67, 195, 0]
+    assert place_of(67, ordinary.flow, (1, 0), flows, 0.0).number == 2
 
 
 def flow(
