@@ -248,6 +248,7 @@ AHEAD = 6
 def few_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expander, "STEP_LINES", 3)
     monkeypatch.setattr(expander, "LINES_AHEAD", AHEAD)
+    monkeypatch.setattr(expander, "AHEAD_OF_SLOT", 0)  # However many workers a player has at the moment.
 
 
 def as_client(api: Api, of: Tenant) -> openai.AsyncOpenAI:
