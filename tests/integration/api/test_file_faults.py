@@ -16,6 +16,7 @@ import pytest
 
 from app.access.administration import Administration
 from app.access.caller import Scope
+from app.aio import end_tasks
 from app.api import holdings
 from app.api.holdings import ProcessBounds
 from app.protocol.limits import LimitKind
@@ -142,7 +143,7 @@ class TestDeath:
                 sending = asyncio.create_task(client.post("/v1/files", content=form(3, asyncio.Event()), headers=FORM))
                 await until(lambda: has_blocks(db, 1))
                 process.kill()
-                sending.cancel()
+                await end_tasks(sending)
         finally:
             process.kill()
         async with serving(settings_for(services, tmp_path)) as api:
@@ -212,7 +213,7 @@ async def test_an_upload_of_200_mb_takes_little_memory(services: Any, db: Databa
             uploading, most = most - before, 0
             async with client.stream("GET", f"/v1/files/{made.json()['id']}/content") as answer:
                 read = sum([len(piece) async for piece in answer.aiter_bytes()])
-            watching.cancel()
+            await end_tasks(watching)
             assert read == 200 * BLOCK_BYTES
             assert uploading < MEMORY_BYTES and most - before < MEMORY_BYTES
             os.kill(api.pid, signal.SIGTERM)

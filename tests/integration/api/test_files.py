@@ -12,6 +12,7 @@ import openai
 import pytest
 from sqlalchemy import text
 
+from app.aio import end_tasks
 from app.api.docs import schemas
 from app.store.database import Database, StoreUnavailable
 from app.store.files import content, expiry
@@ -321,7 +322,7 @@ class TestInterrupted:
 
         await until(has_blocks)
         assert [file.id async for file in client.files.list()] == []
-        sending.cancel()
+        await end_tasks(sending)
 
         async def is_dropped() -> bool:
             async with db.autocommit() as connection:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, make_url, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 from typer.testing import CliRunner
 
+from app.aio import end_tasks
 from app.cli import cli
 from app.protocol.status import Status
 from app.store import migrate as migrations
@@ -186,7 +187,7 @@ class TestSchemasOfOtherVersions:
         await set_revision(old, "9998")
         async with old.autocommit() as connection:
             await connection.execute(text("CREATE OR REPLACE VIEW oldest_revision AS SELECT '9997'::text AS revision"))
-        (await waits_and_says(old, caplog, "this version is too old for it")).cancel()
+        await end_tasks(await waits_and_says(old, caplog, "this version is too old for it"))
 
     async def test_a_process_waits_for_the_migration(
         self, old: Database, next_migrations: None, caplog: pytest.LogCaptureFixture
