@@ -16,7 +16,7 @@ from app.batches.writer import ended_by
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
-from app.protocol.errors import InvalidRequest, NotFound, ShareUsed
+from app.protocol.errors import InvalidRequest, KeyReused, NotFound, ShareUsed
 from app.protocol.events.frames import encode_line
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
@@ -42,6 +42,8 @@ MAX_UNFINISHED = 100
 MAX_BYTES = 200 * 1024 * 1024
 """Of a batch's file, as at OpenAI; more where it may have more lines than there: so many bytes for each."""
 LINE_BYTES = 4096
+_SENT = ("endpoint", "input_file", "completion_window", "metadata", "output_seconds")
+"""What a client says of a new batch."""
 FOLLOW_SECONDS = 0.25
 """How often a reader that follows results looks for new ones."""
 
@@ -61,8 +63,13 @@ class BatchService:
         self._status_of = status_of
         self._settings = settings
 
-    async def create(self, project: str, request: CreateBatch, key_id: str | None) -> Json:
-        """Returns the new batch, which is `validating`. Raises InvalidRequest and ShareUsed."""
+    async def create(
+        self, project: str, request: CreateBatch, key_id: str | None, idempotency_key: str | None = None
+    ) -> Json:
+        """Returns the new batch, which is `validating`; if the project has used the idempotency key before, that one.
+
+        Raises InvalidRequest and ShareUsed.
+        """
         expiry = request.output_expires_after
         new = NewBatch(
             id=new_batch_id(),
@@ -74,10 +81,12 @@ class BatchService:
             window_seconds=WINDOWS[request.completion_window],
             metadata=request.metadata,
             output_seconds=None if expiry is None else expiry.seconds,
+            idempotency_key=idempotency_key,
         )
         async with self._db.begin(waits=True) as connection:
-            await self._insert(connection, new)
-        return await self.get(project, new.id)
+            # Before anything else of the request is looked at: the file may be gone by now.
+            batch_id = await _repeated(connection, new) or await self._insert(connection, new)
+        return await self.get(project, batch_id)
 
     async def get(self, project: str, batch_id: str) -> Json:
         return batch_object(await self._row(project, batch_id))
@@ -192,8 +201,11 @@ class BatchService:
             raise NotFound(f"No such batch: '{shortened(batch_id)}'.", param, "batch_not_found")
         return row
 
-    async def _insert(self, connection: Connection, new: NewBatch) -> None:
-        """Raises InvalidRequest, and ShareUsed if the project has too many batches."""
+    async def _insert(self, connection: Connection, new: NewBatch) -> str:
+        """Returns the id of the batch, or of one with its idempotency key that was faster.
+
+        Raises InvalidRequest, and ShareUsed if the project has too many batches.
+        """
         file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
         if file is None:
             message = f"No such file: '{shortened(new.input_file)}'."
@@ -205,11 +217,14 @@ class BatchService:
         if file.bytes > most:
             message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
             raise InvalidRequest(message, "input_file_id", "file_too_large")
-        await limits.lock(connection, [new.project])  # Two at once would not count each other.
+        await limits.lock(connection, [new.project])  # Two at once would not see each other.
+        if (known := await _repeated(connection, new)) is not None:
+            return known
         if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
             message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
             raise ShareUsed(message, code="too_many_batches")
         await rows.create(connection, new)
+        return new.id
 
     @asynccontextmanager
     async def _written(self, row: BatchRow, lines: frozenset[int]) -> AsyncIterator[PartWriter]:
@@ -242,6 +257,16 @@ class BatchService:
                     yield place, line.data or b""
         for line in splitter.end():
             yield place + 1, line.data or b""
+
+
+async def _repeated(connection: Connection, new: NewBatch) -> str | None:
+    """Returns the id of the project's batch with this idempotency key. Raises KeyReused if it is another one."""
+    if new.idempotency_key is None:
+        return None
+    known = await rows.find_by_key(connection, new.project, new.idempotency_key)
+    if known is not None and any(getattr(known, name) != getattr(new, name) for name in _SENT):
+        raise KeyReused
+    return None if known is None else known.id
 
 
 def _retry_of(row: BatchRow, key_id: str | None, input_file: str) -> NewBatch:

@@ -3,7 +3,7 @@
 ApiError
  ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
  │    ├── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Misdirected
- │    ├── RangeNotSatisfiable
+ │    ├── RangeNotSatisfiable, KeyReused
  │    └── Unauthorized, Forbidden
  ├── LimitReached           the request does not fit into a limit of its project
  ├── ShareUsed              its project holds its share of what the process, or the deployment, may hold
@@ -65,6 +65,12 @@ class ApiError(Exception):
 
 class InvalidRequest(ApiError):
     """The client can correct the request."""
+
+
+class KeyReused(InvalidRequest):
+    def __init__(self) -> None:
+        message = "The Idempotency-Key was used for a request with another body; choose a new key."
+        super().__init__(message, "Idempotency-Key", "idempotency_key_reused")
 
 
 class TooLarge(InvalidRequest):

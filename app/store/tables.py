@@ -806,6 +806,7 @@ batches = Table(
     Column("status", Text, nullable=False),
     # The batch whose failed lines these are; NULL: a client made the file.
     Column("retry_of", Text),
+    Column("idempotency_key", Text),
     # Until when a process has it to itself that validates it; NULL: none has begun.
     _time("validating_until"),
     # Since when none of its lines becomes a response any more, because operators cancelled all that waits; NULL: not.
@@ -837,6 +838,13 @@ batches = Table(
     CheckConstraint(f"status IN ({_list(each.value for each in BatchStatus)})", name="status_known"),
     CheckConstraint("numbered <= expanded AND written <= expanded AND expanded <= total", name="in_order"),
     Index("batches_project_idx", "project", "created_at", "id"),
+    Index(
+        "batches_idempotency_key_idx",
+        "project",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
     Index("batches_unfinished_idx", "created_at", postgresql_where=text(f"status IN ({UNFINISHED_BATCHES})")),
 )
 

@@ -538,6 +538,7 @@ CREATE TABLE batches (
     output_seconds INTEGER,
     status TEXT NOT NULL,
     retry_of TEXT,
+    idempotency_key TEXT,
     validating_until TIMESTAMPTZ,
     lines_cancelled_at TIMESTAMPTZ,
     model TEXT,
@@ -574,6 +575,8 @@ CREATE TABLE batches (
     CONSTRAINT batches_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
 );
 CREATE INDEX batches_project_idx ON batches (project, created_at, id);
+CREATE UNIQUE INDEX batches_idempotency_key_idx ON batches (project, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
 CREATE INDEX batches_unfinished_idx ON batches (created_at)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 

@@ -103,7 +103,7 @@ CREATE_PARAMETERS: list[Json] = [
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "description": "Names this request. Repeated with the same body, it is answered with the same response.",
+        "description": "Names this request. Repeated with the same body, it gets the same response or batch.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
     }
 ]

@@ -8,11 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.dependencies import CallerOf, Project, RuntimeOf
+from app.api.dependencies import CallerOf, Project, RuntimeOf, idempotency_key
 from app.api.docs import schemas
-from app.api.docs.routes import RESULTS
+from app.api.docs.routes import CREATE_PARAMETERS, RESULTS
 from app.api.errors import encoded_reply, reply
 from app.api.queries import DIGITS, MAX_WAIT, ListQuery, Query
 from app.api.routes.route import Asked, Route, Sent
@@ -40,10 +41,16 @@ class WaitQuery(Query):
     )
 
 
-@router.post("", summary="Create a batch", response_model=schemas.Batch)
-async def create_batch(sent: Sent[CreateBatch], runtime: RuntimeOf, caller: CallerOf) -> Response:
+@router.post(
+    "",
+    summary="Create a batch",
+    response_model=schemas.Batch,
+    openapi_extra={"parameters": CREATE_PARAMETERS},
+)
+async def create_batch(request: Request, sent: Sent[CreateBatch], runtime: RuntimeOf, caller: CallerOf) -> Response:
     """The file's lines are checked first. If all are good, each becomes a response of the batch."""
-    return reply(await runtime.batches.create(caller.own_project, sent, caller.key_id))
+    key = await idempotency_key(request)
+    return reply(await runtime.batches.create(caller.own_project, sent, caller.key_id, key))
 
 
 @router.get("", summary="List batches", response_model=schemas.BatchList)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from app.access.charges import left
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
-from app.protocol.errors import ApiError, InvalidRequest, LimitReached, ModelPaused
+from app.protocol.errors import ApiError, KeyReused, LimitReached, ModelPaused
 from app.protocol.limits import Allowance
 from app.queue.message import FOREGROUND, Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
@@ -110,5 +110,4 @@ class ResponseCreator:
 
 def _check_same_body(existing: ResponseFlags, idempotency: Idempotency | None) -> None:
     if idempotency is None or existing.fingerprint != idempotency.fingerprint:
-        message = "The Idempotency-Key was used for a request with another body; choose a new key."
-        raise InvalidRequest(message, "Idempotency-Key", "idempotency_key_reused")
+        raise KeyReused

@@ -34,6 +34,7 @@ class NewBatch:
     """How long its files are kept; None: until somebody deletes them."""
     retry_of: str | None = None
     """The batch whose failed lines these are."""
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,10 @@ class BatchRow:
 _INSERT = text(
     """
     INSERT INTO batches (id, project, key_id, endpoint, input_file, completion_window, metadata, output_seconds,
-        retry_of, status, created_at, due_at)
+        retry_of, idempotency_key, status, created_at, due_at)
     VALUES (:id, :project, :key_id, :endpoint, :input_file, :completion_window, CAST(:metadata AS json),
-        :output_seconds, :retry_of, 'validating', now(), now() + make_interval(secs => :window_seconds))
+        :output_seconds, :retry_of, :idempotency_key, 'validating', now(),
+        now() + make_interval(secs => :window_seconds))
     """
 )
 
@@ -122,6 +124,7 @@ _FIND = text(
     """
 )
 _LOCK = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE id = :id FOR NO KEY UPDATE")
+_FIND_BY_KEY = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE project = :project AND idempotency_key = :key")
 _COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})")
 _RETRY = text(
     f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({UNFINISHED_BATCHES}) LIMIT 1"
@@ -191,6 +194,12 @@ async def find_page(db: Database, project: str, page: Page) -> tuple[list[BatchR
 
 def _id(row: Row[Any]) -> str:
     return str(row.id)
+
+
+async def find_by_key(connection: AsyncConnection, project: str, key: str) -> BatchRow | None:
+    """The batch of the project's request with this Idempotency-Key."""
+    row = (await connection.execute(_FIND_BY_KEY, {"project": project, "key": key})).one_or_none()
+    return None if row is None else _row(row)
 
 
 async def count_unfinished(connection: AsyncConnection, project: str) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, get_args
+from functools import partial
+from typing import Any, ClassVar, get_args
 
 import httpx
 import openai
@@ -457,6 +458,41 @@ class TestWait:
             waiting = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}", params={"wait": 60}))
             await player.answer("Hello")
             assert (await waiting).json()["status"] == "completed"
+
+
+class TestRepeats:
+    KEY: ClassVar = {"Idempotency-Key": "nightly-7"}
+
+    async def test_a_request_that_is_repeated_with_its_key_gets_the_same_batch_also_without_its_file(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player
+    ) -> None:
+        made = await created(client, [line("a")], extra_headers=self.KEY, metadata={"job": "7"})
+        sent = {"input_file_id": made.input_file_id, "endpoint": "/v1/responses", "metadata": {"job": "7"}}
+        create = partial(client.batches.create, completion_window="24h", **sent)
+        again = await asyncio.gather(*(create(extra_headers=self.KEY) for _ in range(3)))
+        assert {each.id for each in again} == {made.id}
+        assert (await create()).id != made.id, "without the key it is another one"
+        async with carried.on(), player.at_work("Hello"):
+            for batch in (await client.batches.list()).data:
+                await ended(client, batch.id)
+        await client.files.delete(made.input_file_id)
+        repeated = await create(extra_headers=self.KEY)
+        assert (repeated.id, repeated.status) == (made.id, "completed")
+
+    async def test_requests_at_once_with_one_key_make_one_batch(self, client: openai.AsyncOpenAI) -> None:
+        file = await uploaded(client, line("a"))
+        sent: dict[str, Any] = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
+        made = [client.batches.create(extra_headers=self.KEY, **sent) for _ in range(8)]
+        assert len({each.id for each in await asyncio.gather(*made)}) == 1
+        assert len((await client.batches.list()).data) == 1
+
+    @pytest.mark.parametrize("field", [{"metadata": {"job": "8"}}, {"completion_window": "8h"}])
+    async def test_another_body_with_the_same_key_is_refused(self, client: openai.AsyncOpenAI, field: Any) -> None:
+        made = await created(client, [line("a")], extra_headers=self.KEY)
+        sent = {"input_file_id": made.input_file_id, "endpoint": "/v1/responses", "completion_window": "24h", **field}
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.batches.create(extra_headers=self.KEY, **sent)
+        assert (refused.value.code, refused.value.param) == ("idempotency_key_reused", "Idempotency-Key")
 
 
 class TestRefusals:
