@@ -175,6 +175,7 @@ async def test_a_stream_runs_on_while_another_model_is_added_and_answers(pair: L
     def serving() -> set[int]:
         return {process.pid for words in ("longhaul api", "celeryd") for process in pair.named([words])}
 
+    wait_until_both_take_messages(pair)
     async with pair.async_client() as client:
         before = serving()
         async with await client.responses.create(model=MODEL, input="/count 100000", stream=True) as stream:
