@@ -45,6 +45,8 @@ HAS_PROGRESSED = """
 IS_SPENT = f"({{0}}attempt - {{0}}yields >= :max_claims AND NOT {HAS_PROGRESSED})"
 """Whether it was begun too often."""
 
+DUE_RANK = "CAST(1000000 * extract(epoch FROM {0}) AS bigint)"
+"""The rank of work that is due then, in its flow: microseconds."""
 MAX_HISTORY = 64
 """Hand-overs that a row notes. The oldest go: numbers of attempts show that some are missing."""
 

@@ -54,7 +54,7 @@ def content_of(request: Request, file: FileRow, read: Read) -> Response:
     if part is None:
         return FileContent(200, {**headers, "content-length": str(file.bytes)}, ByteRange(0, file.bytes), read)
     headers["content-range"] = f"bytes {part.first}-{part.stop - 1}/{file.bytes}"
-    headers["content-length"] = str(part.stop - part.first)
+    headers["content-length"] = str(part.length)
     return FileContent(206, headers, part, read)
 
 
@@ -88,7 +88,7 @@ class FileContent(Response):
         await run_until(self._send(scope, send), disconnected(receive))
 
     async def _send(self, scope: Scope, send: Send) -> None:
-        hold, left = holdings_of(scope).wait_for_answer, self._part.stop - self._part.first
+        hold, left = holdings_of(scope).wait_for_answer, self._part.length
         try:
             async with aclosing(self._read(self._part.first, self._part.stop, hold)) as blocks:
                 async for block in blocks:

@@ -19,6 +19,10 @@ class ByteRange:
     first: int
     stop: int
 
+    @property
+    def length(self) -> int:
+        return self.stop - self.first
+
 
 def range_of(header: str | None, size: int) -> ByteRange | None:
     """Returns the range of a content of `size` bytes that the header asks for; None: all of it.

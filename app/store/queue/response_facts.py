@@ -14,6 +14,7 @@ from app.queue.message import Mode, Priority, class_of
 from app.scheduling.decisions import QueueState
 from app.scheduling.line import LinedFlow, Place, place_of
 from app.store.database import Connection, Database
+from app.store.guards import DUE_RANK
 from app.store.queue import pace, pauses, worker_rows
 from app.store.queue.facts import FLOWS, IN_ORDER, IS_IN_TIME, IS_LATE, states, waiting_flow
 from app.store.queue.fleet import LINES_IN_FILES
@@ -135,7 +136,7 @@ _FLOWS = text(
     FROM sized f
     """
 )
-_RANK = "CAST(1000000 * extract(epoch FROM l.due_at) AS bigint)"
+_RANK = DUE_RANK.format("l.due_at")
 _BEFORE = text(
     f"""
     SELECT (SELECT q.virtual_time FROM queues q WHERE q.name = :queue) AS virtual_time, (

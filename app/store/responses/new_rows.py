@@ -26,6 +26,7 @@ from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
+from app.store.guards import DUE_RANK
 from app.store.layout import LAYOUT
 from app.store.queue.facts import PAUSED, WAITS, states
 from app.store.responses.lines import Lines
@@ -258,7 +259,7 @@ _INSERT = f"""
             rank, heads)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
             b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END,
-            least(h.rank, CAST(1000000 * extract(epoch FROM due.at) AS bigint)),
+            least(h.rank, {DUE_RANK.format("due.at")}),
             CASE WHEN h.rank IS NULL THEN b.continuation_id END
         FROM batch b CROSS JOIN LATERAL (
             SELECT coalesce(
