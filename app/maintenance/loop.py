@@ -149,7 +149,7 @@ class Maintenance:
         while messages := await redelivery.take_released(self._db, BATCH):
             await self._send(messages)
         now = time.monotonic()
-        queues = await redelivery.suspects_wait(self._db)
+        queues = await redelivery.queues_of_suspects(self._db)
         self._suspects_since = {queue: self._suspects_since.get(queue, now) for queue in queues}
         if not queues:
             return

@@ -68,6 +68,8 @@ class InvalidRequest(ApiError):
 
 
 class KeyReused(InvalidRequest):
+    """The project has used the idempotency key for another request."""
+
     def __init__(self) -> None:
         message = "The Idempotency-Key was used for a request with another body; choose a new key."
         super().__init__(message, "Idempotency-Key", "idempotency_key_reused")

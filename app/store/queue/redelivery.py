@@ -134,7 +134,7 @@ _SEND_AGAIN = text(
     RETURNING {_MESSAGE}
     """
 )
-_SUSPECTS_WAIT = text(f"SELECT DISTINCT r.queue FROM responses r WHERE {_IS_RELEASED} AND {_SUSPECT}")
+_QUEUES_OF_SUSPECTS = text(f"SELECT DISTINCT r.queue FROM responses r WHERE {_IS_RELEASED} AND {_SUSPECT}")
 
 
 async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[str]:
@@ -167,9 +167,9 @@ async def take_released(db: Database, limit: int = 500) -> list[Message]:
     return await _send_again(db, nodes)
 
 
-async def suspects_wait(db: Database) -> set[str]:
+async def queues_of_suspects(db: Database) -> set[str]:
     """The queues of suspects that were released and not sent again."""
-    return {row.queue for row in await db.execute(_SUSPECTS_WAIT)}
+    return {row.queue for row in await db.execute(_QUEUES_OF_SUSPECTS)}
 
 
 async def take_suspects(db: Database, anywhere: Collection[str], limit: int = 500) -> list[Message]:

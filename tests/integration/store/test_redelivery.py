@@ -138,7 +138,7 @@ async def test_suspects_go_a_few_at_a_time_to_a_worker_without_others_work(db: D
     assert await taken(db) == []
     assert sorted(await suspects(db)) == sorted(waiting[:-2])
     assert await suspects(db) == []
-    assert await messages.suspects_wait(db) == {"model.scripted"}
+    assert await messages.queues_of_suspects(db) == {"model.scripted"}
     await endings.cancel(db, waiting[0], None)
     assert await suspects(db) == waiting[-2:-1]
 
