@@ -72,36 +72,43 @@ async def stops_working(api: Api, secret: str) -> None:
     await until(refused)
 
 
+async def jobs(client: AsyncOpenAI, project: str, **more: Any) -> tuple[Any, Any]:
+    """A new service account and its key."""
+    account = await client.admin.organization.projects.service_accounts.create(project, name="jobs", **more)
+    assert account.api_key is not None
+    return account, account.api_key
+
+
 async def audited(client: AsyncOpenAI, **query: Any) -> list[str]:
     """Returns the types of the entries, the oldest first."""
     return [entry.type async for entry in client.admin.organization.audit_logs.list(**query)][::-1]
 
 
 class TestProjects:
-    async def test_a_project_is_made_renamed_and_archived(self, client: AsyncOpenAI, api: Api) -> None:
+    async def test_a_project_is_made_renamed_and_archived_and_then_gets_nothing_new(
+        self, client: AsyncOpenAI, api: Api
+    ) -> None:
         projects = client.admin.organization.projects
         made = await projects.create(name="red")
         assert (made.name, made.status, made.archived_at) == ("red", "active", None)
         assert await projects.retrieve(made.id) == made
         assert (await projects.update(made.id, name="rouge")).name == "rouge"
-        key = await projects.service_accounts.create(made.id, name="jobs")
-        assert key.api_key is not None and await works(api, key.api_key.value)
+        _, key = await jobs(client, made.id)
+        assert await works(api, key.value)
         gone = await projects.archive(made.id)
         assert gone.status == "archived" and gone.archived_at is not None
-        await stops_working(api, key.api_key.value)
-        assert [each.id async for each in projects.list()] == ["default"]
-        assert [each.id async for each in projects.list(include_archived=True)] == ["default", made.id]
-
-    async def test_an_archived_project_gets_nothing_new(self, client: AsyncOpenAI, project: str) -> None:
-        projects = client.admin.organization.projects
-        await projects.archive(project)
+        await stops_working(api, key.value)
         for attempt in (
-            projects.update(project, name="again"),
-            projects.service_accounts.create(project, name="jobs"),
-            projects.model_permissions.delete(project),
+            projects.update(made.id, name="again"),
+            projects.service_accounts.create(made.id, name="jobs"),
+            projects.model_permissions.delete(made.id),
         ):
             with pytest.raises(openai.BadRequestError, match="is archived"):
                 await attempt
+        with pytest.raises(openai.BadRequestError, match="cannot be archived"):
+            await projects.archive("default")
+        assert [each.id async for each in projects.list()] == ["default"]
+        assert [each.id async for each in projects.list(include_archived=True)] == ["default", made.id]
 
     async def test_conversation_days_and_an_erasure_are_set_and_shown(
         self, client: AsyncOpenAI, api: Api, project: str
@@ -110,20 +117,15 @@ class TestProjects:
         shown: Any = await client.post(path, cast_to=object, body={"conversation_days": 30})
         assert (shown["conversation_days"], shown["stored_bytes"], shown["erase_at"]) == (30, 0, None)
         assert (await client.post(path, cast_to=object, body={"conversation_days": 0}))["conversation_days"] is None
-        with pytest.raises(openai.BadRequestError, match="'conversation_days'"):
-            await client.post(path, cast_to=object, body={"conversation_days": 4000})
-        with pytest.raises(openai.BadRequestError, match="'after_days'"):
-            await client.post(f"{path}/erase", cast_to=object, body={"after_days": -1})
-        key = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
-        assert key.api_key is not None and await works(api, key.api_key.value)
+        for wrong, body in ((path, {"conversation_days": 4000}), (f"{path}/erase", {"after_days": -1})):
+            with pytest.raises(openai.BadRequestError, match=f"'{next(iter(body))}'"):
+                await client.post(wrong, cast_to=object, body=body)
+        _, key = await jobs(client, project)
+        assert await works(api, key.value)
         erased: Any = await client.post(f"{path}/erase", cast_to=object)
         assert erased["status"] == "archived" and erased["erase_at"] >= erased["archived_at"]
-        await stops_working(api, key.api_key.value)
+        await stops_working(api, key.value)
         assert (await audited(client))[-2:] == ["project.archived", "project.updated"]
-
-    async def test_the_default_project_stays(self, client: AsyncOpenAI) -> None:
-        with pytest.raises(openai.BadRequestError, match="cannot be archived"):
-            await client.admin.organization.projects.archive("default")
 
     async def test_lists_come_in_pages(self, client: AsyncOpenAI) -> None:
         projects = client.admin.organization.projects
@@ -136,90 +138,78 @@ class TestProjects:
 
 
 class TestServiceAccounts:
-    async def test_the_official_client_alone_makes_a_key_that_works(
+    async def test_it_is_made_listed_renamed_and_deleted_with_its_keys(
         self, client: AsyncOpenAI, api: Api, project: str, db: Database
     ) -> None:
-        account = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
-        assert account.api_key is not None and account.role == "member"
-        async with AsyncOpenAI(api_key=account.api_key.value, base_url=f"{api.url}/v1", max_retries=0) as tenant_:
+        projects = client.admin.organization.projects
+        accounts = projects.service_accounts
+        account, key = await jobs(client, project, expires_in_seconds=1000)
+        assert account.role == "member" and key.expires_at is not None
+        async with AsyncOpenAI(api_key=key.value, base_url=f"{api.url}/v1", max_retries=0) as tenant_:
             made = await tenant_.responses.create(model=MODEL, input="Hello!", background=True)
         assert (await row_of(db, made.id)).project == project
-
-    async def test_it_is_listed_renamed_and_deleted_with_its_keys(
-        self, client: AsyncOpenAI, api: Api, project: str
-    ) -> None:
-        accounts = client.admin.organization.projects.service_accounts
-        account = await accounts.create(project, name="jobs", expires_in_seconds=1000)
-        assert account.api_key is not None and account.api_key.expires_at is not None
         more = await accounts.api_keys.create(account.id, project_id=project, scopes=["api.all.read"])
         assert more.name == "jobs"
         assert (await accounts.update(account.id, project_id=project, name="work", role="member")).name == "work"
         listed = [each.id async for each in accounts.list(project, limit=1)]
         assert listed == [account.id] == [(await accounts.retrieve(account.id, project_id=project)).id]
         assert (await accounts.delete(account.id, project_id=project)).deleted
-        for secret in (account.api_key.value, more.value):
+        for secret in (key.value, more.value):
             await stops_working(api, secret)
         with pytest.raises(openai.NotFoundError):
             await accounts.retrieve(account.id, project_id=project)
-        assert [each async for each in client.admin.organization.projects.api_keys.list(project)] == []
+        assert [each async for each in projects.api_keys.list(project)] == []
 
-    async def test_without_a_role_it_gets_no_key(self, client: AsyncOpenAI, project: str) -> None:
+    async def test_their_number_is_bounded_and_without_a_role_they_get_no_key(
+        self, client: AsyncOpenAI, project: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.access.service_accounts.MAX_ACCOUNTS", 1)
         accounts = client.admin.organization.projects.service_accounts
         account = await accounts.create(project, name="jobs", create_service_account_only=True)
+        with pytest.raises(openai.BadRequestError, match="1 service accounts"):
+            await accounts.create(project, name="2")
         assert (account.role, account.api_key) == ("none", None)
         with pytest.raises(openai.BadRequestError, match="make it a member first"):
             await accounts.api_keys.create(account.id, project_id=project)
         await accounts.update(account.id, project_id=project, role="member")
         assert (await accounts.api_keys.create(account.id, project_id=project)).value.startswith("sk-lh-")
 
-    async def test_their_number_is_bounded(
-        self, client: AsyncOpenAI, project: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("app.access.service_accounts.MAX_ACCOUNTS", 1)
-        accounts = client.admin.organization.projects.service_accounts
-        await accounts.create(project, name="1")
-        with pytest.raises(openai.BadRequestError, match="1 service accounts"):
-            await accounts.create(project, name="2")
-
 
 class TestKeys:
-    async def test_a_key_is_shown_once(
-        self, client: AsyncOpenAI, api: Api, project: str, admin_key: CreatedKey
+    async def test_a_key_is_shown_once_and_says_whose_it_is(
+        self, client: AsyncOpenAI, api: Api, project: str, admin_key: CreatedKey, admin: Administration
     ) -> None:
-        organization = client.admin.organization
-        account = await organization.projects.service_accounts.create(project, name="jobs")
-        mine = await organization.admin_api_keys.create(name="mine")
-        assert account.api_key is not None
+        projects = client.admin.organization.projects
+        account, key = await jobs(client, project)
+        mine = await client.admin.organization.admin_api_keys.create(name="mine")
         async with as_caller(api, admin_key) as calling:
             for path in (
-                "/v1/organization/admin_api_keys",
-                f"/v1/organization/admin_api_keys/{mine.id}",
-                f"/v1/organization/projects/{project}/api_keys",
-                f"/v1/organization/projects/{project}/api_keys/{account.api_key.id}",
-                f"/v1/organization/projects/{project}/service_accounts/{account.id}",
-                "/v1/organization/audit_logs",
+                "admin_api_keys",
+                f"admin_api_keys/{mine.id}",
+                f"projects/{project}/api_keys",
+                f"projects/{project}/api_keys/{key.id}",
+                f"projects/{project}/service_accounts/{account.id}",
+                "audit_logs",
             ):
-                shown = (await calling.client.get(path)).text
-                for secret in (account.api_key.value, mine.value, admin_key.secret):
-                    assert secret not in shown and secret[10:-4] not in shown
-
-    async def test_a_key_says_whose_it_is(self, client: AsyncOpenAI, admin: Administration, project: str) -> None:
-        projects = client.admin.organization.projects
-        account = await projects.service_accounts.create(project, name="jobs")
+                shown = (await calling.client.get(f"/v1/organization/{path}")).text
+                for secret in (key.value, mine.value, admin_key.secret):
+                    assert secret not in shown and secret[10:-4] not in shown, path
         plain = await admin.create_key(project, "by a command", PROJECT_SCOPES)
-        keys = {key.id: key async for key in projects.api_keys.list(project, limit=1)}
-        assert account.api_key is not None and len(keys) == 2
-        owner = keys[account.api_key.id].owner
+        keys = {each.id: each async for each in projects.api_keys.list(project, limit=1)}
+        assert keys.keys() == {key.id, plain.row.id}
+        owner = keys[key.id].owner
         assert owner.type == "service_account" and owner.service_account is not None
         assert owner.service_account.id == account.id
         assert keys[plain.row.id].owner.type is None
         assert keys[plain.row.id] == await projects.api_keys.retrieve(plain.row.id, project_id=project)
-        assert [key async for key in projects.api_keys.list(project, owner_project_access="inactive")] == []
+        assert [each async for each in projects.api_keys.list(project, owner_project_access="inactive")] == []
 
-    async def test_its_scopes_and_its_end_can_change(self, client: AsyncOpenAI, api: Api, project: str) -> None:
+    async def test_its_scopes_and_its_end_can_change_until_it_is_deleted(
+        self, client: AsyncOpenAI, api: Api, project: str
+    ) -> None:
         projects = client.admin.organization.projects
-        key = (await projects.service_accounts.create(project, name="jobs")).api_key
-        assert key is not None and await works(api, key.value)
+        account, key = await jobs(client, project)
+        assert await works(api, key.value)
         changed = await projects.api_keys.update(key.id, project_id=project, scopes=["read"], expires_in_seconds=500)
         assert changed.expires_at is not None and changed.to_dict()["scopes"] == ["read"]
         async with as_caller(api, key.value) as calling:
@@ -228,26 +218,30 @@ class TestKeys:
                 return (await calling.post(background=True)).status_code == 403
 
             await until(refused)
+        for attempt in (  # An empty list means all in OpenAI's API.
+            projects.api_keys.update(key.id, project_id=project, scopes=[]),
+            projects.service_accounts.api_keys.create(account.id, project_id=project, scopes=[]),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await attempt
+            assert caught.value.param == "scopes"
+        assert (await projects.api_keys.retrieve(key.id, project_id=project)).to_dict()["scopes"] == ["read"]
         every = sorted(scope.value for scope in PROJECT_SCOPES)
         wide = await projects.api_keys.update(key.id, project_id=project, scopes=every)
-        assert wide.to_dict()["scopes"] == every
-        assert wide.expires_at == changed.expires_at
+        assert (wide.to_dict()["scopes"], wide.expires_at) == (every, changed.expires_at)
         with pytest.raises(openai.BadRequestError, match="nothing to change"):
             await projects.api_keys.update(key.id, project_id=project)
-
-    async def test_an_empty_list_of_scopes_widens_no_key(self, client: AsyncOpenAI, project: str) -> None:
-        projects = client.admin.organization.projects
-        account = await projects.service_accounts.create(project, name="jobs")
-        keys = projects.service_accounts.api_keys
-        narrow = await keys.create(account.id, project_id=project, scopes=["read"])
-        for attempt in (
-            projects.api_keys.update(narrow.id, project_id=project, scopes=[]),
-            keys.create(account.id, project_id=project, scopes=[]),
+        for call in (
+            client.admin.organization.admin_api_keys.retrieve,
+            client.admin.organization.admin_api_keys.delete,
         ):
-            with pytest.raises(openai.BadRequestError) as refused:
-                await attempt
-            assert refused.value.param == "scopes"
-        assert (await projects.api_keys.retrieve(narrow.id, project_id=project)).to_dict()["scopes"] == ["read"]
+            with pytest.raises(openai.NotFoundError):
+                await call(key.id)
+        assert (await projects.api_keys.delete(key.id, project_id=project)).deleted
+        await stops_working(api, key.value)
+        for gone in (projects.api_keys.retrieve, projects.api_keys.delete):
+            with pytest.raises(openai.NotFoundError):
+                await gone(key.id, project_id=project)
 
     async def test_a_key_never_outlives_the_key_that_makes_it(self, api: Api, admin: Administration) -> None:
         parent = await admin.create_key(None, "a day", OPERATOR_SCOPES, 86_400)
@@ -269,43 +263,8 @@ class TestKeys:
                 granted = await calling.client.post(path, json={**(fields or {}), "expires_in_seconds": 5000})
                 assert granted.status_code == 200
 
-    async def test_a_deleted_key_stops_working(self, client: AsyncOpenAI, api: Api, project: str) -> None:
-        projects = client.admin.organization.projects
-        key = (await projects.service_accounts.create(project, name="jobs")).api_key
-        assert key is not None and await works(api, key.value)
-        assert (await projects.api_keys.delete(key.id, project_id=project)).deleted
-        await stops_working(api, key.value)
-        for gone in (projects.api_keys.retrieve, projects.api_keys.delete):
-            with pytest.raises(openai.NotFoundError):
-                await gone(key.id, project_id=project)
-
-    async def test_another_project_s_key_is_not_there(self, client: AsyncOpenAI, project: str) -> None:
-        projects = client.admin.organization.projects
-        blue = (await projects.create(name="blue")).id
-        account = await projects.service_accounts.create(project, name="jobs")
-        assert account.api_key is not None
-        for attempt in (
-            projects.api_keys.retrieve(account.api_key.id, project_id=blue),
-            projects.api_keys.update(account.api_key.id, project_id=blue, scopes=["read"]),
-            projects.api_keys.delete(account.api_key.id, project_id=blue),
-            projects.service_accounts.retrieve(account.id, project_id=blue),
-            projects.service_accounts.update(account.id, project_id=blue, name="mine"),
-            projects.service_accounts.delete(account.id, project_id=blue),
-            projects.service_accounts.api_keys.create(account.id, project_id=blue),
-            client.admin.organization.admin_api_keys.retrieve(account.api_key.id),
-            client.admin.organization.admin_api_keys.delete(account.api_key.id),
-        ):
-            with pytest.raises(openai.NotFoundError):
-                await attempt
-        for listing in (
-            projects.api_keys.list(blue, after=account.api_key.id),
-            projects.service_accounts.list(blue, after=account.id),
-        ):
-            with pytest.raises(openai.BadRequestError, match="'after'"):
-                await listing
-
-    async def test_admin_keys_are_made_listed_and_deleted(
-        self, client: AsyncOpenAI, api: Api, admin_key: CreatedKey
+    async def test_admin_keys_are_made_with_no_more_scopes_listed_and_deleted(
+        self, client: AsyncOpenAI, api: Api, admin_key: CreatedKey, admin: Administration
     ) -> None:
         keys = client.admin.organization.admin_api_keys
         made = await keys.create(name="mine", expires_in_seconds=1000)
@@ -316,12 +275,9 @@ class TestKeys:
         assert (await keys.delete(made.id)).deleted
         await stops_working(api, made.value)
         assert [key.id async for key in keys.list()] == [admin_key.row.id]
-
-    async def test_an_admin_key_makes_none_that_allows_more(self, api: Api, admin: Administration) -> None:
-        narrow = await admin.create_key(None, "narrow", {Scope.ADMIN})
-        async with as_caller(api, narrow) as calling:
-            made = await calling.client.post("/v1/organization/admin_api_keys", json={"name": "wide"})
-        assert made.json()["scopes"] == ["admin"]
+        async with as_caller(api, await admin.create_key(None, "narrow", {Scope.ADMIN})) as calling:
+            child = await calling.client.post("/v1/organization/admin_api_keys", json={"name": "wide"})
+        assert child.json()["scopes"] == ["admin"]
 
 
 class TestPermissions:
@@ -347,12 +303,8 @@ class TestPermissions:
             await sees(MODEL)
             assert (await permissions.delete(project)).deleted
             await sees(MODEL, OTHER_MODEL)
-
-    async def test_a_rule_for_a_model_that_is_not_there_is_refused(self, client: AsyncOpenAI, project: str) -> None:
         with pytest.raises(openai.BadRequestError) as raised:
-            await client.admin.organization.projects.model_permissions.update(
-                project, mode="deny_list", model_ids=[MODEL, "typo"]
-            )
+            await permissions.update(project, mode="deny_list", model_ids=[MODEL, "typo"])
         assert raised.value.param == "model_ids[1]"
 
     async def test_hosted_tools_are_switched_by_their_kind(
@@ -378,31 +330,27 @@ class TestPermissions:
         assert raised.value.param == "image_generation"
 
 
-class TestRateLimits:
-    async def test_limits_are_set_and_removed_by_model(self, client: AsyncOpenAI, project: str) -> None:
-        limits = client.admin.organization.projects.rate_limits
-        listed = [limit async for limit in limits.list_rate_limits(project, limit=2)]
-        assert [limit.model for limit in listed] == [ALL_MODELS, MODEL, OTHER_MODEL]
-        assert {limit.max_requests_per_1_minute for limit in listed} == {NO_LIMIT}
-        other = listed[-1].id
-        first = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=7)
-        assert (first.max_requests_per_1_minute, first.max_tokens_per_1_minute) == (7, NO_LIMIT)
-        second = await limits.update_rate_limit(other, project_id=project, max_tokens_per_1_minute=1000)
-        assert (second.max_requests_per_1_minute, second.max_tokens_per_1_minute) == (7, 1000)
-        again = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=NO_LIMIT)
-        assert (again.max_requests_per_1_minute, again.max_tokens_per_1_minute) == (NO_LIMIT, 1000)
-        before = (await limits.list_rate_limits(project, before=other, limit=1)).data
-        assert [limit.model for limit in before] == [MODEL]
-        assert await audited(client, resource_ids=[other]) == ["rate_limit.updated"] * 3
-
-    async def test_a_limit_that_was_set_is_enforced(
-        self, client: AsyncOpenAI, api: Api, project: str, admin: Administration
-    ) -> None:
-        limits = client.admin.organization.projects.rate_limits
-        await limits.update_rate_limit(f"rl-{ALL_MODELS}", project_id=project, max_requests_per_1_minute=1)
-        async with as_caller(api, await admin.create_key(project, "mine", PROJECT_SCOPES)) as calling:
-            answers = [(await calling.post(background=True)).status_code for _ in range(2)]
-        assert answers == [200, 429]
+async def test_rate_limits_are_set_by_model_enforced_and_removed(
+    client: AsyncOpenAI, api: Api, project: str, admin: Administration
+) -> None:
+    limits = client.admin.organization.projects.rate_limits
+    listed = [limit async for limit in limits.list_rate_limits(project, limit=2)]
+    assert [limit.model for limit in listed] == [ALL_MODELS, MODEL, OTHER_MODEL]
+    assert {limit.max_requests_per_1_minute for limit in listed} == {NO_LIMIT}
+    other = listed[-1].id
+    for change, shown in (
+        ({"max_requests_per_1_minute": 7}, (7, NO_LIMIT)),
+        ({"max_tokens_per_1_minute": 1000}, (7, 1000)),
+        ({"max_requests_per_1_minute": NO_LIMIT}, (NO_LIMIT, 1000)),
+    ):
+        limit = await limits.update_rate_limit(other, project_id=project, **change)  # type: ignore[arg-type]
+        assert (limit.max_requests_per_1_minute, limit.max_tokens_per_1_minute) == shown
+    before = (await limits.list_rate_limits(project, before=other, limit=1)).data
+    assert [limit.model for limit in before] == [MODEL]
+    assert await audited(client, resource_ids=[other]) == ["rate_limit.updated"] * 3
+    await limits.update_rate_limit(f"rl-{ALL_MODELS}", project_id=project, max_requests_per_1_minute=1)
+    async with as_caller(api, await admin.create_key(project, "mine", PROJECT_SCOPES)) as calling:
+        assert [(await calling.post(background=True)).status_code for _ in range(2)] == [200, 429]
 
 
 async def counted(db: Database, minute: str, project: str, tokens: int, key_id: str = "", model: str = MODEL) -> None:
@@ -423,29 +371,26 @@ class TestUsage:
     async def test_a_response_s_usage_is_counted_for_its_project_key_and_model(
         self, client: AsyncOpenAI, api: Api, project: str, player: Player, db: Database
     ) -> None:
-        account = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
-        assert account.api_key is not None
-        async with as_caller(api, account.api_key.value) as calling:
+        account, key = await jobs(client, project)
+        async with as_caller(api, key.value) as calling:
             made = [await calling.background() for _ in range(2)]
         for response_id in made:
             await player.answer("Hi", response_id=response_id)
-        rows = [await row_of(db, response_id) for response_id in made]
-        usages = [row.usage for row in rows if row.usage is not None]
+        usages = [(await row_of(db, response_id)).usage or {} for response_id in made]
         page = await client.admin.organization.usage.completions(
             start_time=int(time.time()) - 3600,
             group_by=["project_id", "user_id", "api_key_id", "model", "service_tier", "batch", "api_source"],
         )
         (result,) = [result for bucket in page.data for result in bucket.results]
-        assert result.object == "organization.usage.completions.result"
-        assert result.num_model_requests == len(usages) == 2
+        assert (result.object, result.num_model_requests) == ("organization.usage.completions.result", 2)
         assert result.input_tokens == sum(usage["input_tokens"] for usage in usages)
         assert result.output_tokens == sum(usage["output_tokens"] for usage in usages)
-        assert (result.project_id, result.user_id, result.api_key_id) == (project, account.id, account.api_key.id)
+        assert (result.project_id, result.user_id, result.api_key_id) == (project, account.id, key.id)
         assert (result.model, result.service_tier) == (MODEL, "default")
         assert (result.batch, result.api_source) == (False, "unlabeled")
 
-    async def test_buckets_begin_at_full_hours_and_days_and_come_in_pages(
-        self, client: AsyncOpenAI, db: Database
+    async def test_it_is_filtered_and_its_buckets_begin_at_full_hours_and_days_and_come_in_pages(
+        self, client: AsyncOpenAI, db: Database, project: str
     ) -> None:
         for minute, tokens in (("2026-11-01T10:59Z", 1), ("2026-11-01T11:00Z", 2), ("2026-11-02T00:00Z", 4)):
             await counted(db, minute, "default", tokens)
@@ -458,34 +403,31 @@ class TestUsage:
         ]
         assert [[_tokens(result) for result in bucket.results] for bucket in days.data] == [[3], [4]]
         assert not days.has_more and days.next_page is None
-        first = await usage.completions(start_time=start, end_time=end, bucket_width="1h", limit=1)
+        hours: Any = {"start_time": start, "end_time": end, "bucket_width": "1h", "limit": 1}
+        first = await usage.completions(**hours)
         assert first.has_more and first.next_page is not None
-        assert [_tokens(result) for result in first.data[0].results] == [1]
-        second = await usage.completions(
-            start_time=start, end_time=end, bucket_width="1h", limit=1, page=first.next_page
-        )
-        assert [_tokens(result) for result in second.data[0].results] == [2]
+        second = await usage.completions(**hours, page=first.next_page)
+        assert [_tokens(result) for page in (first, second) for result in page.data[0].results] == [1, 2]
         exact = await usage.completions(start_time=start, end_time=seconds("2026-11-01T11:00Z"), bucket_width="1m")
         assert sum(_tokens(result) for bucket in exact.data for result in bucket.results) == 1
 
-    async def test_usage_is_filtered(self, client: AsyncOpenAI, db: Database, project: str) -> None:
-        account = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
-        assert account.api_key is not None
-        key = account.api_key.id
-        await counted(db, "2026-11-01T10:00Z", project, 1, key)
-        await counted(db, "2026-11-01T10:00Z", "default", 2)
-        await counted(db, "2026-11-01T10:00Z", "default", 4, model=OTHER_MODEL)
-        usage, start, end = client.admin.organization.usage, seconds("2026-11-01T00:00Z"), seconds("2026-11-02T00:00Z")
-
-        async def total(**query: Any) -> int:
+        account, key = await jobs(client, project)
+        await counted(db, "2026-10-01T10:00Z", project, 1, key.id)
+        await counted(db, "2026-10-01T10:00Z", "default", 2)
+        await counted(db, "2026-10-01T10:00Z", "default", 4, model=OTHER_MODEL)
+        queries: list[tuple[dict[str, Any], int]] = [
+            ({}, 7),
+            ({"project_ids": [project]}, 1),
+            ({"api_key_ids": [key.id]}, 1),
+            ({"user_ids": [account.id]}, 1),
+            ({"models": [OTHER_MODEL]}, 4),
+            ({"batch": True}, 0),
+            ({"batch": False}, 7),
+        ]
+        start, end = seconds("2026-10-01T00:00Z"), seconds("2026-10-02T00:00Z")
+        for query, total in queries:
             page = await usage.completions(start_time=start, end_time=end, **query)
-            return sum(_tokens(result) for bucket in page.data for result in bucket.results)
-
-        assert await total() == 7
-        assert await total(project_ids=[project]) == await total(api_key_ids=[key]) == 1
-        assert await total(user_ids=[account.id]) == 1
-        assert await total(models=[OTHER_MODEL]) == 4
-        assert await total(batch=True) == 0 and await total(batch=False) == 7
+            assert sum(_tokens(result) for bucket in page.data for result in bucket.results) == total, query
 
     async def test_a_page_ends_before_it_has_too_many_results(
         self, client: AsyncOpenAI, db: Database, monkeypatch: pytest.MonkeyPatch
@@ -527,7 +469,9 @@ class TestAuditLogs:
         await projects.model_permissions.delete(project)
         await projects.hosted_tool_permissions.update(project, mcp={"enabled": False})
         await admin.rotate_key((await admin.create_key(project, "mine", PROJECT_SCOPES)).row.id)
-        await projects.archive(project)
+        await projects.update(project)  # This and the second archive change nothing, so they leave no entry.
+        for _ in range(2):
+            await projects.archive(project)
         own = await organization.admin_api_keys.create(name="mine")
         await organization.admin_api_keys.delete(own.id)
         assert await audited(client, limit=3) == [
@@ -562,8 +506,8 @@ class TestAuditLogs:
         (own_entry, *_) = [each async for each in organization.audit_logs.list(resource_ids=[own.id])]
         assert own_entry.project is None
 
-    async def test_entries_are_found_by_actor_project_and_time(
-        self, client: AsyncOpenAI, admin_key: CreatedKey
+    async def test_entries_are_found_by_actor_project_and_time_and_what_leaves_none_does_not_happen(
+        self, client: AsyncOpenAI, admin_key: CreatedKey, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         logs, projects = client.admin.organization.audit_logs, client.admin.organization.projects
         red, blue = [(await projects.create(name=name)).id for name in ("red", "blue")]
@@ -580,31 +524,21 @@ class TestAuditLogs:
         assert older.project is not None and older.project.id == red
         assert [each.id for each in (await logs.list(limit=1, before=older.id)).data] == [newest.id]
 
-    async def test_what_leaves_no_entry_does_not_happen(
-        self, client: AsyncOpenAI, project: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
         async def fail(*_: Any) -> None:
             raise openai.OpenAIError("the disk is full")
 
         monkeypatch.setattr(changes.audit, "add", fail)
-        projects = client.admin.organization.projects
         for attempt in (
-            projects.create(name="blue"),
-            projects.archive(project),
-            projects.service_accounts.create(project, name="jobs"),
+            projects.create(name="green"),
+            projects.archive(red),
+            projects.service_accounts.create(red, name="jobs"),
             client.admin.organization.admin_api_keys.create(name="mine"),
         ):
             with pytest.raises(openai.InternalServerError):
                 await attempt
-        assert [each.name async for each in projects.list()] == ["default", "red"]
-        assert [each async for each in projects.service_accounts.list(project)] == []
+        assert [each.name async for each in projects.list()] == ["default", "red", "blue"]
+        assert [each async for each in projects.service_accounts.list(red)] == []
         assert len([each async for each in client.admin.organization.admin_api_keys.list()]) == 1
-
-    async def test_a_request_that_changes_nothing_leaves_no_entry(self, client: AsyncOpenAI, project: str) -> None:
-        await client.admin.organization.projects.update(project)
-        for _ in range(2):
-            await client.admin.organization.projects.archive(project)
-        assert await audited(client, project_ids=[project]) == ["project.created", "project.archived"]
 
 
 ROUTES = sorted(
@@ -613,43 +547,23 @@ ROUTES = sorted(
     for route in router.routes
     for method in route.methods  # type: ignore[attr-defined]
 )
+BODIES: dict[str, Any] = {
+    "model_permissions": {"mode": "allow_list", "model_ids": []},
+    "hosted_tool_permissions": {"mcp": {"enabled": True}},
+    "erase": {},
+}
+EMPTY_BODIES = {"api_keys": {"scopes": ["read"]}, "rate_limits": {}}
+"""Of a thing in such a list."""
 
 
-class TestWhoMay:
-    async def test_no_other_key_may_use_any_route(self, api: Api, admin: Administration) -> None:
-        assert len(ROUTES) > 20
-        callers = [
-            (await tenant(admin, "everything")).key.secret,
-            (await tenant(admin, "reader", {Scope.READ})).key.secret,
-            (await admin.create_key(None, "operator", {Scope.OPERATOR})).secret,
-        ]
-        for secret in callers:
-            async with as_caller(api, secret) as calling:
-                for method, path in ROUTES:
-                    answer = await calling.client.request(method, path, json={"name": "x"})
-                    assert answer.status_code == 403, (method, path)
-                    assert answer.json()["error"]["code"] == "insufficient_permissions"
-        for method, path in ROUTES:
-            assert (await api.client.request(method, path)).status_code == 401
-
-    async def test_an_unknown_id_is_a_404_that_names_it(self, api: Api, admin_key: CreatedKey) -> None:
-        bodies = {
-            "model_permissions": {"mode": "allow_list", "model_ids": []},
-            "hosted_tool_permissions": {"mcp": {"enabled": True}},
-        }
-        async with as_caller(api, admin_key) as calling:
+async def test_no_key_without_the_scope_may_use_any_route(api: Api, admin: Administration) -> None:
+    assert len(ROUTES) > 20
+    for key in (await tenant(admin, "everything")).key, await admin.create_key(None, "operator", {Scope.OPERATOR}):
+        async with as_caller(api, key) as calling:
             for method, path in ROUTES:
-                for unknown in ("some_id", "x" * 200, "a%00b"):
-                    if "some_id" not in path:
-                        continue
-                    body = bodies.get(path.rsplit("/", 1)[-1], {"name": "x"})
-                    if path.endswith("/api_keys/some_id"):
-                        body = {"scopes": ["read"]}
-                    if path.endswith(("/rate_limits/some_id", "/erase")):
-                        body = {}
-                    answer = await calling.client.request(method, path.replace("some_id", unknown), json=body)
-                    assert answer.status_code == 404, (method, path, answer.text)
-                    assert answer.json()["error"]["param"].endswith("_id")
+                answer = await calling.client.request(method, path, json={"name": "x"})
+                assert answer.status_code == 403, (method, path)
+                assert answer.json()["error"]["code"] == "insufficient_permissions"
 
 
 REFUSED = [
@@ -701,14 +615,22 @@ REFUSED = [
 ]
 
 
-async def test_what_is_not_supported_is_refused_by_name(api: Api, admin_key: CreatedKey) -> None:
+async def test_what_is_not_there_or_not_supported_is_refused_by_name(
+    api: Api, client: AsyncOpenAI, admin_key: CreatedKey, project: str
+) -> None:
     async with as_caller(api, admin_key) as calling:
         for method, path, body, param in REFUSED:
             answer: httpx.Response = await calling.client.request(method, f"/v1/organization/{path}", json=body)
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (path, answer.text)
-
-
-async def test_the_rest_of_the_admin_api_is_a_404(client: AsyncOpenAI, project: str) -> None:
+        for method, path in ROUTES:
+            if "some_id" not in path:
+                continue
+            *_, before, last = path.split("/")
+            body = EMPTY_BODIES.get(before, {"name": "x"}) if last == "some_id" else BODIES.get(last, {"name": "x"})
+            for unknown in ("some_id", "x" * 200, "a%00b") if method == "GET" else ("some_id",):
+                answer = await calling.client.request(method, path.replace("some_id", unknown), json=body)
+                assert answer.status_code == 404, (method, path, answer.text)
+                assert answer.json()["error"]["param"].endswith("_id")
     organization = client.admin.organization
     for attempt in (
         organization.users.list(),
