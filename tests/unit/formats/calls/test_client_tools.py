@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, ToolSearch
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, ToolSearch
 from tests.support.requests import message, stored_request
 from tests.support.worker import scripted_model
 from workers.engine import make_engine
@@ -69,18 +69,12 @@ def test_a_name_of_another_tool_is_never_taken() -> None:
     assert plain == "a__b"
     assert nested.startswith("a__b_")
     assert other == "a__b__c"
-    twice = names(namespace("a", function("b__c")), namespace("a__b", function("c")))
-    assert len(set(twice)) == 2
-
-
-def test_a_name_of_a_hosted_tool_is_never_taken() -> None:
     listing = {"docs": [{"name": "find", "description": None, "input_schema": None, "annotations": None}]}
-    hosted_spec = {"type": "mcp", "server_label": "docs", "allowed_tools": None, "require_approval": "never"}
-    request = stored_request(tools=[namespace("docs", function("find")), hosted_spec])
-    hosted = hosted_tools_of(request, listing, NameStyle.CHAT)
-    made = tools_of(request, hosted)
-    assert "docs__find" in hosted
+    server = {"type": "mcp", "server_label": "docs", "allowed_tools": None, "require_approval": "never"}
+    request = stored_request(tools=[namespace("docs", function("find")), server])
+    made = tools_of(request, hosted_tools_of(request, listing, NameStyle.CHAT))
     assert len({tool.name for tool in made.all}) == 2
+    assert "docs__find" in {tool.name for tool in made.all}
 
 
 def test_a_long_name_is_cut_and_stays_unique() -> None:
@@ -116,18 +110,9 @@ def test_a_choice_names_the_namespace_before_a_dot() -> None:
 
 
 def test_a_call_has_its_own_name_and_its_namespace() -> None:
-    made = shown(function("f"), AGENTS)
-    calls = CallRouter(made.callable)
-    deltas = calls.feed(
-        [
-            CallStart("agents__spawn"),
-            CallArguments("{}"),
-            CallStart("agents__sh"),
-            CallArguments('{"input": "ls"}'),
-            CallStart("f"),
-        ]
-    )
-    assert deltas == [
+    deltas: list[Delta] = [CallStart("agents__spawn"), CallArguments("{}"), CallStart("agents__sh")]
+    deltas += [CallArguments('{"input": "ls"}'), CallStart("f")]
+    assert CallRouter(shown(function("f"), AGENTS).callable).feed(deltas) == [
         CallStart("spawn", "agents"),
         CallArguments("{}"),
         CustomStart("sh", "agents"),
@@ -184,24 +169,16 @@ def test_a_search_is_one_delta_once_it_is_complete(pieces: list[str], cut: bool,
     assert [*deltas, *calls.flush(cut=cut)] == made
 
 
-async def test_a_search_and_what_it_found_are_in_the_prompt() -> None:
+async def test_the_prompt_has_what_a_search_found_and_earlier_calls_by_the_names_that_the_model_used() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
-    request, items = stored_request(tools=[SEARCH]), [message("x"), SEARCHED, FOUND]
+    call = {"type": "function_call", "call_id": "c", "namespace": "gone", "name": "f", "arguments": "{}"}
+    answer = {"type": "function_call_output", "call_id": "c", "output": "done"}
+    request, items = stored_request(tools=[SEARCH, AGENTS]), [message("x"), SEARCHED, FOUND, call, answer]
     turn = await build_turn(engine, scripted_model(), request, items, (), TurnContext())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '{"name": "tool_search", "arguments": "{' in prompt
     assert "These tools can be called now: n__late." in prompt
     assert prompt.index('"name": "n__late"') < prompt.index("user")
-
-
-async def test_earlier_calls_are_shown_by_the_names_that_the_model_used() -> None:
-    engine = make_engine(scripted_model())
-    await engine.start()
-    call = {"type": "function_call", "call_id": "c", "namespace": "gone", "name": "f", "arguments": "{}"}
-    answer = {"type": "function_call_output", "call_id": "c", "output": "done"}
-    request = stored_request(tools=[AGENTS])
-    turn = await build_turn(engine, scripted_model(), request, [message("x"), call, answer], (), TurnContext())
-    prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '"name": "gone__f"' in prompt
     assert '"name": "agents__spawn"' in prompt

@@ -59,16 +59,12 @@ def test_hosted_tools_are_functions_for_chat_models_and_namespaces_for_harmony()
     assert (tool.kind, tool.server_label, tool.tool, tool.field) == ("mcp", "my-box", "get.it", "tools[2]")
 
 
-def test_a_hosted_tool_with_the_name_of_a_function_is_refused_for_chat_models() -> None:
+def test_two_tools_that_would_have_one_name_are_refused() -> None:
     with pytest.raises(InvalidSampling, match=r"tools\[1\] and tools\[0\] would both be called 'python'"):
         hosted(NameStyle.CHAT, FUNCTION, CODE_INTERPRETER)
     assert "python" in hosted(NameStyle.HARMONY, FUNCTION, CODE_INTERPRETER)
-
-
-def test_two_tools_of_one_server_that_would_have_one_name_are_refused() -> None:
-    listed = [{**LISTED[0], "name": name} for name in ("a.b", "a_b")]
     with pytest.raises(InvalidSampling, match="'my-box__a_b'"):
-        hosted(NameStyle.CHAT, mcp_tool("my-box"), listed=listed)
+        hosted(NameStyle.CHAT, mcp_tool("my-box"), listed=[{**LISTED[0], "name": name} for name in ("a.b", "a_b")])
 
 
 def test_a_chat_model_reads_the_description_of_a_server_with_its_first_tool() -> None:
@@ -118,36 +114,37 @@ def test_a_choice_of_a_tool_that_is_not_offered_is_refused() -> None:
         chosen({"type": "mcp", "server_label": "my-box", "name": "other"})
 
 
-@pytest.mark.parametrize(
-    ("allowed", "offered"),
-    [
-        (None, True),
-        (["t"], True),
-        (["u"], False),
-        ({"tool_names": ["t"], "read_only": None}, True),
-        ({"tool_names": None, "read_only": True}, False),
-        ({"tool_names": ["t"], "read_only": False}, True),
-    ],
-)
-def test_allowed_tools_are_names_or_a_filter(allowed: Any, offered: bool) -> None:
-    assert is_offered({"allowed_tools": allowed}, {"name": "t", "annotations": None}) is offered
+ALLOWED: list[tuple[Any, bool]] = [
+    (None, True),
+    (["t"], True),
+    (["u"], False),
+    ({"tool_names": ["t"], "read_only": None}, True),
+    ({"tool_names": None, "read_only": True}, False),
+    ({"tool_names": ["t"], "read_only": False}, True),
+]
+RULES: list[tuple[Any, bool]] = [
+    (None, True),
+    ("always", True),
+    ("never", False),
+    ({}, True),
+    ({"never": {"tool_names": ["u"]}}, True),
+    ({"never": {"tool_names": ["t"]}}, False),
+    ({"never": {"read_only": True}}, False),
+    ({"always": {"tool_names": ["u"]}}, False),
+    ({"always": {"tool_names": ["t"]}, "never": {"read_only": True}}, True),
+    ({"always": {"tool_names": ["u"]}, "never": {"tool_names": ["v"]}}, True),
+]
+
+
+def test_allowed_tools_are_names_or_a_filter() -> None:
+    for allowed, offered in ALLOWED:
+        assert is_offered({"allowed_tools": allowed}, {"name": "t", "annotations": None}) is offered, allowed
 
 
 def test_approval_is_required_unless_the_request_says_otherwise() -> None:
     tool = {"name": "t", "annotations": {"readOnlyHint": True}}
-    rules: list[tuple[Any, bool]] = [
-        (None, True),
-        ("always", True),
-        ("never", False),
-        ({}, True),
-        ({"never": {"tool_names": ["u"]}}, True),
-        ({"never": {"tool_names": ["t"]}}, False),
-        ({"never": {"read_only": True}}, False),
-        ({"always": {"tool_names": ["u"]}}, False),
-        ({"always": {"tool_names": ["t"]}, "never": {"read_only": True}}, True),
-        ({"always": {"tool_names": ["u"]}, "never": {"tool_names": ["v"]}}, True),
-    ]
-    assert [needs_approval({"require_approval": rule}, tool) for rule, _ in rules] == [asked for _, asked in rules]
+    for rule, required in RULES:
+        assert needs_approval({"require_approval": rule}, tool) is required, rule
 
 
 # -- calls -----------------------------------------------------------------------------------------------------
@@ -170,11 +167,8 @@ def test_code_comes_out_as_written(code: str, ascii_only: bool, data: st.DataObj
     assert [call.arguments for call in calls] == [written]
 
 
-def test_arguments_that_are_no_json_are_code_unchanged() -> None:
+def test_arguments_that_are_no_json_are_passed_on_as_they_come() -> None:
     assert said("python", "print(1)")[0] == [CodeStart("python"), CodeText("print(1)")]
-
-
-def test_mcp_arguments_are_passed_on_as_they_come() -> None:
     deltas, calls = said("my-box__get_it", '{"a"', ": 1}")
     assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": 1}')]
     assert calls == [HostedCall("my-box__get_it", '{"a": 1}', "mcp", "my-box", "get.it")]
@@ -196,11 +190,8 @@ def test_a_browser_call_comes_out_once_it_is_complete(tool: str, arguments: Json
     assert calls[0].tool == tool
 
 
-def test_a_call_that_needs_approval_becomes_a_request_and_is_not_run() -> None:
+def test_a_call_that_needs_approval_becomes_a_request_and_is_not_run_unless_it_cannot_be_run() -> None:
     assert said("my-box__get_it", '{"a": 1}', approve=True) == ([Approval("my-box", "get.it", '{"a": 1}')], [])
-
-
-def test_a_call_that_cannot_be_run_needs_no_approval() -> None:
     deltas, calls = said("my-box__get_it", '{"a": ', approve=True)
     assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": ')]
     assert len(calls) == 1
@@ -236,15 +227,10 @@ def test_the_item_of_an_invented_name_can_be_sent_back_as_input(name: str) -> No
 
 
 def test_without_hosted_tools_a_call_of_an_unknown_name_is_text() -> None:
-    calls = CallRouter(CallableTools(functions={"f"}))
-    deltas = calls.feed([CallStart("g"), CallArguments("{}")]) + calls.flush()
-    assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": {}}'),)
-
-
-def test_a_call_of_an_unknown_name_with_deep_brackets_is_text_too() -> None:
-    calls = CallRouter(CallableTools(functions={"f"}))
-    deltas = calls.feed([CallStart("g"), CallArguments("[" * 100_000)]) + calls.flush()
-    assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": ' + "[" * 100_000),)
+    for arguments, end in (("{}", "}"), ("[" * 100_000, "")):
+        calls = CallRouter(CallableTools(functions={"f"}))
+        deltas = calls.feed([CallStart("g"), CallArguments(arguments)]) + calls.flush()
+        assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": ' + arguments + end),)
 
 
 # -- calls in later prompts ------------------------------------------------------------------------------------
@@ -313,17 +299,11 @@ def test_a_call_with_approval_is_rendered_in_the_position_of_its_request() -> No
     assert shown == [["s__t", "s__t"], "The user did not allow this call. No.", "told", "Go on."]
 
 
-@pytest.mark.parametrize(
-    ("ascii_only", "shown"), [(True, '{"arguments": "n\\u00e9e"}'), (False, '{"arguments": "née"}')]
-)
-def test_arguments_that_are_no_object_go_into_one_as_the_prompts_of_earlier_versions_have_them(
-    ascii_only: bool, shown: str
-) -> None:
-    assert as_object("née", ascii_only=ascii_only) == shown
-    assert as_object('{"city":"née"}', ascii_only=ascii_only) == '{"city":"née"}'
-
-
-def test_a_call_of_an_mcp_tool_is_shown_with_ascii_arguments() -> None:
+def test_arguments_that_are_no_object_go_into_one_as_the_prompts_of_earlier_versions_have_them() -> None:
+    assert as_object("née", ascii_only=True) == '{"arguments": "n\\u00e9e"}'
+    assert as_object("née", ascii_only=False) == '{"arguments": "née"}'
+    for ascii_only in (True, False):
+        assert as_object('{"city":"née"}', ascii_only=ascii_only) == '{"city":"née"}'
     item = {"type": "mcp_call", "server_label": "docs", "name": "find", "arguments": "née"}
     assert MCP_FORMAT.shown_call(item, NameStyle.CHAT).text == '{"arguments": "n\\u00e9e"}'
 

@@ -35,15 +35,16 @@ def steps(*sent: Json) -> list[Any]:
     return list(steps_of(stored_items(validate(CreateItems, {"items": list(sent)}).items, "1"), NameStyle.CHAT))
 
 
-def test_every_kind_has_a_format() -> None:
+def test_each_is_one_function_for_the_model_which_a_choice_names() -> None:
     assert tuple(each.kind for each in FORMATS) == LOCAL_KINDS
-
-
-def test_each_is_one_function_for_the_model() -> None:
-    made = tools_of(stored_request(tools=[{"type": kind.tool_type} for kind in LOCAL_KINDS]))
+    tools = [{"type": kind.tool_type} for kind in LOCAL_KINDS]
+    made = tools_of(stored_request(tools=tools))
     assert [tool.name for tool in made.all] == [kind.function for kind in LOCAL_KINDS]
     assert set(made.callable.local) == {kind.function for kind in LOCAL_KINDS}
     assert not made.callable.functions
+    for kind in LOCAL_KINDS:
+        chosen = tools_of(stored_request(tools=tools, tool_choice={"type": kind.tool_type}))
+        assert (chosen.choice, [tool.name for tool in chosen.allowed]) == (ToolChoice.NAMED, [kind.function])
 
 
 def test_the_model_is_told_of_skills() -> None:
@@ -51,13 +52,6 @@ def test_the_model_is_told_of_skills() -> None:
     shell = {"type": "shell", "environment": {"type": "local", "skills": [skill]}}
     (tool,) = tools_of(stored_request(tools=[shell])).all
     assert (tool.description or "").endswith("- pdf (/skills/pdf): Reads PDFs.")
-
-
-@pytest.mark.parametrize("kind", LOCAL_KINDS, ids=lambda kind: kind.tool_type)
-def test_a_choice_names_its_function(kind: LocalToolKind) -> None:
-    tools = [{"type": each.tool_type} for each in LOCAL_KINDS]
-    made = tools_of(stored_request(tools=tools, tool_choice={"type": kind.tool_type}))
-    assert (made.choice, [tool.name for tool in made.allowed]) == (ToolChoice.NAMED, [kind.function])
 
 
 def test_a_call_is_one_delta_once_it_is_complete() -> None:

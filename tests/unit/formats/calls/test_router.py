@@ -75,31 +75,24 @@ def filtered(*deltas: Delta, single: bool = False) -> tuple[Delta, ...]:
     return merge_deltas([*made.feed(deltas), *made.flush()])
 
 
-def test_allowed_calls_pass_unchanged() -> None:
-    said = [*call("f", '{"a"', ":1}"), *call("g", "{}"), Text("x")]
-    assert filtered(*said) == merge_deltas(said)
+ROUTED: list[tuple[list[Delta], list[Delta]]] = [
+    ([*call("f", '{"a"', ":1}"), *call("g", "{}"), Text("x")], [*call("f", '{"a":1}'), *call("g", "{}"), Text("x")]),
+    ([*call("c", '{"inp', 'ut": "a\\n', 'b"}'), Text("x")], [CustomStart("c"), CustomInput("a\nb"), Text("x")]),
+    # A custom call with arguments of another form loses nothing.
+    (call("c", '{"in', 'the": 1}'), [CustomStart("c"), CustomInput('{"inthe": 1}')]),
+    (call("c", '{"in'), [CustomStart("c")]),
+    # A call that is not allowed becomes text.
+    (
+        [Text("hm "), *call("rm", '{"path"', ':"/"}'), *call("f", "{}")],
+        [Text('hm {"name": "rm", "arguments": {"path":"/"}}'), *call("f", "{}")],
+    ),
+    (call("rm", '{"pa'), [Text('{"name": "rm", "arguments": {"pa')]),
+]
 
 
-def test_a_call_of_a_custom_tool_becomes_a_custom_call() -> None:
-    assert filtered(*call("c", '{"inp', 'ut": "a\\n', 'b"}'), Text("x")) == (
-        CustomStart("c"),
-        CustomInput("a\nb"),
-        Text("x"),
-    )
-
-
-def test_a_custom_call_with_arguments_of_another_form_loses_nothing() -> None:
-    assert filtered(*call("c", '{"in', 'the": 1}')) == (CustomStart("c"), CustomInput('{"inthe": 1}'))
-    assert filtered(*call("c", '{"in')) == (CustomStart("c"),)
-
-
-def test_a_disallowed_call_becomes_text() -> None:
-    said = [Text("hm "), *call("rm", '{"path"', ':"/"}'), *call("f", "{}")]
-    assert filtered(*said) == (Text('hm {"name": "rm", "arguments": {"path":"/"}}'), *call("f", "{}"))
-
-
-def test_a_cut_disallowed_call_becomes_cut_text() -> None:
-    assert filtered(*call("rm", '{"pa')) == (Text('{"name": "rm", "arguments": {"pa'),)
+@pytest.mark.parametrize(("said", "expected"), ROUTED)
+def test_calls_are_routed_by_name(said: list[Delta], expected: list[Delta]) -> None:
+    assert filtered(*said) == tuple(expected)
 
 
 def test_the_answer_ends_at_a_second_call_if_one_is_the_maximum() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, ToolSearch
 from tests.support.requests import message, stored_request
@@ -26,18 +24,11 @@ Json = dict[str, Any]
 SEARCH: Json = {"type": "tool_search", "execution": "server", "description": None, "parameters": None}
 
 
-def late(name: str, description: str | None = None, **more: Any) -> Json:
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "parameters": None,
-        "strict": None,
-        "defer_loading": True,
-        **more,
-    }
+def late(name: str, description: str | None = None) -> Json:
+    return {**FUNCTION, "name": name, "description": description}
 
 
+FUNCTION: Json = {"type": "function", "parameters": None, "strict": None, "defer_loading": True}
 WEATHER = late("get_weather", "The forecast for a city.")
 INVOICE = late("createInvoice", "Bills a customer.")
 MAIL: Json = {
@@ -75,19 +66,15 @@ def test_a_query_finds_tools_by_their_names_and_descriptions(query: Any, names: 
     assert found(query) == names
 
 
-def test_a_name_says_more_than_a_description() -> None:
+def test_a_name_says_more_than_a_description_and_a_few_of_many_are_found() -> None:
     assert found("pay", late("a", "Pay here, or there."), late("pay")) == ["pay", "a"]
+    many = [f"tool_{index}" for index in range(50)]
+    assert found("tool", *map(late, many)) == many[:MAX_FOUND]
 
 
-def test_a_search_finds_a_few_of_many() -> None:
-    assert found("tool", *(late(f"tool_{index}") for index in range(50))) == [
-        f"tool_{index}" for index in range(MAX_FOUND)
-    ]
-
-
-@given(st.text(max_size=40))
-def test_a_search_finds_the_same_every_time(query: str) -> None:
-    assert found(query) == found(query)
+def test_what_a_search_reads_of_a_long_query_is_bounded() -> None:
+    assert found("get_weather " + "word " * 1_000_000) == ["get_weather"]
+    assert found("word " * 1_000 + "get_weather") == []
 
 
 def test_the_model_is_told_what_there_is_and_is_shown_none_of_it() -> None:
@@ -98,19 +85,14 @@ def test_the_model_is_told_what_there_is_and_is_shown_none_of_it() -> None:
     assert made.callable.searched is not None and not made.callable.search
 
 
-def test_a_call_of_the_search_has_what_it_found() -> None:
+def test_a_call_of_the_search_has_what_it_found_unless_a_limit_cut_it() -> None:
     deferred = client_tools_of(stored_request(tools=TOOLS)).deferred
-    calls = CallRouter(CallableTools(searched=ToolIndex(deferred)))
-    deltas = calls.feed([CallStart("tool_search"), CallArguments('{"query": "weather"}')])
-    assert [*deltas, *calls.flush()] == [ToolSearch({"query": "weather"}, (WEATHER,))]
-    assert calls.searched
-
-
-def test_a_search_that_a_limit_cut_finds_nothing() -> None:
-    calls = CallRouter(CallableTools(searched=ToolIndex(())))
-    deltas = calls.feed([CallStart("tool_search"), CallArguments('{"query": "wea')])
-    assert [*deltas, *calls.flush(cut=True)] == []
-    assert not calls.searched
+    for arguments, cut in (('{"query": "weather"}', False), ('{"query": "wea', True)):
+        calls = CallRouter(CallableTools(searched=ToolIndex(deferred)))
+        deltas = calls.feed([CallStart("tool_search"), CallArguments(arguments)])
+        expected = [] if cut else [ToolSearch({"query": "weather"}, (WEATHER,))]
+        assert [*deltas, *calls.flush(cut=cut)] == expected
+        assert bool(calls.searched) is not cut
 
 
 def searched(index: int, *tools: Json) -> list[Json]:
@@ -143,22 +125,12 @@ async def test_the_next_turn_is_shown_what_a_search_found() -> None:
 
 
 def test_a_call_of_a_found_tool_has_its_name_as_its_namespace_as_openai_says_it() -> None:
+    called = {"call_id": "c", "name": "get_weather", "namespace": "get_weather", "arguments": "{}"}
+    items = [*searched(1, WEATHER, MAIL), {"type": "function_call", **called}]
     request = stored_request(tools=TOOLS)
-    client = client_tools_of(request, searched(1, WEATHER, MAIL))
+    client = client_tools_of(request, items)
     calls = CallRouter(tools_of(request, client=client).callable)
     assert calls.feed([CallStart("get_weather")]) == [CallStart("get_weather", "get_weather")]
     assert calls.feed([CallStart("mail__send")])[-1] == CallStart("send", "mail")
-
-
-def test_a_call_of_a_found_tool_comes_back_under_the_name_that_the_model_used() -> None:
-    called = {"call_id": "c", "name": "get_weather", "namespace": "get_weather", "arguments": "{}"}
-    items = [*searched(1, WEATHER), {"type": "function_call", **called}]
-    request = stored_request(tools=TOOLS)
-    client = client_tools_of(request, items)
+    # Later prompts have the name that the model used.
     assert list(steps_of(items, NameStyle.CHAT, client))[-1] == Called("c", "get_weather", "{}")
-    assert [tool.name for tool in tools_of(request, client=client).all] == ["tool_search", "get_weather"]
-
-
-def test_what_a_search_reads_of_a_long_query_is_bounded() -> None:
-    assert found("get_weather " + "word " * 1_000_000) == ["get_weather"]
-    assert found("word " * 1_000 + "get_weather") == []

@@ -54,25 +54,22 @@ CHOICES: list[tuple[Any, ToolChoice, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "choice", "names"), CHOICES)
-def test_tool_choice_limits_the_tools_that_may_be_called(said: Any, choice: ToolChoice, names: list[str]) -> None:
-    made = tools(said)
-    assert made.choice is choice
-    assert [tool.name for tool in made.allowed] == names
-    assert [tool.name for tool in made.all] == ["weather", "search", "shell", "sum"]
-    assert {*made.callable.functions, *made.callable.custom} == set(names)
-    assert {"shell", "sum"}.issuperset(made.callable.custom)
+def test_tool_choice_limits_the_tools_that_may_be_called() -> None:
+    for said, choice, names in CHOICES:
+        made = tools(said)
+        assert made.choice is choice
+        assert [tool.name for tool in made.allowed] == names
+        assert [tool.name for tool in made.all] == ["weather", "search", "shell", "sum"]
+        assert {*made.callable.functions, *made.callable.custom} == set(names)
+        assert {"shell", "sum"}.issuperset(made.callable.custom)
+    for none in (tools("none"), tools("auto", of=[])):
+        assert (none.choice, none.all, none.allowed) == (ToolChoice.NONE, (), ())
 
 
-@pytest.mark.parametrize(("said", "closed"), [("auto", False), (allowed("auto", "search"), True)])
-def test_the_model_may_be_shown_more_tools_than_it_may_call(said: Any, closed: bool) -> None:
-    assert tools(said).closed is closed
+def test_the_model_may_be_shown_more_tools_than_it_may_call() -> None:
+    assert tools(allowed("auto", "search")).closed
+    assert not tools("auto").closed
     assert not tools({"type": "function", "name": "search"}).closed
-
-
-@pytest.mark.parametrize("made", [tools("none"), tools("auto", of=[])])
-def test_no_tools_or_choice_none_offers_no_tools(made: Tools) -> None:
-    assert (made.choice, made.all, made.allowed) == (ToolChoice.NONE, (), ())
 
 
 def test_a_named_tool_or_parallel_false_allows_one_call() -> None:
@@ -112,28 +109,23 @@ def test_the_output_spec_has_what_the_request_asks_of_its_output() -> None:
     assert shown_stop.stop_tokens == ()
 
 
-async def test_a_tool_that_no_grammar_can_forbid_is_not_shown() -> None:
+async def prompt_of(request: Json, *items: Json) -> str:
     engine = make_engine(scripted_model())
     await engine.start()
-    request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
-    turn = await build_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
-    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    turn = await build_turn(engine, scripted_model(), request, items or request["input"], (), TurnContext())
+    return bytes(token for token in turn.prompt if token < 256).decode()
+
+
+async def test_a_tool_that_no_grammar_can_forbid_is_not_shown() -> None:
+    prompt = await prompt_of(stored_request(tools=ALL, tool_choice=allowed("auto", "search")))
     assert '"search"' in prompt
     assert '"weather"' not in prompt
 
 
-async def test_an_input_that_shows_the_model_nothing_is_refused() -> None:
+async def test_what_the_model_cannot_be_shown_is_refused() -> None:
     item = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "f", "arguments": "{}"}
-    engine = make_engine(scripted_model())
-    await engine.start()
     with pytest.raises(InvalidSampling, match="'input' holds nothing"):
-        await build_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())
-
-
-@pytest.mark.parametrize("field", ["enable_response_messages", "previous_input_messages"])
-async def test_a_chat_model_refuses_what_harmony_alone_can_do(field: str) -> None:
-    engine = make_engine(scripted_model())
-    await engine.start()
-    request = stored_request(**{field: [{"role": "user", "content": "x"}]})
-    with pytest.raises(InvalidSampling, match=f"^Invalid '{field}': .* does not speak harmony"):
-        await build_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
+        await prompt_of(stored_request(), item)
+    for field in ("enable_response_messages", "previous_input_messages"):
+        with pytest.raises(InvalidSampling, match=f"^Invalid '{field}': .* does not speak harmony"):
+            await prompt_of(stored_request(**{field: [{"role": "user", "content": "x"}]}))

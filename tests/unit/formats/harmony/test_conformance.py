@@ -2,14 +2,12 @@
 
 The cases are restated in our own words, each under the name of the judge's test. Prompts are compared with what the
 openai_harmony package renders, or with a text where the package's header order differs (encoding.py says why).
-At the end are the judges' tests that say nothing about Longhaul, and those where it decides otherwise.
-docs/internals/harmony.md has the counts.
+docs/internals/harmony.md says where Longhaul decides otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,20 +23,19 @@ from openai_harmony import (
     ToolDescription,
 )
 
-from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart, Reasoning, Text
+from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart
 from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.types import Json
 from tests.support.requests import message
 from tests.unit.formats.harmony.test_parser import HOSTED, RULES, parsed, tokens_of
 from tests.unit.formats.harmony.test_parser import tool as hosted_tool
 from workers.engine import harmony_vocabulary as harmony
-from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
 from workers.formats.harmony.encoding import render
 from workers.formats.harmony.history import earlier_messages
-from workers.formats.harmony.messages import messages_of, result_message, without_old_reasoning
+from workers.formats.harmony.messages import result_message, without_old_reasoning
 from workers.formats.harmony.prompt import Conversation, Preface
 from workers.formats.harmony.reader import messages_in
 
@@ -124,17 +121,12 @@ ASKED, ANSWERED, AGAIN = message("One and one?"), message("Two.", "assistant"), 
 
 def efforts() -> tuple[list[str], list[str]]:
     ours, theirs = [], []
-    for name, effort in (
-        ("low", ReasoningEffort.LOW),
-        ("medium", ReasoningEffort.MEDIUM),
-        ("high", ReasoningEffort.HIGH),
-    ):
+    for effort in (ReasoningEffort.LOW, ReasoningEffort.MEDIUM, ReasoningEffort.HIGH):
         for instructions in (None, "Speak like a pirate."):
-            ours.append(prompt([ASKED], effort=name, instructions=instructions))
+            ours.append(prompt([ASKED], effort=effort.value.lower(), instructions=instructions))
             told = [developer(DeveloperContent.new().with_instructions(instructions))] if instructions else []
-            theirs.append(
-                library(system(SystemContent.new().with_reasoning_effort(effort)), *told, user("One and one?"))
-            )
+            head = system(SystemContent.new().with_reasoning_effort(effort))
+            theirs.append(library(head, *told, user("One and one?")))
     return ours, theirs
 
 
@@ -314,23 +306,17 @@ ANSWERS: dict[str, tuple[Sequence[int], list[Found]]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_are_read_as_the_judge_reads_them(name: str) -> None:
+def test_answers_are_read_as_the_judge_and_the_packages_lenient_parser_read_them(name: str) -> None:
     tokens, expected = ANSWERS[name]
     found = [(header.channel, header.recipient, header.content_type, text) for header, text in messages_in(tokens)]
     assert found == expected
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_the_packages_lenient_parser_reads_the_same_texts(name: str) -> None:
-    tokens, _ = ANSWERS[name]
     begun = tokens[:1] == tokens_of("<|start|>")
     parser = StreamableParser(harmony.encoding(), None if begun else Role.ASSISTANT, strict=False)
     for token in tokens:
         parser.process(token)
     parser.process_eos()
-    assert ["".join(part.text for part in each.content) for each in parser.messages] == [
-        text for _, text in messages_in(tokens)
-    ]
+    texts = ["".join(part.text for part in each.content) for each in parser.messages]
+    assert texts == [text for *_, text in expected]
 
 
 # -- vLLM: answers to items --------------------------------------------------------------------------------------
@@ -341,42 +327,23 @@ DOTTED = AnswerRules(
 )
 
 
-def written(channel: str, text: str, recipient: str | None = None) -> str:
-    address = f" to={recipient}" if recipient else ""
-    return f"<|channel|>{channel}{address}<|message|>{text}"
+def deltas(channel: str, text: str, recipient: str, rules: AnswerRules = RULES, *, cut: bool = False) -> list[Delta]:
+    written = f"<|channel|>{channel} to={recipient}<|message|>{text}{'' if cut else '<|end|>'}"
+    return list(parsed(tokens_of(written), rules, cut=cut).deltas)
 
 
-def deltas(text: str, rules: AnswerRules = RULES, *, cut: bool = False) -> list[Delta]:
-    return list(parsed(tokens_of(text + ("" if cut else "<|end|>")), rules, cut=cut).deltas)
+@pytest.mark.parametrize("cut", [False, True])
+def test_function_recipient_creates_function_call(cut: bool) -> None:
+    for recipient, name in (("functions.weather", "weather"), ("weather", "weather"), ("math.sum", "math.sum")):
+        for channel in CHANNELS:
+            assert deltas(channel, CALL, recipient, DOTTED, cut=cut) == [CallStart(name), CallArguments(CALL)]
 
 
-both = pytest.mark.parametrize("cut", [False, True])
-
-
-@both
-def test_commentary_with_no_recipient_creates_message(cut: bool) -> None:
-    assert deltas(written("commentary", "I look."), cut=cut) == [Text("I look.", phase="commentary")]
-
-
-@both
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize(
-    ("recipient", "name"), [("functions.weather", "weather"), ("weather", "weather"), ("math.sum", "math.sum")]
-)
-def test_function_recipient_creates_function_call(channel: str, recipient: str, name: str, cut: bool) -> None:
-    assert deltas(written(channel, CALL, recipient), DOTTED, cut=cut) == [CallStart(name), CallArguments(CALL)]
-
-
-@both
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize(
-    ("recipient", "label", "name"),
-    [("weather", "weather", "weather"), ("not_weather", "not_weather", "not_weather"), ("shelf.list", "shelf", "list")],
-)
-def test_non_function_non_builtin_recipient_creates_mcp_call(
-    channel: str, recipient: str, label: str, name: str, cut: bool
-) -> None:
-    assert deltas(written(channel, CALL, recipient), cut=cut) == [McpStart(label, name), McpArguments(CALL)]
+@pytest.mark.parametrize("cut", [False, True])
+def test_non_function_non_builtin_recipient_creates_mcp_call(cut: bool) -> None:
+    for recipient, server, name in (("weather", "weather", "weather"), ("shelf.list", "shelf", "list")):
+        for channel in CHANNELS:
+            assert deltas(channel, CALL, recipient, cut=cut) == [McpStart(server, name), McpArguments(CALL)]
 
 
 @pytest.mark.parametrize(
@@ -384,66 +351,16 @@ def test_non_function_non_builtin_recipient_creates_mcp_call(
 )
 def test_browser_search_that_is_cut_is_a_call_if_its_arguments_are_whole(arguments: str, cut: bool, calls: int) -> None:
     """vLLM drops every search that is cut. Here one with whole arguments is an incomplete item."""
-    found = deltas(written("commentary", arguments, "browser.search"), cut=cut)
+    found = deltas("commentary", arguments, "browser.search", cut=cut)
     assert [type(each).__name__ for each in found] == ["WholeCall"] * calls
 
 
 def test_browser_find_recipient_uses_responses_action_type() -> None:
     rules = AnswerRules(tools=CallableTools(hosted={"browser.find": hosted_tool("browser.find", "browser")}))
-    (found,) = deltas(written("analysis", '{"pattern":"x","cursor":4}', "browser.find"), rules)
+    (found,) = deltas("analysis", '{"pattern":"x","cursor":4}', "browser.find", rules)
     assert found.kind is WEB_SEARCH  # type: ignore[union-attr]
     action = found.fields["action"]  # type: ignore[union-attr]
     assert (action["type"], action["pattern"]) == ("find_in_page", "x")
-
-
-def test_analysis_channel_creates_reasoning() -> None:
-    assert deltas(written("analysis", "Hm.")) == [Reasoning("Hm.")]
-
-
-def test_non_assistant_message_returns_empty() -> None:
-    text = f"{written('final', 'a')}<|end|><|start|>functions.weather to=assistant<|channel|>commentary<|message|>b"
-    assert deltas(text) == [Text("a", phase="final_answer")]
-
-
-@both
-@pytest.mark.parametrize("channel", ["comment", "commentaryanalysis"])
-def test_unknown_channel_with_no_recipient_is_no_answer(channel: str, cut: bool) -> None:
-    """vLLM drops it. Here it is reasoning: nothing is lost, and nothing is shown as an answer."""
-    assert deltas(written(channel, "x"), cut=cut) == [Reasoning("x")]
-
-
-def test_unknown_channel_does_not_affect_neighbouring_messages() -> None:
-    text = f"{written('commentary', 'p')}{N}{written('comment', 's')}{N}{written('final', 'f')}"
-    assert deltas(text) == [Text("p", phase="commentary"), Reasoning("s"), Text("f", phase="final_answer")]
-
-
-# -- vLLM: whole answers (TestParseChatOutput) -------------------------------------------------------------------
-
-PREAMBLE, FINAL, THOUGHT = "commentary", "final_answer", None
-OUTPUTS: dict[str, tuple[str, list[Delta]]] = {
-    "interrupted_first_message": (f"{F}Half an", [Text("Half an", phase=FINAL)]),
-    "interrupted_reasoning_first_message": (f"{A}Half a", [Reasoning("Half a")]),
-    "complete_reasoning_interrupted_content": (f"{A}Hm.{N}{F}Half", [Reasoning("Hm."), Text("Half", phase=FINAL)]),
-    "complete_content": (f"{F}Four.<|end|>", [Text("Four.", phase=FINAL)]),
-    "complete_commentary": (f"{written('commentary', 'I call.')}<|end|>", [Text("I call.", phase=PREAMBLE)]),
-    "complete_reasoning": (f"{A}Hm.<|end|>", [Reasoning("Hm.")]),
-    "complete_reasoning_and_content": (f"{A}Hm.{N}{F}Four.<|end|>", [Reasoning("Hm."), Text("Four.", phase=FINAL)]),
-    "commentary_with_recipient_excluded": (
-        f"{written('commentary', 'I look.')}{N} to=functions.f<|channel|>commentary<|message|>{{}}<|end|>",
-        [Text("I look.", phase=PREAMBLE), CallStart("f"), CallArguments("{}")],
-    ),
-    "interrupted_preamble": (written("commentary", "I lo"), [Text("I lo", phase=PREAMBLE)]),
-    "preamble_then_final": (
-        f"{written('commentary', 'I look.')}{N}{F}Four.<|end|>",
-        [Text("I look.", phase=PREAMBLE), Text("Four.", phase=FINAL)],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_parse_chat_output(name: str) -> None:
-    text, expected = OUTPUTS[name]
-    assert list(parsed(tokens_of(text), cut=not text.endswith("<|end|>")).deltas) == expected
 
 
 # -- vLLM: which reasoning is dropped (TestAutoDropAnalysisMessages) ---------------------------------------------
@@ -467,73 +384,6 @@ def test_old_reasoning_is_dropped(name: str) -> None:
     assert without_old_reasoning(given) == kept
 
 
-# -- vLLM: items to messages -------------------------------------------------------------------------------------
-
-
-def about(message: Message) -> tuple[Any, ...]:
-    text = "".join(getattr(part, "text", getattr(part, "instructions", "")) for part in message.content)
-    return (message.author.role, message.author.name, message.channel, message.recipient, message.content_type, text)
-
-
-RENDERED: dict[str, tuple[list[Json], tuple[Any, ...]]] = {
-    "user_message_string_content": ([message("Hi")], (Role.USER, None, None, None, None, "Hi")),
-    "assistant_message_gets_final_channel": (
-        [message("42", "assistant")],
-        (Role.ASSISTANT, None, "final", None, None, "42"),
-    ),
-    "developer_message_gets_instructions_prefix": (
-        [message("Brief.", "developer")],
-        (Role.DEVELOPER, None, None, None, None, "Brief."),
-    ),
-    "reasoning_gets_analysis_channel": ([reasoning("Hm.")], (Role.ASSISTANT, None, "analysis", None, None, "Hm.")),
-    "function_call_channel_recipient_and_content_type": (
-        [call()],
-        (Role.ASSISTANT, None, "commentary", "functions.weather", "json", '{"city":"Rome"}'),
-    ),
-    "function_call_empty_arguments": (
-        [call("ping", "")],
-        (Role.ASSISTANT, None, "commentary", "functions.ping", "json", ""),
-    ),
-    "function_call_output_channel_recipient_and_author_name": (
-        [call(), output()],
-        (Role.TOOL, "functions.weather", "commentary", "assistant", None, "18"),
-    ),
-    "function_call_output_uses_most_recent_matching_call": (
-        [call("old"), call("new"), output()],
-        (Role.TOOL, "functions.new", "commentary", "assistant", None, "18"),
-    ),
-    "function_call_output_skips_non_function_call_items_in_prev_responses": (
-        [call(), reasoning("Hm."), output()],
-        (Role.TOOL, "functions.weather", "commentary", "assistant", None, "18"),
-    ),
-    "message_with_array_content": (
-        [{**message(""), "content": [{"type": "input_text", "text": each} for each in ("One. ", "Two.")]}],
-        (Role.USER, None, None, None, None, "One. Two."),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RENDERED)
-def test_response_input_to_harmony(name: str) -> None:
-    items, expected = RENDERED[name]
-    assert about(messages_of(items)[-1]) == expected
-
-
-def test_unknown_type_raises_value_error() -> None:
-    with pytest.raises(EngineError, match="image_url"):
-        messages_of([{"type": "image_url"}])
-
-
-def test_chat_message_without_role_raises_validation_error() -> None:
-    with pytest.raises(InvalidSampling, match=r"previous_input_messages\[0\]\.role"):
-        earlier_messages([{"content": "Hi"}])
-
-
-@pytest.mark.parametrize("tools", [(), (LOOKUP[0][0],)])
-def test_all_standard_channels_present(tools: tuple[Tool, ...]) -> None:
-    assert "# Valid channels: analysis, commentary, final." in prompt([], functions=tools)
-
-
 # -- vLLM: whole prompts (TestResponseInputToHarmonyRenderParity) ------------------------------------------------
 
 CALLED = '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city":"Rome"}<|call|>'
@@ -550,6 +400,15 @@ PARITY: dict[str, tuple[list[Json], str]] = {
     ),
     "user_message": ([message("Rome?")], USER.format("Rome?")),
     "assistant_final_message": ([message("18.", "assistant")], ANSWER_OF.format("18.")),
+    "function_call_empty_arguments": ([call(arguments="")], CALLED.replace('{"city":"Rome"}', "")),
+    "function_call_output_uses_most_recent_matching_call": (
+        [call("near", "{}"), call(), output()],
+        NEAR + CALLED + RESULT,
+    ),
+    "message_with_array_content": (
+        [{**message(""), "content": [{"type": "input_text", "text": each} for each in ("One. ", "Two.")]}],
+        USER.format("One. Two."),
+    ),
     "reasoning_item": ([reasoning("Hm.")], THOUGHT_OF.format("Hm.")),
     "function_call": ([call()], CALLED),
     "tool_output": ([call(), output()], CALLED + RESULT),
@@ -588,71 +447,3 @@ PARITY: dict[str, tuple[list[Json], str]] = {
 def test_render_parity(name: str) -> None:
     items, expected = PARITY[name]
     assert tail(items) == f"{expected}<|start|>assistant"
-
-
-# -- what was held, and what was not -----------------------------------------------------------------------------
-
-OPENAI_ELSEWHERE = {
-    "channels or a knowledge cutoff of the caller's choice; here they are fixed": (
-        "test_reasoning_system_message",
-        "test_reasoning_system_message_no_instruction",
-        "test_reasoning_system_message_with_dates",
-    ),
-    "rendering for training": (
-        "test_render_conversation_for_training_final_channel",
-        "test_render_conversation_for_training_non_final",
-        "test_render_and_render_conversation_roundtrip",
-    ),
-    "the package's tokenizer": (
-        "test_reserved_token_decoding",
-        "test_decode_utf8_invalid_token",
-        "test_encode_decode_roundtrip",
-        "test_encode_allowed_special",
-        "test_is_special_token",
-        "test_invalid_utf8_decoding",
-        "test_parse_completion_with_invalid_content_token_errors_on_eos",
-    ),
-}
-OPENAI_OTHERWISE = ("test_keep_analysis_between_final_messages",)
-
-VLLM_ALONE = (
-    "test_commentary_with_no_recipient_creates_message",
-    "test_function_recipient_creates_function_call",
-    "test_non_function_non_builtin_recipient_creates_mcp_call",
-    "test_browser_find_recipient_uses_responses_action_type",
-    "test_analysis_channel_creates_reasoning",
-    "test_non_assistant_message_returns_empty",
-    "test_unknown_type_raises_value_error",
-    "test_chat_message_without_role_raises_validation_error",
-    "test_commentary_channel_present_without_custom_tools",
-    "test_commentary_channel_present_with_custom_tools",
-    "test_all_standard_channels_present",
-    "test_reasoning_with_single_content",
-)
-"""Held, and in no table of this file."""
-VLLM_OTHERWISE = (
-    "test_builtin_recipient_creates_reasoning",
-    "test_browser_search_recipient_respects_incomplete",
-    "test_commentary_with_empty_content_and_no_recipient",
-    "test_unknown_channel_with_no_recipient_is_dropped",
-    "test_unknown_channel_does_not_affect_neighbouring_messages",
-    "test_system_message",
-    "test_developer_message_array_content_gets_prefix_on_each_part",
-    "test_reasoning_with_multiple_content_items",
-    "test_reasoning_without_content_returns_none",
-    "test_reasoning_with_none_content_returns_none",
-)
-VLLM_ELSEWHERE = {
-    "messages in the form of Chat Completions, which are not taken here": 25,
-    "messages with several texts, which no tokens make": 2,
-    "what the API fills in or refuses before the worker": 3,
-    "helpers of vLLM's own": 2,
-}
-
-
-def test_the_page_of_models_counts_what_was_held() -> None:
-    page = Path("docs/internals/harmony.md").read_text()
-    elsewhere = sum(map(len, OPENAI_ELSEWHERE.values()))
-    assert f"| {len(PROMPTS) + len(ANSWERS)} | {len(OPENAI_OTHERWISE)} | {elsewhere} |" in page
-    held = len(VLLM_ALONE) + sum(map(len, (OUTPUTS, DROPPED, RENDERED, PARITY)))
-    assert f"| {held} | {len(VLLM_OTHERWISE)} | {sum(VLLM_ELSEWHERE.values())} |" in page

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from openai_harmony import Conversation as LibraryConversation
-from openai_harmony import Message, RenderConversationConfig, Role
 
 from app.protocol.events.deltas import ToolSearch
 from tests.support.requests import message
@@ -20,7 +18,6 @@ from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, client_tools_of
 from workers.formats.calls.router import CallableTools
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
-from workers.formats.harmony.messages import messages_of, without_old_reasoning
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
 from workers.formats.harmony.turn import _rendered
@@ -112,15 +109,6 @@ def test_an_empty_developer_message_is_omitted_and_later_ones_keep_their_positio
     )
 
 
-def test_calls_and_results_are_written_as_gpt_oss_s_own_template_writes_them() -> None:
-    text = said(message("Weather?"), reasoning("I ask."), call(), output())
-    assert text.endswith(
-        "<|start|>assistant<|channel|>analysis<|message|>I ask.<|end|>"
-        '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{"city":"Paris"}<|call|>'
-        "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>18<|end|>"
-    )
-
-
 def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
     code = {"type": "code_interpreter_call", "id": "ci_1", "code": "print(1)", "outputs": None, "status": "completed"}
     code["call"] = {"name": "python", "arguments": "print(1)", "result": "1\n"}
@@ -137,20 +125,6 @@ def test_an_empty_answer_ends_no_tool_loop() -> None:
     """A response that ended without an answer has an empty message."""
     loop = [message("a"), reasoning("I ask."), call(), output()]
     assert said(*loop, message("", "assistant"), message("Go on.")) == said(*loop, message("Go on."))
-
-
-def test_all_reasoning_is_kept_if_it_is_asked_for() -> None:
-    items = [
-        message("a"),
-        reasoning("old"),
-        message("b", "assistant"),
-        message("c"),
-        reasoning("new"),
-        call(),
-        output(),
-    ]
-    text = text_of(Conversation(Preface(DAY), items, all_reasoning=True).tokens())
-    assert text.index(">old<") < text.index(">b<") < text.index(">new<")
 
 
 def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
@@ -259,16 +233,6 @@ def test_tools_of_any_schema_can_be_shown() -> None:
         assert "type f = " in said(functions=(Tool("f", None, schema, False, ""),))
 
 
-def test_rendering_agrees_with_the_library_except_for_the_position_of_recipients() -> None:
-    items = [message("Hi 👋"), reasoning("r"), message("Hello", "assistant"), message("a"), reasoning("s")]
-    conversation = Conversation(Preface(DAY, instructions="x", functions=(WEATHER,)), items)
-    config = RenderConversationConfig(auto_drop_analysis=False)
-    library = harmony.encoding().render_conversation_for_completion(
-        LibraryConversation.from_messages(conversation.messages), Role.ASSISTANT, config
-    )
-    assert conversation.tokens() == library
-
-
 def test_a_past_turn_is_appended_token_for_token_with_its_results() -> None:
     written = (
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=python code<|message|>1+1"
@@ -350,13 +314,6 @@ def test_response_messages_can_be_sent_back_as_input() -> None:
     json.dumps(made)
     again = earlier_messages([*made["input_messages"], *made["output_messages"]])
     assert [message.author.role.value for message in again] == ["user", "assistant", "tool", "assistant", "assistant"]
-
-
-def test_old_reasoning_is_the_reasoning_before_the_last_answer() -> None:
-    made: list[Message] = messages_of(
-        [reasoning("a"), message("b", "assistant"), reasoning("c"), message("d", "assistant"), reasoning("e")]
-    )
-    assert [part.content[0].text for part in without_old_reasoning(made)] == ["b", "d", "e"]
 
 
 def test_tools_in_a_namespace_are_functions_with_flat_names() -> None:
