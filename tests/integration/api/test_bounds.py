@@ -46,104 +46,85 @@ def reference(item_id: str) -> Json:
     return {"type": "item_reference", "id": item_id}
 
 
-class TestReferences:
-    @pytest.mark.parametrize("end", ["", "\0"])
-    async def test_all_items_that_are_referred_to_count(self, api: Api, db: Database, player: Player, end: str) -> None:
-        responses = [
-            await player.answer("A", response_id=await api.background(input=[said("x" * 6000 + end)])) for _ in range(4)
-        ]
-        sent = [reference(f"msg_{each.removeprefix('resp_')}_in0") for each in responses]
-        assert (await api.post(input=sent[:3], background=True)).status_code == 200
-        answer = await api.post(input=[said("y"), *sent], background=True)
+async def conversation_of(api: Api, *items: Json) -> tuple[str, str]:
+    """The id of a new one, and the path of its items."""
+    made = (await api.client.post("/v1/conversations", json={"items": items})).json()["id"]
+    return made, f"/v1/conversations/{made}/items"
+
+
+async def test_all_items_that_are_referred_to_count_and_what_is_searched_for_them(
+    api: Api, db: Database, player: Player
+) -> None:
+    for end in ("", "\0"):  # Of a request with U+0000 Postgres cannot find one item alone.
+        sent = []
+        for text in (*["x" * 6000 + end] * 4, *["x" * 16_000 + end] * 2):
+            answered = await player.answer("A", response_id=await api.background(input=[said("a" + end), said(text)]))
+            sent += [reference(f"msg_{answered.removeprefix('resp_')}_in{place}") for place in (0, 1)]
+        small, first, second = sent[1:8:2], sent[8], sent[10]
+        for input_ in (small[:3], [first]):
+            assert (await api.post(input=input_, background=True)).status_code == 200
+        known = await ids(db)
+        answer = await api.post(input=[said("y"), *small], background=True)
         refused(answer, "input[4]", "references_too_large", BODY)
-        assert len(await ids(db)) == 5
-
-    async def test_so_do_those_of_a_conversations_new_items(self, api: Api) -> None:
-        items = [said("x" * 6000, id="msg_mine")]
-        conversation = (await api.client.post("/v1/conversations", json={"items": items})).json()["id"]
-        sent = {"items": [reference("msg_mine")] * 20}
-        refused(await api.client.post("/v1/conversations", json=sent), "items[3]", "references_too_large", BODY)
-        path = f"/v1/conversations/{conversation}/items"
-        refused(await api.client.post(path, json=sent), "items[3]", "references_too_large", BODY)
-
-    @pytest.mark.parametrize("text", ["a", "\0"])
-    async def test_what_is_searched_for_them_is_bounded(self, api: Api, player: Player, text: str) -> None:
-        """Of a request with U+0000 Postgres cannot find one item alone."""
-        responses = [
-            await player.answer("A", response_id=await api.background(input=[said(text), said("x" * 16_000)]))
-            for _ in range(2)
-        ]
-        sent = [reference(f"msg_{each.removeprefix('resp_')}_in0") for each in responses]
-        assert (await api.post(input=sent[:1], background=True)).status_code == 200
-        refused(await api.post(input=sent, background=True), "input[0]", "references_too_large", CONTEXT)
-
-    async def test_a_request_refers_to_a_bounded_number_of_items(
-        self, services: Any, db: Database, tmp_path: Path
-    ) -> None:
-        async with serving(settings_for(services, tmp_path)) as api:
-            sent = [said("a"), *(reference(f"msg_{number}") for number in range(MAX_REFERENCES + 1))]
-            refused(await api.post(input=sent), f"input[{MAX_REFERENCES + 1}]", "references_too_large", MAX_REFERENCES)
+        refused(await api.post(input=[first, second], background=True), "input[0]", "references_too_large", CONTEXT)
+        assert await ids(db) == known
+    _, path = await conversation_of(api, said("x" * 6000, id="msg_mine"))
+    for to in (path, "/v1/conversations"):
+        answer = await api.client.post(to, json={"items": [reference("msg_mine")] * 20})
+        refused(answer, "items[3]", "references_too_large", BODY)
 
 
-class TestChains:
-    async def test_a_chain_has_a_bounded_length_and_can_still_be_compacted(self, api: Api, player: Player) -> None:
-        previous = await player.answer("A", response_id=await api.background())
-        for _ in range(2):
-            sent = {"previous_response_id": previous}
-            previous = await player.answer("A", response_id=await api.background(**sent))
-        answer = await api.post(previous_response_id=previous, background=True)
-        refused(answer, "previous_response_id", "context_too_large", "3 responses", "/v1/responses/compact")
-        trigger = [{"type": "compaction_trigger"}]
-        answer = await api.post(input=trigger, previous_response_id=previous, background=True)
-        assert answer.status_code == 200
-
-    async def test_a_chain_has_bounded_bytes(self, api: Api, player: Player) -> None:
-        first = await player.answer("A", response_id=await api.background(input="x" * 16_000))
-        second = await player.answer(
-            "A", response_id=await api.background(input="x" * 16_000, previous_response_id=first)
-        )
-        answer = await api.post(previous_response_id=second, background=True)
-        refused(answer, "previous_response_id", "context_too_large", CONTEXT)
-
-    async def test_what_only_prepares_a_prompt_counts_too(self, api: Api, player: Player) -> None:
-        async with (
-            openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client,
-            client.responses.connect() as socket,
-            player.at_work("A"),
-        ):
-            previous: Json = {}
-            for _ in range(3):
-                await socket.response.create(model=MODEL, input="a", generate=False, **previous)
-                previous = {"previous_response_id": (await events(socket))[-1]["response"]["id"]}
-            await socket.response.create(model=MODEL, input="a", **previous)
-            (answer,) = await events(socket)
-            assert answer["error"]["code"] == "context_too_large"
+async def test_a_request_refers_to_a_bounded_number_of_items(services: Any, db: Database, tmp_path: Path) -> None:
+    async with serving(settings_for(services, tmp_path)) as api:
+        sent = [said("a"), *(reference(f"msg_{number}") for number in range(MAX_REFERENCES + 1))]
+        refused(await api.post(input=sent), f"input[{MAX_REFERENCES + 1}]", "references_too_large", MAX_REFERENCES)
 
 
-class TestConversations:
-    async def test_a_conversation_has_a_bounded_number_of_items(self, api: Api) -> None:
-        items = [said("a")] * 20
-        conversation = (await api.client.post("/v1/conversations", json={"items": items})).json()["id"]
-        path = f"/v1/conversations/{conversation}/items"
-        refused(await api.client.post(path, json={"items": items}), "items", "context_too_large", 25)
-        assert (await api.client.post(path, json={"items": items[:5]})).status_code == 200
-        assert (await api.post(conversation=conversation, background=True)).status_code == 200
+async def test_a_chain_has_a_bounded_length_and_can_still_be_compacted(api: Api, player: Player) -> None:
+    fields: Json = {}
+    for _ in range(3):
+        previous = await player.answer("A", response_id=await api.background(**fields))
+        fields = {"previous_response_id": previous}
+    answer = await api.post(**fields, background=True)
+    refused(answer, "previous_response_id", "context_too_large", "3 responses", "/v1/responses/compact")
+    assert (await api.post(input=[{"type": "compaction_trigger"}], **fields, background=True)).status_code == 200
+    async with (  # What only prepares a prompt counts, too.
+        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client,
+        client.responses.connect() as socket,
+        player.at_work("A"),
+    ):
+        fields = {}
+        for _ in range(3):
+            await socket.response.create(model=MODEL, input="a", generate=False, **fields)
+            fields = {"previous_response_id": (await events(socket))[-1]["response"]["id"]}
+        await socket.response.create(model=MODEL, input="a", **fields)
+        (error,) = await events(socket)
+        assert error["error"]["code"] == "context_too_large"
 
-    async def test_items_that_come_at_once_keep_the_bound(self, api: Api) -> None:
-        conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
-        path = f"/v1/conversations/{conversation}/items"
-        sent = {"items": [said(f"{number}") for number in range(10)]}
-        answers = await asyncio.gather(*(api.client.post(path, json=sent) for _ in range(8)))
-        assert sorted(answer.status_code for answer in answers) == [200] * 2 + [400] * 6
-        listed = await api.client.get(path, params={"limit": 100})
-        assert len(listed.json()["data"]) == 20
 
-    async def test_a_conversation_has_bounded_bytes(self, api: Api, player: Player) -> None:
-        conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
-        for _ in range(2):
-            response_id = await api.background(input="x" * 16_000, conversation=conversation)
-            await player.answer("A", response_id=response_id)
-        answer = await api.post(conversation=conversation, background=True)
-        refused(answer, "conversation", "context_too_large", CONTEXT)
-        path = f"/v1/conversations/{conversation}/items"
-        refused(await api.client.post(path, json={"items": [said("a")]}), "items", "context_too_large", CONTEXT)
+async def test_a_chain_has_bounded_bytes(api: Api, player: Player) -> None:
+    fields: Json = {}
+    for _ in range(2):
+        previous = await player.answer("A", response_id=await api.background(input="x" * 16_000, **fields))
+        fields = {"previous_response_id": previous}
+    refused(await api.post(**fields, background=True), "previous_response_id", "context_too_large", CONTEXT)
+
+
+async def test_items_that_come_at_once_keep_the_bound_of_their_conversation(api: Api) -> None:
+    conversation, path = await conversation_of(api)
+    sent = {"items": [said(f"{number}") for number in range(10)]}
+    answers = await asyncio.gather(*(api.client.post(path, json=sent) for _ in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 2 + [400] * 6
+    refused(await api.client.post(path, json=sent), "items", "context_too_large", 25)
+    assert len((await api.client.get(path, params={"limit": 100})).json()["data"]) == 20
+    assert (await api.client.post(path, json={"items": sent["items"][:5]})).status_code == 200
+    assert (await api.post(conversation=conversation, background=True)).status_code == 200
+
+
+async def test_a_conversation_has_bounded_bytes(api: Api, player: Player) -> None:
+    conversation, path = await conversation_of(api)
+    for _ in range(2):
+        await player.answer("A", response_id=await api.background(input="x" * 16_000, conversation=conversation))
+    answer = await api.post(conversation=conversation, background=True)
+    refused(answer, "conversation", "context_too_large", CONTEXT)
+    refused(await api.client.post(path, json={"items": [said("a")]}), "items", "context_too_large", CONTEXT)

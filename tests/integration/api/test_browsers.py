@@ -18,19 +18,15 @@ PAGE = "https://app.example"
 STRANGER = "https://elsewhere.example"
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
 @pytest.fixture
-async def api(services: Any, db: Database, home: Path) -> AsyncIterator[Api]:
-    settings = settings_for(services, home, cors_origins=f"http://localhost:3000, {PAGE}")
-    async with serving(settings) as running:
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, cors_origins=f"http://localhost:3000, {PAGE}")) as running:
         yield running
 
 
-async def test_a_page_may_read_a_stream(api: Api, player: Player) -> None:
+async def test_an_allowed_page_may_read_a_stream_and_open_a_websocket_as_it_may_use_http(
+    api: Api, player: Player
+) -> None:
     body = {"model": MODEL, "input": "Hi", "stream": True}
     async with (
         player.at_work("Hello"),
@@ -38,9 +34,6 @@ async def test_a_page_may_read_a_stream(api: Api, player: Player) -> None:
     ):
         assert stream.headers["access-control-allow-origin"] == PAGE
         assert b"response.completed" in await stream.aread()
-
-
-async def test_a_page_may_open_a_websocket_if_it_may_use_http(api: Api) -> None:
     url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
     async with connect(url, origin=PAGE):  # type: ignore[arg-type]
         pass
@@ -49,22 +42,19 @@ async def test_a_page_may_open_a_websocket_if_it_may_use_http(api: Api) -> None:
     assert caught.value.response.status_code == 403
 
 
-@pytest.mark.parametrize("origin", [STRANGER, "null"])
-async def test_without_keys_a_page_of_another_origin_changes_nothing(api: Api, origin: str) -> None:
-    response_id = await api.background()
-    path, page = f"/v1/responses/{response_id}", {"origin": origin, "sec-fetch-site": "cross-site"}
-    for refused in (
-        await api.client.post(f"{path}/cancel", headers=page),
-        await api.client.post("/v1/conversations", headers={**page, "content-type": "text/plain"}),
-        await api.client.delete(path, headers=page),
-    ):
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin_not_allowed")
-    assert (await api.client.get(path, headers=page)).json()["status"] == "queued"
+async def test_without_keys_a_page_of_another_origin_changes_nothing(api: Api) -> None:
+    response_id = await api.background(stream=True)
+    path = f"/v1/responses/{response_id}"
+    for origin in (STRANGER, "null"):
+        page = {"origin": origin, "sec-fetch-site": "cross-site"}
+        for refused in (
+            await api.client.post(f"{path}/cancel", headers=page),
+            await api.client.post("/v1/conversations", headers={**page, "content-type": "text/plain"}),
+            await api.client.delete(path, headers=page),
+        ):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin_not_allowed")
+        assert (await api.client.get(path, headers=page)).json()["status"] == "queued"
+    head = await api.client.head(f"{path}?stream=true")  # It does not wait for events.
+    assert (head.status_code, head.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
     for origin in (PAGE, api.url):
         assert (await api.client.post(f"{path}/cancel", headers={"origin": origin})).status_code == 200
-
-
-async def test_head_of_a_stream_does_not_wait_for_its_events(api: Api) -> None:
-    response_id = await api.background(stream=True)
-    answer = await api.client.head(f"/v1/responses/{response_id}?stream=true")
-    assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")

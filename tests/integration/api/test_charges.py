@@ -13,11 +13,10 @@ from websockets.asyncio.client import connect
 
 from app.access.administration import Administration
 from app.access.changes import AdministrationError
+from app.api.routes import ROUTERS
 from app.protocol.limits import LimitKind
-from app.responses.create import continuation
 from app.store.database import Database
 from app.store.tenants import limits
-from app.store.tenants.charges import Charger
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player
 from tests.support.tenants import Tenant
@@ -50,7 +49,7 @@ Limit = Callable[..., Awaitable[None]]
 def limit(db: Database, admin: Administration, mine: Tenant, api: Api) -> Limit:
     """Sets limits that the API knows at once, and that nothing refills during the test."""
 
-    async def set_limits(model: str = "*", **values: int) -> None:
+    async def set_limits(model: str = "*", **values: int | None) -> None:
         await admin.set_limits(mine.project, model, {LimitKind(kind): value for kind, value in values.items()})
         async with db.autocommit() as connection:
             await connection.execute(text("UPDATE limits SET as_of = now() + interval '1 hour'"))
@@ -63,125 +62,90 @@ async def taken(db: Database, mine: Tenant) -> dict[str, float]:
     return {state.kind.value: state.used for state in await limits.states(db, mine.project) if state.model == "*"}
 
 
-class TestRequests:
-    async def test_a_refused_request_costs_as_much_as_any(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api
-    ) -> None:
-        await limit(requests_per_minute=len(REFUSED))
-        for status, path, sent in REFUSED:
-            headers = {"content-type": "application/json"}
-            answer = await calling.client.post(path, **{"headers": headers, **sent})
-            assert answer.status_code == status, (path, answer.text)
-        assert await taken(db, mine) == {REQUESTS: len(REFUSED)}
-        for _, path, sent in REFUSED:
-            assert (await calling.client.post(path, **sent)).status_code == 429
-
-    async def test_a_request_without_room_reads_nothing(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        made = (await calling.client.post("/v1/conversations", json={})).json()["id"]
-        await limit(requests_per_minute=1)
-        sent = [{"type": "function_call_output", "call_id": "call_1", "output": "x"}]
-        assert (await calling.post(input=sent, conversation=made)).status_code == 400
-        monkeypatch.setattr(continuation, "conversation_size", None)
-        refused = await calling.post(input=sent, conversation=made)
+async def test_a_refused_request_costs_as_much_as_any_and_without_room_nothing_is_looked_at(
+    db: Database, limit: Limit, mine: Tenant, calling: Api
+) -> None:
+    await limit(requests_per_minute=len(REFUSED))
+    headers = {"content-type": "application/json"}
+    for status, path, sent in REFUSED:
+        answer = await calling.client.post(path, **{"headers": headers, **sent})
+        assert answer.status_code == status, (path, answer.text)
+    assert await taken(db, mine) == {REQUESTS: len(REFUSED)}
+    for _, path, sent in REFUSED:
+        refused = await calling.client.post(path, **sent)
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) <= 60
-        assert refused.headers["x-ratelimit-limit-requests"] == "1"
+        assert refused.headers["x-ratelimit-limit-requests"] == str(len(REFUSED))
         assert refused.headers["x-ratelimit-remaining-requests"] == "0"
         assert f"Limit '{REQUESTS}' of project '{mine.project}' for all models" in refused.json()["error"]["message"]
 
-    async def test_every_route_is_charged(self, db: Database, limit: Limit, mine: Tenant, calling: Api) -> None:
-        """Whatever the id, whatever the body: without room there is no other answer."""
-        paths = (await calling.client.get("/openapi.json")).json()["paths"]
-        routes = [
-            (method, path.replace("{model}", MODEL))
-            for path, methods in paths.items()
-            if path.startswith("/v1/") and not path.startswith(("/v1/organization/", "/v1/operator/"))
-            for method in methods
-        ]
-        assert {("get", "/v1/models"), ("delete", "/v1/conversations/{conversation_id}")} < set(routes)
-        await limit(requests_per_minute=1, reads_per_minute=1)
-        assert (await calling.client.post("/v1/responses", json={})).status_code == 400
-        assert (await calling.client.get("/v1/responses/resp_none")).status_code == 404
-        for method, path in routes:
-            answer = await calling.client.request(method, path)
-            assert answer.status_code == 429, (method, path)
-            assert (READS if method == "get" else REQUESTS) in answer.json()["error"]["message"]
-        assert await taken(db, mine) == {REQUESTS: 1, READS: 1}
 
-    async def test_a_limit_on_a_model_is_charged_before_anything_is_read(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api
-    ) -> None:
-        await limit(MODEL, requests_per_minute=1)
-        assert (await calling.post(conversation="conv_none")).status_code == 404
-        refused = await calling.post(conversation="conv_none")
-        assert refused.status_code == 429 and f"the model '{MODEL}'" in refused.json()["error"]["message"]
-        assert (await calling.post(model="org/other-model", background=True)).status_code == 200
-
-    async def test_a_repeated_key_costs_a_request_and_nothing_else(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api
-    ) -> None:
-        await limit(requests_per_minute=2, unfinished_responses=1)
-        sent: dict[str, Any] = {"json": {"model": MODEL, "input": "Hi", "background": True}}
-        sent["headers"] = {"idempotency-key": "one"}
-        answers = [await calling.client.post("/v1/responses", **sent) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert answers[0].json()["id"] == answers[1].json()["id"]
-
-    async def test_each_message_of_a_websocket_is_charged(
-        self, db: Database, limit: Limit, mine: Tenant, api: Api
-    ) -> None:
-        await limit(requests_per_minute=1)
-        url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
-        async with connect(url, additional_headers=mine.headers) as socket:
-            statuses = []
-            for _ in range(2):
-                await socket.send(json.dumps({"type": "response.create", "model": MODEL, "nonsense": 1}))
-                statuses.append(json.loads(await socket.recv())["status"])
-        assert statuses == [400, 429]
+async def test_every_route_is_charged(db: Database, limit: Limit, mine: Tenant, calling: Api) -> None:
+    """Whatever the id, whatever the body: without room there is no other answer."""
+    routes = {
+        (method, route.path.replace("{model:path}", MODEL))  # type: ignore[attr-defined]
+        for router in ROUTERS
+        for route in router.routes
+        for method in getattr(route, "methods", None) or ()
+    }
+    operators = ("/v1/organization/", "/v1/operator/", "/health/")
+    charged = sorted(route for route in routes if not route[1].startswith(operators) and route[0] != "HEAD")
+    assert {("GET", "/v1/models"), ("DELETE", "/v1/conversations/{conversation_id}")} < set(charged)
+    await limit(requests_per_minute=1, reads_per_minute=1)
+    assert (await calling.client.post("/v1/responses", json={})).status_code == 400
+    assert (await calling.client.get("/v1/responses/resp_none")).status_code == 404
+    for method, path in charged:
+        answer = await calling.client.request(method, path)
+        assert answer.status_code == 429, (method, path)
+        assert (READS if method == "GET" else REQUESTS) in answer.json()["error"]["message"]
+    assert await taken(db, mine) == {REQUESTS: 1, READS: 1}
 
 
-class TestReads:
-    async def test_reads_and_requests_take_nothing_of_each_other(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api
-    ) -> None:
-        response_id = await calling.background()
-        await limit(requests_per_minute=1, reads_per_minute=2)
-        answers = [await calling.get(response_id) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["1", "0", "0"]
-        assert (await calling.post(background=True)).status_code == 200
-
-    async def test_a_stream_that_is_resumed_is_one_read(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api, player: Player
-    ) -> None:
-        response_id = await calling.background(stream=True)
-        await player.answer("Hello, world!", response_id=response_id)
-        await limit(reads_per_minute=1)
-        async with calling.resuming(response_id) as reader:
-            assert reader.status == 200 and b"[DONE]" in await reader.rest()
-        assert await taken(db, mine) == {READS: 1}
-        async with calling.resuming(response_id) as reader:
-            assert reader.status == 429
-
-    async def test_a_project_with_a_limit_on_reads_alone_reserves_nothing(
-        self, db: Database, limit: Limit, mine: Tenant, calling: Api
-    ) -> None:
-        await limit(reads_per_minute=1)
-        await calling.background()
-        async with db.autocommit() as connection:
-            found = await connection.execute(text("SELECT reserved_at FROM responses"))
-            assert found.scalar_one() is None
-
-    async def test_a_limit_on_reads_is_on_no_model(self, admin: Administration, mine: Tenant) -> None:
-        with pytest.raises(AdministrationError, match="a limit on all of them together"):
-            await admin.set_limits(mine.project, MODEL, {LimitKind.READS_PER_MINUTE: 1})
-
-
-async def test_without_such_a_limit_nothing_is_charged(
-    limit: Limit, calling: Api, monkeypatch: pytest.MonkeyPatch
+async def test_limits_of_a_model_repeated_keys_and_messages_of_websockets_are_charged(
+    limit: Limit, mine: Tenant, calling: Api
 ) -> None:
-    await limit(unfinished_responses=5)
-    monkeypatch.setattr(Charger, "take", None)
-    response_id = await calling.background()
-    assert (await calling.get(response_id)).status_code == 200
+    await limit(MODEL, requests_per_minute=1)
+    assert (await calling.post(conversation="conv_none")).status_code == 404
+    refused = await calling.post(conversation="conv_none")
+    assert refused.status_code == 429 and f"the model '{MODEL}'" in refused.json()["error"]["message"]
+    assert (await calling.post(model="org/other-model", background=True)).status_code == 200
+
+    await limit(MODEL, requests_per_minute=None)
+    await limit(requests_per_minute=2, unfinished_responses=2)
+    sent: dict[str, Any] = {"json": {"model": MODEL, "input": "Hi", "background": True}}
+    sent["headers"] = {"idempotency-key": "one"}
+    answers = [await calling.client.post("/v1/responses", **sent) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[0].json()["id"] == answers[1].json()["id"]
+
+    await limit(requests_per_minute=None)
+    await limit(requests_per_minute=1)
+    url = f"{calling.url.replace('http', 'ws', 1)}/v1/responses"
+    async with connect(url, additional_headers=mine.headers) as socket:
+        statuses = []
+        for _ in range(2):
+            await socket.send(json.dumps({"type": "response.create", "model": MODEL, "nonsense": 1}))
+            statuses.append(json.loads(await socket.recv())["status"])
+    assert statuses == [400, 429]
+
+
+async def test_a_project_with_a_limit_on_reads_alone_reserves_nothing_and_a_stream_is_one_read(
+    db: Database, limit: Limit, mine: Tenant, calling: Api, player: Player, admin: Administration
+) -> None:
+    await limit(reads_per_minute=1)
+    response_id = await calling.background(stream=True)
+    [row] = await db.execute(text("SELECT reserved_at FROM responses"))
+    assert row.reserved_at is None
+    await player.answer("Hello, world!", response_id=response_id)
+    async with calling.resuming(response_id) as reader:
+        assert reader.status == 200 and b"[DONE]" in await reader.rest()
+    assert await taken(db, mine) == {READS: 1}
+    async with calling.resuming(response_id) as reader:
+        assert reader.status == 429
+    await limit(reads_per_minute=None)
+    await limit(requests_per_minute=1, reads_per_minute=2)
+    answers = [await calling.get(response_id) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["1", "0", "0"]
+    assert (await calling.post(background=True)).status_code == 200, "reads take nothing of requests"
+    with pytest.raises(AdministrationError, match="a limit on all of them together"):
+        await admin.set_limits(mine.project, MODEL, {LimitKind.READS_PER_MINUTE: 1})
