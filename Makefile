@@ -27,7 +27,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-fleet bench-fair bench-placement bench-batches bench-bulk bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -50,7 +50,7 @@ test: install-dev install-clients  ## Install what is missing, then run every ch
 short-tests: install-dev install-clients
 	$(PYTEST) -m "not long" tests
 
-test-long: install-dev install-clients  ## Run the long faults, and the tests of the laboratories: bench, attacks, faults, models
+test-long: install-dev install-clients  ## Run the long faults, and the tests of the laboratories: bench, attacks, faults
 	$(PYTEST) -m long tests
 
 clients: install-dev install-clients  ## Run the tests of real clients: Codex, opencode, the AI SDK, LangChain, ...
@@ -89,28 +89,13 @@ faults: install-dev  ## Run the fault suite: 1000 faults over 2000 responses and
 attacks: install-dev  ## Attack an installation of its own as one caller would (minutes; ARGS="--only references")
 	$(BIN)/python -m tests.attacks $(ARGS)
 
-bench: install-dev  ## Compare Longhaul with bare vLLM and `vllm serve` (ARGS=--quick: 10 minutes; ARGS="--model FOLDER": another model)
+bench: install-dev  ## Compare Longhaul with `vllm serve` (ARGS=--quick: 10 minutes; ARGS="--model FOLDER": another model)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-path: install-dev  ## Measure our own path alone, on the scripted engine
 	$(BIN)/python -m tests.bench path $(ARGS)
 
-bench-fleet: install-dev  ## Measure what a worker costs the shared parts, and compute larger fleets (3 minutes)
-	$(BIN)/python -m tests.bench fleet $(ARGS)
-
-bench-fair: install-dev  ## Measure whether the queue is fair, and what it costs with a million queued (ARGS="--size 0.01": a minute)
-	$(BIN)/python -m tests.bench fair $(ARGS)
-
-bench-placement: install-dev  ## Measure what placement is worth to agents on eight workers (8 minutes)
-	$(BIN)/python -m tests.bench placement $(ARGS)
-
-bench-batches: install-dev  ## Compare a batch with `vllm run-batch`, POSTs and bare vLLM, and measure streams and long polls beside it (an hour; ARGS="--step-ms 30": on the scripted engine)
-	$(BIN)/python -m tests.bench batches $(ARGS)
-
-bench-bulk: install-dev  ## Measure operators' looks, lists and bulk cancels with a million responses, cancels also beside streams (minutes; ARGS="--pages 0": cancels alone)
-	$(BIN)/python -m tests.bench.bulk $(ARGS)
-
-bench-write: install-dev  ## Write the results into docs/internals/performance.md and docs/internals/scaling.md
+bench-write: install-dev  ## Write the results into docs/internals/performance.md
 	$(BIN)/python -m tests.bench write $(ARGS)
 
 clean:  ## Remove the virtual environment, the clients for Node and caches; the data folder stays

@@ -19,19 +19,10 @@ class Mode(StrEnum):
     """All background POSTs at once, then polls until the last one has ended."""
     ARRIVE = "arrive"
     """Streams of mixed lengths that come at random, `concurrency` a second, however many are still served."""
-    GET = "get"
-    """GETs of `paths`, in turn."""
-    READ = "read"
-    """`concurrency` readers of streams, one on each of `paths` in turn."""
-    WAIT = "wait"
-    """A GET of each of `paths`, all at once and before the measurement begins: it ends with the last answer."""
 
 
 STREAMING = frozenset({Mode.STREAM, Mode.ARRIVE})
-ON_PATHS = frozenset({Mode.GET, Mode.READ, Mode.WAIT})
-"""About responses that are there already."""
 IN_BACKGROUND = frozenset({Mode.ENQUEUE, Mode.FIRE})
-
 
 FIRST_SECONDS = 0.2
 TOKEN_SECONDS = 0.02
@@ -48,7 +39,6 @@ class Time(StrEnum):
     """From one piece of text to the next, as they arrive."""
     POST = "post"
     """Of a POST that does not wait."""
-    GET = "get"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +52,12 @@ class Load:
     body: dict[str, Any] = field(default_factory=dict)
     """Of every POST, but for `input`, `stream` and `background`."""
     prompt: str = "Hello!"
-    paths: list[str] = field(default_factory=list)
     warmup: int = 2
     poll: float = 0.02
     """Between two looks at a background response."""
     busy: int = 64
     """For `ENQUEUE`: how many long responses keep the engine busy."""
     busy_tokens: int = 2000
-    keep: bool = False
-    """For `ENQUEUE`: leave the responses queued instead of cancelling them afterwards."""
     realtime: bool = True
     """Whether the client asks for SCHED_FIFO: engines busy-wait on all cores, and a plain client would time itself."""
     patience: float = 300.0
@@ -106,8 +93,6 @@ class Figures:
     times: dict[str, dict[str, float]]
     tokens_in_time: int = 0
     """Of streams whose first text came within FIRST_SECONDS, and then a token every TOKEN_SECONDS at the mean."""
-    answered: list[float] = field(default_factory=list)
-    """For `WAIT`: when the last byte of each answer was there, in the order of `paths` (`time.time`)."""
 
     def encode(self) -> bytes:
         return orjson.dumps(self)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,8 +47,20 @@ async def client(load: Load) -> AsyncIterator[Go]:
         limit=MAX_LINE_BYTES,
     )
     assert process.stdin and process.stdout
+    reader, writer = process.stdout, process.stdin
+
+    async def line_after(sent: bytes) -> bytes:
+        writer.write(sent + b"\n")
+        if not (line := await reader.readline()):
+            raise ClientFailed("the client has ended")
+        return line
+
+    async def go() -> Figures:
+        return Figures.decode(await line_after(b"go"))
+
     try:
-        yield await prepared(load, process.stdout, process.stdin)
+        await line_after(load.encode())
+        yield go
         if await process.wait():
             raise ClientFailed("the client could not clean up")
     finally:
@@ -58,27 +69,9 @@ async def client(load: Load) -> AsyncIterator[Go]:
             await process.wait()
 
 
-async def prepared(load: Load, reader: StreamReader, writer: StreamWriter) -> Go:
-    """Sends the load to what measures, which answers when it is ready. `go` makes it answer with figures."""
-
-    async def line_after(sent: bytes) -> bytes:
-        writer.write(sent + b"\n")
-        if not (line := await reader.readline()):
-            raise ClientFailed("what measures has ended")
-        return line
-
-    async def go() -> Figures:
-        return Figures.decode(await line_after(b"go"))
-
-    await line_after(load.encode())
-    return go
-
-
-async def measure_load(
-    contender: Contender, load: Load, around: AbstractAsyncContextManager[None] | None = None
-) -> Measured:
-    """Measures one load. `around` is entered for the measurement, not for the warm-up. Raises ClientFailed."""
-    async with contender.client(load) as go, around or nullcontext():
+async def measure_load(contender: Contender, load: Load) -> Measured:
+    """Measures one load, without its warm-up. Raises ClientFailed."""
+    async with contender.client(load) as go:
         wal, cpu = await contender.wal_bytes(), contender.cpu()
         figures = await go()
         used = {role: seconds - cpu.get(role, 0.0) for role, seconds in contender.cpu().items()}

@@ -14,8 +14,7 @@ from types import MappingProxyType
 from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import Served, scripted
 from tests.bench.load import Mode
-from tests.bench.plan import Cell, Plan
-from tests.bench.prompts import SCRIPT
+from tests.bench.plan import SCRIPT, Cell, Plan
 from tests.bench.targets import TOO_FAST, UNBOUND
 
 TOO_MUCH = 3

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tests.bench.load import Load, Mode
-from tests.bench.prompts import SHORT
 
+SHORT = "Tell me a story."
+SCRIPT = "/say The night train crosses the mountains with forty wagons of apples. "
+"""For the scripted engine, which says it again and again where it ignores the end."""
 TOKENS = 128
 """Output tokens of each request."""
 FIRED = 2000
@@ -26,12 +28,7 @@ LATE = 64
 class Name(StrEnum):
     """Names of the contenders; variants of Longhaul have names of their own."""
 
-    BARE = "bare"
-    """As vLLM comes."""
-    CORE = "bare in core"
-    """With the model where Longhaul has it on such a machine (`workers/engine/vllm/cpu_executor.py`)."""
     PEER = "vllm serve"
-    RUN_BATCH = "vllm run-batch"
     LONGHAUL = "longhaul"
 
 

@@ -46,8 +46,6 @@ class Results:
     about: dict[str, Any] = field(default_factory=dict)
     disturbed: bool = False
     samples: list[Sample] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """Of measurements that are no comparison: column -> value."""
     folder: Path = BUILD
 
     @classmethod

@@ -17,7 +17,6 @@ from tests.bench.measurement import measure_load
 from tests.bench.metrics import Metric, value
 from tests.bench.plan import Cell, Plan
 from tests.bench.processes import ForeignEngine, refuse_foreign_engines
-from tests.bench.profiling import Profiler
 from tests.bench.results import Results, Sample
 
 Say = Callable[[str], None]
@@ -32,19 +31,10 @@ class TooManyErrors(Exception):
 class Comparison:
     """`allow_foreign_engine`: continue while a foreign engine runs, and mark the results."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        results: Results,
-        say: Say,
-        profiler: Profiler | None = None,
-        *,
-        allow_foreign_engine: bool = False,
-    ) -> None:
+    def __init__(self, plan: Plan, results: Results, say: Say, *, allow_foreign_engine: bool = False) -> None:
         self._plan = plan
         self._results = results
         self._say = say
-        self._profiler = profiler or Profiler()
         self._allow_foreign_engine = allow_foreign_engine
 
     async def run(self, contenders: Sequence[Contender]) -> None:
@@ -59,16 +49,14 @@ class Comparison:
                 self._say(f"{contender.name} is ready")
             for number in range(self._plan.rounds):
                 for index, cell in enumerate(self._plan.cells):
-                    able = [contender for contender in contenders if cell.mode in contender.modes]
-                    for contender in rotated(able, number + index):
+                    for contender in rotated(contenders, number + index):
                         self._look(contenders)
                         await self._one(contender, cell, number)
 
     async def _one(self, contender: Contender, cell: Cell, number: int) -> None:
         contender.thaw()
         try:
-            recording = self._profiler.recording(contender, f"{cell} {number + 1}")
-            measured = await measure_load(contender, self._plan.load(cell), recording)
+            measured = await measure_load(contender, self._plan.load(cell))
         finally:
             contender.freeze()
         sample = Sample(contender.name, str(cell), number, measured)

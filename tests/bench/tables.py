@@ -17,21 +17,7 @@ COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, M
 ARRIVED = (Metric.TTFT_P50, Metric.TTFT_P95, Metric.TTFT_P99, Metric.IN_TIME)
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
-_OF_COMPARISONS = {"load", "target", "metric", "contender"}
-_OF_ROWS = {
-    "full scans",
-    "first limit",
-    "price of",
-    "remedy",
-    "unit",
-    "what",
-    "of",
-    "measured",
-    "required",
-    "placement",
-}
-TEXTS = frozenset(_OF_COMPARISONS | _OF_ROWS)
-_OTHERS = (Name.BARE, Name.CORE, Name.PEER)
+TEXTS = frozenset({"load", "target", "metric", "contender", "measured", "required"})
 _MET = {None: "not measured", True: "yes", False: "**no**"}
 
 
@@ -84,7 +70,7 @@ def comparison(results: Results) -> list[str]:
         for contender in results.contenders():
             if results.of(contender, cell):
                 values = [number(_median(spread(results, contender, cell, metric))) for metric in COMPARED]
-                against = None if contender in _OTHERS else ratio(results, contender, Name.PEER, cell, Metric.TOKENS)
+                against = None if contender == Name.PEER else ratio(results, contender, Name.PEER, cell, Metric.TOKENS)
                 rows.append((cell, contender, values[0], spread_text(against), *values[1:]))
     header = ("load", "contender", COMPARED[0].value, "x vllm serve", *(metric.value for metric in COMPARED[1:]))
     return markdown(header, rows)
@@ -109,7 +95,7 @@ def arrivals(results: Results) -> list[str]:
             if results.of(contender, cell):
                 values = [number(_median(spread(results, contender, cell, metric))) for metric in ARRIVED]
                 others = [spread_text(ratio(results, contender, Name.PEER, cell, metric)) for metric in ARRIVED]
-                against = others if contender not in _OTHERS else [""] * len(others)
+                against = others if contender != Name.PEER else [""] * len(others)
                 rows.append((cell, contender, *chain.from_iterable(zip(values, against, strict=True))))
     header = chain.from_iterable((metric.value, "x") for metric in ARRIVED)
     return markdown(("load", "contender", *header), rows) if rows else []
@@ -130,15 +116,6 @@ def costs(results: Results) -> list[str]:
     return markdown(header, rows)
 
 
-def rows_of(results: Results) -> list[str]:
-    """A measurement's own columns; a list of statements and the like stays in the JSON."""
-    if not results.rows:
-        return []
-    columns = list(dict.fromkeys(column for row in results.rows for column in row))
-    rows = [[_cell(row.get(column)) for column in columns] for row in results.rows]
-    return markdown(columns, rows)
-
-
 def about(results: Results) -> str:
     """Where and when the results were measured, in one line."""
     about = results.about
@@ -146,10 +123,6 @@ def about(results: Results) -> str:
         f"{about['date']} UTC, commit {about['commit']}, {about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
     )
     return line + (". **A foreign engine was running: the numbers mean little.**" if results.disturbed else ".")
-
-
-def _cell(value: object) -> str:
-    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value or "")
 
 
 def _median(found: Spread | None) -> float | None:

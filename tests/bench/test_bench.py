@@ -7,25 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from config.settings import CHECKOUT
-from tests.bench import batches, page, path, placement
-from tests.bench.batches import Sizes
+from tests.bench import page, path
 from tests.bench.client.scan import Scan
-from tests.bench.contenders.longhaul import Longhaul, Variant
+from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import scripted
-from tests.bench.load import ON_PATHS, Load, Mode
-from tests.bench.metrics import Metric, ratio
+from tests.bench.load import Load, Mode
 from tests.bench.numbers import Spread, ratios
-from tests.bench.placement import Load as Agents
-from tests.bench.plan import CELLS, Cell, Name, Plan
-from tests.bench.processes import engines, freeze, thaw
-from tests.bench.prompts import SCRIPT
+from tests.bench.plan import CELLS, SCRIPT, Cell, Name, Plan
+from tests.bench.processes import engines
 from tests.bench.results import Results
 from tests.bench.rounds import Comparison
-from tests.bench.targets import TARGETS
+from tests.bench.targets import TARGETS, verdicts
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 
@@ -46,32 +41,25 @@ def test_a_ratio_is_the_median_of_the_ratios_of_single_rounds() -> None:
     assert Spread.of([2.0, 3.0, 9.0]) == Spread(3.0, 2.0, 9.0, 3)
 
 
-def test_every_target_is_about_a_cell_that_is_measured() -> None:
+def test_every_target_is_about_a_cell_that_is_measured_and_a_cell_is_read_as_it_is_written() -> None:
     assert {target.cell for target in TARGETS if target.results == "run"} <= set(map(str, Plan.quick().cells))
     measured = {str(cell) for plan, *_ in path.Sizes().runs() for cell in plan.cells}
     assert {target.cell for target in TARGETS if target.results == "path"} <= measured
-
-
-def test_a_cell_is_read_as_it_is_written() -> None:
     assert [Cell.parse(str(cell)) for cell in CELLS] == list(CELLS)
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, len(FRAMES)])
-def test_a_stream_is_counted_alike_wherever_it_is_cut(size: int) -> None:
-    ticks = iter(range(1000))
-    scan = Scan(lambda: float(next(ticks)))
-    for start in range(0, len(FRAMES), size):
-        scan.feed(FRAMES[start : start + size])
-    assert (scan.events, scan.deltas, scan.bytes) == (4, 2, len(FRAMES))
-    assert scan.response()["usage"] == {"output_tokens": 2}
-    assert scan.first == 0.0
-
-
-def test_a_stream_without_its_end_is_an_error() -> None:
-    scan = Scan()
-    scan.feed(FRAMES[: FRAMES.index(b"event: response.completed")])
+def test_a_stream_is_counted_alike_wherever_it_is_cut_and_one_without_its_end_is_an_error() -> None:
+    for size in (1, 7, 64, len(FRAMES)):
+        ticks = iter(range(1000))
+        scan = Scan(lambda ticks=ticks: float(next(ticks)))  # type: ignore[misc]
+        for start in range(0, len(FRAMES), size):
+            scan.feed(FRAMES[start : start + size])
+        assert (scan.events, scan.deltas, scan.bytes, scan.first) == (4, 2, len(FRAMES), 0.0), size
+        assert scan.response()["usage"] == {"output_tokens": 2}, size
+    cut = Scan()
+    cut.feed(FRAMES[: FRAMES.index(b"event: response.completed")])
     with pytest.raises(ValueError, match="without a terminal event"):
-        scan.response()
+        cut.response()
 
 
 def test_a_client_does_not_outlive_who_started_it() -> None:
@@ -80,7 +68,7 @@ def test_a_client_does_not_outlive_who_started_it() -> None:
     )
     assert client.stdin and client.stdout
     with client.stdout:
-        client.stdin.write(Load("http://127.0.0.1:1", Mode.GET, 1, 1, paths=["/"], realtime=False).encode() + b"\n")
+        client.stdin.write(Load("http://127.0.0.1:1", Mode.STREAM, 1, 1, warmup=0, realtime=False).encode() + b"\n")
         client.stdin.flush()
         assert client.stdout.readline() == b"ready\n"
         client.stdin.close()
@@ -102,69 +90,37 @@ def test_it_refuses_to_measure_beside_a_foreign_engine() -> None:
     assert "Traceback" not in said.stderr
 
 
-def test_what_is_frozen_takes_no_core() -> None:
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as started:
-        try:
-            spinning = psutil.Process(started.pid)
-            freeze([spinning.pid])
-            until_sync(lambda: spinning.status() == psutil.STATUS_STOPPED)
-            used = spinning.cpu_times().user
-            os.sched_yield()
-            assert spinning.cpu_times().user == used
-            thaw([spinning.pid])
-            until_sync(lambda: spinning.cpu_times().user > used)
-        finally:
-            started.kill()
-
-
-async def test_two_longhauls_are_compared_in_every_mode_and_written_between_the_marks(tmp_path: Path) -> None:
-    modes = tuple(mode for mode in Mode if mode not in ON_PATHS)
-    cells = [Cell(mode, 2, SCRIPT, mode.value) for mode in modes]
+async def test_two_longhauls_are_compared_in_every_mode_judged_and_written_between_the_marks(tmp_path: Path) -> None:
+    cells = [*(Cell(mode, 2, SCRIPT, mode.value) for mode in Mode), Cell(Mode.STREAM, 16, SCRIPT)]
     plan = Plan(cells, rounds=1, length=0.01, tokens=8, busy=2, realtime=False)
     results = Results.begin("run", tmp_path)
     with open_folder() as folder:
-        variants = {Name.LONGHAUL.value: Variant(), "again": Variant(settings={"LONGHAUL_LOG_LEVEL": "WARNING"})}
+        variants = {
+            Name.LONGHAUL.value: Variant(),
+            Name.PEER.value: Variant(settings={"LONGHAUL_LOG_LEVEL": "WARNING"}),
+        }
         contenders = path.contenders(folder, scripted(), variants)
         # Other tests' engines may be alive: nothing is timed here.
         await Comparison(plan, results, lambda _: None, allow_foreign_engine=True).run(contenders)
-    assert [sample.contender for sample in results.samples[:2]] == ["longhaul", "again"]
+    assert [sample.contender for sample in results.samples[:2]] == list(variants)
     assert {(sample.contender, sample.cell) for sample in results.samples} == {
-        (who, mode.value) for who in variants for mode in modes
+        (name, str(cell)) for name in variants for cell in cells
     }
     for sample in results.samples:
         assert sample.measured.figures.errors == 0
         assert sample.measured.figures.ok >= 2
         assert {"api", "worker", "maintenance", "postgres", "redis"} <= set(sample.measured.cpu)
         assert sample.measured.wal_bytes
-    streamed = results.of("again", "stream")[0].measured.figures
+    streamed = results.of(Name.LONGHAUL, "stream")[0].measured.figures
     assert streamed.tokens == 8 * streamed.ok
     assert 0 < streamed.deltas <= streamed.tokens
     assert streamed.frame_bytes > streamed.events > streamed.deltas
-    assert ratio(results, "again", Name.LONGHAUL, "stream", Metric.TOKENS) is not None
+    judged = verdicts({"run": results})
+    assert [verdict.target.says for verdict in judged if verdict.met is not None] == ["16 streams"]
     assert Results.load(tmp_path / "run.json").samples == results.samples
     assert (tmp_path / "logs" / "longhaul.log").exists()
 
     (tmp_path / page.PAGE).write_text("# Mine\n\n<!-- bench:run -->\nold\n<!-- /bench:run -->\n\nMine too.\n")
-    (tmp_path / page.SCALING).write_text("# Scaling\n")
-    list(page.write(tmp_path, tmp_path))
-    text = (tmp_path / page.PAGE).read_text()
+    text = page.write(tmp_path, tmp_path).read_text()
     assert text.startswith("# Mine\n") and "Mine too." in text and "old" not in text
     assert "| stream | longhaul |" in text and "tokens/s in time" in text
-
-
-async def test_a_batch_is_compared_with_posts_and_streams_with_and_without_it(tmp_path: Path) -> None:
-    sizes = Sizes(lines=8, tokens=8, behind=50, streams=4, at_once=2, waiters=5, rounds=1, concurrency=8, step=0.01)
-    results = Results.begin("batches", tmp_path)
-    with open_folder() as folder:
-        longhaul = Longhaul("longhaul", folder, sizes.served(folder), Variant(settings=sizes.settings))
-        await batches.measure(lambda _: None, sizes, results, longhaul)
-    (row,) = results.rows
-    assert 0 < float(row["of the engine"]) < 1
-    assert float(row["of POSTs"]) > 0 and row["waiters"] == 5
-    assert row["while a batch begins"] and row["with a batch behind"]
-
-
-async def test_agents_find_more_of_their_context_with_affinity() -> None:
-    found = await placement.measure(lambda _: None, Agents(agents=16, turns=4, think_seconds=0.1, output_tokens=8))
-    shares = [float(row["of the input from the cache"].rstrip("%")) for row in found.rows]
-    assert shares[0] > shares[1]

@@ -15,7 +15,7 @@ import orjson
 from tests.bench.client.scan import Scan
 from tests.bench.client.tally import Tally
 from tests.bench.client.wire import ConnectionBroken, Wire
-from tests.bench.load import IN_BACKGROUND, ON_PATHS, STREAMING, Load, Mode, Time
+from tests.bench.load import IN_BACKGROUND, STREAMING, Load, Mode, Time
 
 UNFINISHED = frozenset({"queued", "in_progress"})
 RESPONSES = "/v1/responses"
@@ -41,15 +41,11 @@ class LoadRunner:
         self.load = load
         self.tally = Tally()
         self._posted: list[str] = []
-        self._waiting: asyncio.Future[list[None]] | None = None
         self._modes: dict[Mode, One] = {
             Mode.STREAM: self._stream,
             Mode.ARRIVE: self._stream_some,
             Mode.ENQUEUE: self._enqueue,
             Mode.FIRE: self._enqueue,
-            Mode.GET: self._get,
-            Mode.READ: self._read,
-            Mode.WAIT: self._wait,
         }
 
     def wire(self) -> Wire:
@@ -58,18 +54,9 @@ class LoadRunner:
         return Wire(parts.hostname, parts.port)
 
     async def prepare(self) -> None:
-        """Warms the server up; for `ENQUEUE` gives its engine more to do than it will manage meanwhile.
-
-        For `WAIT` it asks for everything.
-        """
+        """Warms the server up; for `ENQUEUE` gives its engine more to do than it will manage meanwhile."""
         mode = self.load.mode
-        if mode is Mode.WAIT:
-            self.tally.answered = [0.0] * len(self.load.paths)
-            asked = (self._all(self._wait, [number], 1) for number in range(len(self.load.paths)))
-            self._waiting = asyncio.gather(*asked)
-        if mode in ON_PATHS:
-            return
-        request = self._sync if mode in (Mode.ENQUEUE, Mode.FIRE) else self._modes[mode]
+        request = self._sync if mode in IN_BACKGROUND else self._modes[mode]
         await self._all(request, range(-self.load.warmup, 0), 1, WARM_UP_SECONDS)
         if mode is Mode.ENQUEUE and self.load.busy:
             await self._all(self._occupy, range(self.load.busy), CLEANERS)
@@ -78,9 +65,6 @@ class LoadRunner:
             raise Refused(f"the warm-up failed: {self.tally.complaints[0]}")
 
     async def measure(self) -> None:
-        if self._waiting is not None:
-            await self._waiting
-            return
         self.tally = Tally()
         if self.load.mode is Mode.ARRIVE:
             await self._at_random(self._stream_some, range(self.load.requests))
@@ -91,7 +75,7 @@ class LoadRunner:
 
     async def clean_up(self) -> None:
         """Cancels what was enqueued, and waits for its end."""
-        if self.load.mode is not Mode.ENQUEUE or self.load.keep:
+        if self.load.mode is not Mode.ENQUEUE:
             return
         left = self._posted
         await self._all(lambda wire, number: self._cancel(wire, left[number]), range(len(left)), CLEANERS)
@@ -157,19 +141,19 @@ class LoadRunner:
     # -- one request of each mode ------------------------------------------------------------------------------
 
     async def _stream(self, wire: Wire, number: int) -> None:
-        await self._watch(wire, "POST", RESPONSES, self.body())
+        await self._watch(wire, self.body())
 
     async def _stream_some(self, wire: Wire, number: int) -> None:
         """A stream of another length than others, with the mean of the load."""
         mean = int(self.load.body["max_output_tokens"])
         length = min(max(SHORTEST, round(Random(number).expovariate(1 / mean))), LONGEST * mean)
-        await self._watch(wire, "POST", RESPONSES, self.body(max_output_tokens=length))
+        await self._watch(wire, self.body(max_output_tokens=length))
 
-    async def _watch(self, wire: Wire, method: str, path: str, body: bytes = b"") -> None:
+    async def _watch(self, wire: Wire, body: bytes) -> None:
         scan, begun = Scan(), time.perf_counter()
-        status, _ = await wire.ask(method, path, body, scan.feed)
+        status, _ = await wire.ask("POST", RESPONSES, body, scan.feed)
         if status != 200:
-            raise Refused(f"{status} in answer to {method} {path}")
+            raise Refused(f"{status} in answer to a stream")
         self.tally.streamed(scan, begun)
 
     async def _sync(self, wire: Wire, number: int) -> None:
@@ -187,19 +171,6 @@ class LoadRunner:
 
     async def _cancel(self, wire: Wire, response_id: str) -> None:
         await wire.ask("POST", f"{RESPONSES}/{response_id}/cancel")  # of one that has ended: whatever it says
-
-    async def _get(self, wire: Wire, number: int) -> None:
-        begun = time.perf_counter()
-        await self._json(wire, "GET", self.load.paths[number % len(self.load.paths)])
-        self.tally.times[Time.GET].append(time.perf_counter() - begun)
-
-    async def _read(self, wire: Wire, number: int) -> None:
-        await self._watch(wire, "GET", self.load.paths[number % len(self.load.paths)])
-
-    async def _wait(self, wire: Wire, number: int) -> None:
-        answer = await self._json(wire, "GET", self.load.paths[number])
-        self.tally.answered[number] = time.time()
-        self.tally.ended(answer)
 
     async def _ended(self, wire: Wire, response_id: str) -> dict[str, Any]:
         while True:

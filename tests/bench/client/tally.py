@@ -34,7 +34,6 @@ class Tally:
     frame_bytes: int = 0
     times: defaultdict[Time, list[float]] = field(default_factory=lambda: defaultdict(list))
     tokens_in_time: int = 0
-    answered: list[float] = field(default_factory=list)
 
     def complain(self, error: object) -> None:
         self.errors += 1
@@ -78,5 +77,4 @@ class Tally:
             realtime=realtime,
             times={time.value: quantiles(values) for time, values in self.times.items()},
             tokens_in_time=self.tokens_in_time,
-            answered=self.answered,
         )

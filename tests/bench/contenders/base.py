@@ -15,7 +15,7 @@ import httpx
 import psutil
 
 from app.local.children import Child, Program
-from tests.bench.load import Load, Mode
+from tests.bench.load import Load
 from tests.bench.measurement import Go
 from tests.bench.processes import Role, cpu_seconds, freeze, thaw, tree
 from tests.support.services import descendants
@@ -34,9 +34,6 @@ class CannotStart(Exception):
 
 class Contender(ABC):
     """Something to measure: start it, load it, stop it. Its programs cannot outlive this process."""
-
-    modes: frozenset[Mode]
-    """The modes that it supports."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import redis.asyncio
 from sqlalchemy import text
 
 from app.local.children import Program, run
@@ -25,8 +24,8 @@ from app.store.database import Database
 from config.settings import CHECKOUT
 from tests.bench.contenders.base import CannotStart, Contender, answers
 from tests.bench.contenders.models import NAME, Served
-from tests.bench.contenders.peer import HOST, MODES
-from tests.bench.load import ON_PATHS, Load
+from tests.bench.contenders.peer import HOST
+from tests.bench.load import Load
 from tests.bench.measurement import Go, client
 from tests.bench.processes import Role
 from tests.support.services import Services
@@ -55,8 +54,6 @@ class Variant:
 
 
 class Longhaul(Contender):
-    modes = MODES | ON_PATHS
-
     def __init__(self, name: str, folder: Path, served: Served, variant: Variant | None = None) -> None:
         super().__init__(name, folder)
         self.variant = variant or Variant()
@@ -69,31 +66,24 @@ class Longhaul(Contender):
     # -- its life ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        await self.prepare()
-        for role in PROGRAMS:
-            await self.begin(role)
-        await self.ready(Role.WORKER, partial(answers, f"{self.url}/health/ready?model={NAME}"))
-
-    async def prepare(self) -> None:
-        """Services, a copy of the code, the schema: all but the programs."""
-        self._services = await asyncio.to_thread(Services)
-        self._db = Database(self.services.database_url, POOL)
+        """Services, a copy of the code, the schema, and last the programs."""
+        services = self._services = await asyncio.to_thread(Services)
+        self._db = Database(services.database_url, POOL)
         for name in CODE:
             shutil.copytree(self.variant.code / name, self._code / name, ignore=shutil.ignore_patterns("__pycache__"))
-        owner = {"DATABASE_URL": self.services.owner_url}
-        migrate = Program((*COMMAND, "migrate"), {**os.environ, **self._environment(), **owner}, self._code)
+        environment = self._environment(services)
+        owner = {"DATABASE_URL": services.owner_url}
+        migrate = Program((*COMMAND, "migrate"), {**os.environ, **environment, **owner}, self._code)
         status, line = await run(migrate, self._note)
         if status:
             raise CannotStart(f"{self.name}: {line}")
-
-    async def begin(self, role: Role) -> None:
-        """Starts one program; for the API, waits until it answers."""
-        env = self._environment()
-        if (port := env.get("LONGHAUL_METRICS_PORT")) is not None:  # a port for each process
-            env["LONGHAUL_METRICS_PORT"] = str(int(port) + [*Role].index(role))
-        await self.launch(role, (*COMMAND, role.value), env, self._code)
-        if role is Role.API:
-            await self.ready(role, partial(answers, f"{self.url}/health/live"))
+        for role in PROGRAMS:
+            env = dict(environment)
+            if (port := env.get("LONGHAUL_METRICS_PORT")) is not None:  # a port for each process
+                env["LONGHAUL_METRICS_PORT"] = str(int(port) + [*Role].index(role))
+            await self.launch(role, (*COMMAND, role.value), env, self._code)
+        await self.ready(Role.API, partial(answers, f"{self.url}/health/live"))
+        await self.ready(Role.WORKER, partial(answers, f"{self.url}/health/ready?model={NAME}"))
 
     async def stop(self) -> None:
         await super().stop()
@@ -109,27 +99,12 @@ class Longhaul(Contender):
         return client(replace(load, url=self.url, body={"model": NAME, **load.body}))
 
     async def wal_bytes(self) -> int | None:
-        async with self.db.autocommit() as connection:
+        assert self._db is not None, "not started"
+        async with self._db.autocommit() as connection:
             lsn = await connection.execute(text("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))
             return int(lsn.scalar_one())
 
     # -- looking inside ----------------------------------------------------------------------------------------
-
-    @property
-    def services(self) -> Services:
-        assert self._services is not None, "not started"
-        return self._services
-
-    @property
-    def db(self) -> Database:
-        """A pool of our own on its Postgres."""
-        assert self._db is not None, "not started"
-        return self._db
-
-    @property
-    def redis(self) -> redis.asyncio.Redis:
-        made: redis.asyncio.Redis = redis.asyncio.from_url(self.services.redis_url)
-        return made
 
     def processes(self) -> Mapping[Role, Sequence[int]]:
         found = {role: list(pids) for role, pids in super().processes().items()}
@@ -145,14 +120,14 @@ class Longhaul(Contender):
     def _code(self) -> Path:
         return self.folder / f"{self.name}-code"
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, services: Services) -> dict[str, str]:
         return {
             "LONGHAUL_LEASE_SECONDS": LEASE_SECONDS,
             "LONGHAUL_PORT": self.url.rpartition(":")[2],
             "LONGHAUL_MODELS": str(self._models),
             "LONGHAUL_HOME": str(self.folder / f"{self.name}-home"),
-            "DATABASE_URL": self.services.database_url,
-            "REDIS_URL": self.services.redis_url,
+            "DATABASE_URL": services.database_url,
+            "REDIS_URL": services.redis_url,
             "PYTHONUNBUFFERED": "1",
             **self.variant.settings,
         }

@@ -17,18 +17,21 @@ from app.local.ports import free_port
 from config.models import ServedModel
 from tests.bench.contenders.base import Contender, answers
 from tests.bench.contenders.models import NAME, Served
-from tests.bench.load import ON_PATHS, Load, Mode
+from tests.bench.load import Load
 from tests.bench.measurement import Go, client
 from tests.bench.processes import Role
 
 HOST = "127.0.0.1"
-MODES = frozenset(Mode) - ON_PATHS
+ENVIRONMENT = {
+    "VLLM_ENABLE_RESPONSES_API_STORE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: {}\n"
 
 
 class Peer(Contender):
-    modes = MODES
-
     def __init__(self, name: str, folder: Path, served: Served) -> None:
         super().__init__(name, folder)
         self._model = served.write(folder / f"{name}.toml")
@@ -37,9 +40,9 @@ class Peer(Contender):
     async def start(self) -> None:
         named = ("--host", HOST, "--port", str(self._port))
         quiet = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
-        argv = command("serve", self._model.path, *named, *quiet, *arguments(self._model))
-        store = {"VLLM_ENABLE_RESPONSES_API_STORE": "1"}
-        await self.launch(Role.API, argv, environment(self._model, self.folder) | store, self.folder)
+        serve = (sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", self._model.path)
+        argv = (*serve, *named, *quiet, *_arguments(self._model))
+        await self.launch(Role.API, argv, _environment(self._model, self.folder), self.folder)
         await self.ready(Role.API, partial(answers, f"{self._url}/health"))
 
     def client(self, load: Load) -> AbstractAsyncContextManager[Go]:
@@ -50,22 +53,15 @@ class Peer(Contender):
         return f"http://{HOST}:{self._port}"
 
 
-def command(*words: str) -> tuple[str, ...]:
-    """The command line of vLLM's own program."""
-    return (sys.executable, "-m", "vllm.entrypoints.cli.main", *words)
-
-
-def arguments(model: ServedModel) -> list[str]:
+def _arguments(model: ServedModel) -> list[str]:
     """The options of the model and of its engine."""
     args = {"served_model_name": NAME, "max_model_len": model.context_length, "disable_log_stats": True}
     template = ("--default-chat-template-kwargs", orjson.dumps(dict(model.chat_template_args)).decode())
     return [*_flags({**args, **model.engine_args}), *template]
 
 
-def environment(model: ServedModel, folder: Path) -> dict[str, str]:
-    """The variables for vLLM's own program."""
-    env = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    return env | ({"HF_HUB_OFFLINE": "1"} if Path(model.path).is_dir() else {}) | _as_vllm(folder)
+def _environment(model: ServedModel, folder: Path) -> dict[str, str]:
+    return ENVIRONMENT | ({"HF_HUB_OFFLINE": "1"} if Path(model.path).is_dir() else {}) | _as_vllm(folder)
 
 
 def _flags(args: Mapping[str, Any]) -> list[str]:

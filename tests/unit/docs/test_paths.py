@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _PATH = re.compile(r"`((?:app|workers|config|docs|migrations|tests)/[\w/.-]*\w/?)`(?: \(`(\w+(?:\.\w+)?)`\))?")
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_file_that_a_page_names_is_there() -> None:
     missing = []
-    for path, name in _PATH.findall(page.read_text(encoding="utf-8")):
-        if not (ROOT / path).exists():
-            missing.append(path)
-        elif name and not all(re.search(rf"\b{part}\b", (ROOT / path).read_text("utf-8")) for part in name.split(".")):
-            missing.append(f"{path}: {name}")
+    for page in PAGES:
+        for path, name in _PATH.findall(page.read_text(encoding="utf-8")):
+            file = ROOT / path
+            if not file.exists():
+                missing.append((page.name, path))
+            elif name and not all(re.search(rf"\b{part}\b", file.read_text("utf-8")) for part in name.split(".")):
+                missing.append((page.name, f"{path}: {name}"))
     assert missing == []
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """What links within a page may name: its headings, as GitHub writes them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -30,13 +32,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_leads_somewhere() -> None:
     lost = []
-    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8")):
-        target = page.parent / link if link else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            lost.append(f"{link}#{anchor}")
+    for page in PAGES:
+        for link, anchor in re.findall(_LINK, page.read_text(encoding="utf-8")):
+            target = page.parent / link if link else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                lost.append((page.name, f"{link}#{anchor}"))
     assert lost == []
 
 

