@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+# pip compiles modules one by one, which is half of its time; this takes all cores. Some packages carry files that are no Python 3.
+COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 REQS   := config/requirements
 # The same pins with the hashes of their files, which pip checks: `make hashes` writes them.
 HASHES := $(REQS)/hashes
@@ -136,11 +138,13 @@ $(VENV)/.worker-gpu: $(HASHES)/worker-gpu.txt $(VENV)/.base
 $(VENV)/.tools-$(ENGINE): $(HASHES)/tools.txt $(VENV)/.worker-$(ENGINE)
 	@echo "installing $<"
 	@$(PIP) --no-deps --require-hashes -r $<
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(HASHES)/dev.txt tests/support/importable.py $(VENV)/.base
 	@echo "installing $<"
 	@$(PIP) --no-deps --require-hashes -r $<
+	@$(COMPILE)
 	@$(BIN)/python tests/support/importable.py
 	@touch $@
 
