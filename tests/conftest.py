@@ -29,6 +29,9 @@ for name in list(os.environ):
     if name.startswith(PREFIXES) or name in VARIABLES:
         del os.environ[name]
 
+# vLLM compiles helpers of its sampler with g++ when they are first used: on a fresh machine that takes 40 s of CPU.
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
 # Tests assert no durations, so hypothesis must not either: the machine may be busy.
 settings.register_profile("longhaul", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("everything", settings.get_profile("longhaul"))  # tests/clients/test_openapi.py asks for it

@@ -314,14 +314,14 @@ async def test_no_job_outlives_its_worker() -> None:
     code = (
         "import asyncio, sys; sys.path.append(sys.argv[1]); from tests.engine.test_grammar_probe import *\n"
         "async def main():\n"
-        "    probe = GrammarProbe(vocabulary, KEPT)\n"
+        "    probe = GrammarProbe(lambda: sys.argv[2], KEPT)\n"
         "    job = asyncio.create_task(probe.compile([schema(tangled(40))]))\n"
         "    print(await child_of(probe), probe._program.process.pid, flush=True)\n"
         "    await job\n"
         "asyncio.run(main())\n"
     )
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, str(CHECKOUT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        *(sys.executable, "-c", code, str(CHECKOUT), vocabulary()), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert worker.stdout is not None
     pids = (await worker.stdout.readline()).split()

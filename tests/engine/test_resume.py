@@ -25,16 +25,19 @@ PERSON = {
     "additionalProperties": False,
 }
 
+REPLY = 230
+"""Tokens of the whole reply, of either engine."""
+
 SAMPLINGS: Mapping[str, Sampling] = {
     "greedy": Sampling(temperature=0.0),
     "cut by max_tokens": Sampling(temperature=0.0, max_tokens=40),
-    "presence penalty": Sampling(temperature=0.0, presence_penalty=1.5),
-    "frequency penalty": Sampling(temperature=0.0, frequency_penalty=1.5),
-    "repetition penalty": Sampling(temperature=0.0, extra={"repetition_penalty": 1.3}),
+    "presence penalty": Sampling(temperature=0.0, max_tokens=50, presence_penalty=1.5),
+    "frequency penalty": Sampling(temperature=0.0, max_tokens=50, frequency_penalty=1.5),
+    "repetition penalty": Sampling(temperature=0.0, max_tokens=50, extra={"repetition_penalty": 1.3}),
     "seed": Sampling(temperature=1.0, max_tokens=60, extra={"seed": 11}),
     "hot seed": Sampling(temperature=2.0, max_tokens=60, extra={"seed": 12}),
-    "min_tokens": Sampling(temperature=0.0, max_tokens=260, extra={"min_tokens": 240}),
-    "ignore_eos": Sampling(temperature=0.0, max_tokens=260, extra={"ignore_eos": True}),
+    "min_tokens": Sampling(temperature=0.0, max_tokens=REPLY + 20, extra={"min_tokens": REPLY + 10}),
+    "ignore_eos": Sampling(temperature=0.0, max_tokens=REPLY + 20, extra={"ignore_eos": True}),
 }
 
 
