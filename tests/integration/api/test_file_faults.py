@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +14,29 @@ import httpx
 import openai
 import psutil
 import pytest
+from sqlalchemy import text
 
 from app.access.administration import Administration
 from app.access.caller import Scope
 from app.aio import end_tasks
 from app.api import holdings
 from app.api.holdings import ProcessBounds
+from app.ids import new_part_id
 from app.protocol.limits import LimitKind
 from app.store.database import Database
 from app.store.files import expiry
-from app.store.files.parts import BLOCK_BYTES
+from app.store.files.parts import BLOCK_BYTES, PartWriter
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
-from app.streaming.pubsub import PubSub
-from tests.integration.api.test_files import count, random_bytes, uploaded
+from tests.integration.api.test_files import FORM, HEAD, count, random_bytes, uploaded
 from tests.integration.api.test_leaving import ApiProcess
-from tests.integration.api.test_uploads import begun, sql
 from tests.support.api import Api, serving, settings_for
 from tests.support.roles import as_role
 from tests.support.stored import stored
-from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
 
-HEAD = b'--a\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 TAIL = b'\r\n--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n--a--\r\n'
-FORM = {"content-type": "multipart/form-data; boundary=a"}
 MEMORY_BYTES = 64 * 2**20
 """The most that an upload of any size may take."""
 
@@ -56,8 +55,9 @@ def form(blocks: int, then: asyncio.Event | None = None) -> AsyncIterator[bytes]
     return body()
 
 
-async def has_blocks(db: Database, blocks: int) -> bool:
-    return await count(db, "file_blocks") >= blocks
+async def sql(db: Database, statement: str) -> None:
+    async with db.autocommit() as connection:
+        await connection.execute(text(statement))
 
 
 class TestLimits:
@@ -67,30 +67,26 @@ class TestLimits:
             yield running
 
     async def test_what_does_not_fit_is_refused_before_its_bytes_are_taken(
-        self, api: Api, calling: Api, mine: Tenant, admin: Administration, db: Database
+        self, calling: Api, mine: Tenant, admin: Administration, db: Database
     ) -> None:
         await admin.set_limits(mine.project, "*", {LimitKind.STORED_BYTES: 3 * BLOCK_BYTES})
 
-        async def fits(size: int, length: bool = True) -> bool:
-            data, files = {"purpose": "user_data"}, {"file": ("a", b"x" * size)}
-            sent: Any = {"data": data, "files": files}
-            if not length:
-                sent = {"content": form(size // BLOCK_BYTES), "headers": FORM}
-            answer = await calling.client.post("/v1/files", **sent)
-            if answer.status_code == 200:
-                return True
-            error = answer.json()["error"]
-            assert (answer.status_code, error["code"]) == (429, "rate_limit_exceeded"), error
-            assert "stored_bytes" in error["message"] and answer.headers["x-should-retry"] == "false"
-            return False
+        async def fits(blocks: int, **sent: Any) -> bool:
+            files = {"data": {"purpose": "user_data"}, "files": {"file": ("a", b"x" * blocks * BLOCK_BYTES)}}
+            answer = await calling.client.post("/v1/files", **(sent or files))
+            if answer.status_code != 200:
+                error = answer.json()["error"]
+                assert (answer.status_code, error["code"]) == (429, "rate_limit_exceeded"), error
+                assert "stored_bytes" in error["message"] and answer.headers["x-should-retry"] == "false"
+            return answer.status_code == 200
 
         async def is_limited() -> bool:
-            return not await fits(4 * BLOCK_BYTES)
+            return not await fits(4)
 
         await until(is_limited)
-        assert await fits(2 * BLOCK_BYTES)
-        assert not await fits(2 * BLOCK_BYTES)
-        assert not await fits(16 * BLOCK_BYTES, length=False)
+        assert await fits(2)
+        assert not await fits(2)
+        assert not await fits(16, content=form(16), headers=FORM), "without a length"
         assert await stored(db, mine.project) == 2 * BLOCK_BYTES
         upload = {"filename": "a", "bytes": 9, "mime_type": "text/plain", "purpose": "user_data"}
         made = (await calling.client.post("/v1/uploads", json=upload)).json()["id"]
@@ -98,56 +94,43 @@ class TestLimits:
         assert part.status_code == 429
         [kept] = (await calling.client.get("/v1/files")).json()["data"]
         await calling.client.delete(f"/v1/files/{kept['id']}")
-        assert await fits(2 * BLOCK_BYTES), "a deletion makes room at once"
+        assert await fits(2), "a deletion makes room at once"
 
-    async def test_a_key_needs_the_scope_of_files(
-        self, api: Api, admin: Administration, pubsub: PubSub, db: Database
-    ) -> None:
-        reader = await tenant(administration(db, pubsub), "reader", [Scope.READ])
-        async with as_caller(api, reader) as calling:
-            assert (await calling.client.get("/v1/files")).status_code == 200
-            sent: Any = {"data": {"purpose": "user_data"}, "files": {"file": ("a", b"x")}}
-            assert (await calling.client.post("/v1/files", **sent)).status_code == 403
-
-    async def test_the_uploads_of_one_project_leave_room_for_another(
-        self, services: Any, db: Database, tmp_path: Path, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+    async def test_the_uploads_of_one_project_leave_room_for_another_and_need_the_scope(
+        self, api: Api, calling: Api, admin: Administration, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(holdings, "UPLOADS", 4)
         monkeypatch.setattr(holdings, "ACCEPT_SECONDS", 0.2)
-        one, other = [await tenant(administration(db, pubsub), name) for name in ("one", "other")]
-        async with serving(settings_for(services, tmp_path, auth="keys")) as api:
+        other, reader = await tenant(admin, "other"), await tenant(admin, "reader", [Scope.READ])
+        async with serving(api.runtime.settings) as bounded:  # It reads its bounds as it starts.
             ended = asyncio.Event()
-            async with as_caller(api, one) as calling, as_caller(api, other) as second:
-                sending = [
-                    asyncio.create_task(calling.client.post("/v1/files", content=form(1, ended), headers=FORM))
-                    for _ in range(3)
-                ]
-                bounds: ProcessBounds = api.server.lifespan.state["bounds"]
+            async with (
+                as_caller(bounded, await tenant(admin, "one")) as first,
+                as_caller(bounded, other) as second,
+                as_caller(bounded, reader) as third,
+            ):
+                send = partial(first.client.post, "/v1/files", headers=FORM)
+                sending = [asyncio.create_task(send(content=form(1, ended))) for _ in range(3)]
+                bounds: ProcessBounds = bounded.server.lifespan.state["bounds"]
                 await until(lambda: bounds.uploads.held == 3)
-                refused = await calling.client.post("/v1/files", content=form(1), headers=FORM)
+                refused = await send(content=form(1))
                 assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_uploads")
                 answer = await second.client.post("/v1/files", content=form(1), headers=FORM)
                 assert answer.status_code == 200, answer.text
+                assert (await third.client.get("/v1/files")).status_code == 200
+                assert (await third.client.post("/v1/files", content=form(1), headers=FORM)).status_code == 403
                 ended.set()
                 assert [(await task).status_code for task in sending] == [200, 200, 200]
 
 
 class TestDeath:
-    async def test_an_upload_whose_api_is_killed_is_never_there(
-        self, services: Any, db: Database, tmp_path: Path
+    async def test_what_a_killed_process_began_is_never_there_and_dropped_after_a_while(
+        self, api: Api, db: Database
     ) -> None:
-        process = ApiProcess(services, tmp_path)
-        try:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{process.port}", timeout=30) as client:
-                await process.started(client)
-                sending = asyncio.create_task(client.post("/v1/files", content=form(3, asyncio.Event()), headers=FORM))
-                await until(lambda: has_blocks(db, 1))
-                process.kill()
-                await end_tasks(sending)
-        finally:
-            process.kill()
-        async with serving(settings_for(services, tmp_path)) as api:
-            assert (await api.client.get("/v1/files")).json()["data"] == []
+        begun = PartWriter(db, DEFAULT_PROJECT, new_part_id())
+        await begun.open(None)
+        await begun.write(b"x" * 2 * BLOCK_BYTES)  # And nothing more, as after SIGKILL.
+        assert (await api.client.get("/v1/files")).json()["data"] == []
         assert await stored(db, DEFAULT_PROJECT) > 0, "it is reserved until maintenance finds it"
         await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
         assert await count(db, "file_parts") == 1, "it might go on"
@@ -157,16 +140,27 @@ class TestDeath:
         left = [await count(db, table) for table in ("files", "file_parts", "file_blocks")]
         assert (left, await stored(db, DEFAULT_PROJECT)) == ([0, 0, 0], 0)
 
-    async def test_what_was_dropped_meanwhile_is_refused_at_its_end(self, api: Api, db: Database) -> None:
+    async def test_what_was_dropped_meanwhile_is_refused_at_its_end_and_parts_of_an_upload_go_on(
+        self, api: Api, client: openai.AsyncOpenAI, db: Database
+    ) -> None:
         ended = asyncio.Event()
         sending = asyncio.create_task(api.client.post("/v1/files", content=form(2, ended), headers=FORM))
-        await until(lambda: has_blocks(db, 2))
+
+        async def has_blocks() -> bool:
+            return await count(db, "file_blocks") == 2
+
+        await until(has_blocks)
         await expiry.drop_abandoned(as_role(db, MAINTENANCE), -1)
         await expiry.delete_dropped(as_role(db, MAINTENANCE))
         ended.set()
         answer = await sending
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "upload_ended")
         assert [await count(db, table) for table in ("files", "file_blocks")] == [0, 0]
+        upload = await client.uploads.create(bytes=3, filename="a", mime_type="text/plain", purpose="user_data")
+        part = await client.uploads.parts.create(upload.id, data=b"abc")
+        await sql(db, "UPDATE file_parts SET touched_at = now() - interval '50 minutes'")
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 60)
+        assert (await client.uploads.complete(upload.id, part_ids=[part.id])).status == "completed"
 
     async def test_a_file_is_gone_when_it_expires(self, client: openai.AsyncOpenAI, db: Database) -> None:
         expiring = {"anchor": "created_at", "seconds": 3600}
@@ -180,15 +174,6 @@ class TestDeath:
         assert await expiry.delete_expired(as_role(db, MAINTENANCE)) == 1
         await expiry.delete_dropped(as_role(db, MAINTENANCE))
         assert (await count(db, "file_blocks"), await stored(db, DEFAULT_PROJECT)) == (1, kept.bytes)
-
-    async def test_parts_of_an_upload_that_goes_on_are_not_abandoned(
-        self, client: openai.AsyncOpenAI, db: Database
-    ) -> None:
-        upload = await begun(client, 3)
-        part = await client.uploads.parts.create(upload.id, data=b"abc")
-        await sql(db, "UPDATE file_parts SET touched_at = now() - interval '50 minutes'")
-        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 60)
-        assert (await client.uploads.complete(upload.id, part_ids=[part.id])).status == "completed"
 
 
 @pytest.mark.long
