@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 
+from config.settings import CHECKOUT
 from tests.clients.target import SCRIPTED, Target, demo_script
 from tests.support.longhaul import Longhaul
+from tests.support.node_clients import NodeClient, node_client
 
 # What these clients would fetch or send elsewhere at import and at run time.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 os.environ["LANGSMITH_TRACING"] = "false"
-
-_TALKS = Path(__file__).resolve().parent.parent.parent / "config" / "demo" / "script.json"
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +27,8 @@ def target(request: pytest.FixtureRequest) -> Target:
     if getattr(request, "param", "scripted") == "scripted":
         target: Target = request.getfixturevalue("scripted_target")
         return target
-    talks = {talk["name"]: talk["messages"] for talk in json.loads(_TALKS.read_text(encoding="utf-8"))}
+    file = CHECKOUT / "config" / "demo" / "script.json"
+    talks = {talk["name"]: talk["messages"] for talk in json.loads(file.read_text(encoding="utf-8"))}
     return Target(request.getfixturevalue("longhaul"), "longhaul-demo", demo_script(talks))
 
 
@@ -36,26 +38,14 @@ def scripted_target(scripted: Longhaul) -> Target:
     return Target(scripted, "scripted", SCRIPTED)
 
 
-@pytest.fixture(scope="module")
-def litellm_connections() -> Iterator[None]:
-    """Closes what LiteLLM keeps open for its next synchronous requests: its own cleanup closes asynchronous clients."""
-    import litellm
-    from litellm.llms.custom_httpx.http_handler import HTTPHandler
-
-    yield
-    kept = [*litellm.in_memory_llm_clients_cache.cache_dict.values(), litellm.module_level_client]
-    for each in kept:
-        if isinstance(each, HTTPHandler | OpenAI):
-            each.close()
-
-
 @pytest.fixture
 def client(target: Target) -> Iterator[OpenAI]:
     with target.installation.client() as opened:
         yield opened
 
 
-@pytest.fixture
-async def async_client(target: Target) -> AsyncIterator[AsyncOpenAI]:
-    async with target.installation.async_client() as opened:
-        yield opened
+@pytest.fixture(scope="session")
+def node() -> Iterator[Callable[[str], NodeClient]]:
+    """Returns the process of a client for Node, which is started once."""
+    with ExitStack() as processes:
+        yield cache(lambda client: processes.enter_context(node_client(f"{client}.mjs")))

@@ -14,11 +14,7 @@ from tests.support.longhaul import Longhaul
 ON_BOTH_ENGINES = pytest.mark.parametrize(
     "target", ["scripted", pytest.param("demo", marks=pytest.mark.vllm)], indirect=True, scope="session"
 )
-"""For what the engine itself takes from a client's request: grammars of schemas and tools, sampling, reasoning.
-
-Three clients ask both engines: openai, its agents, and the AI SDK, whose schemas are other ones. What the rest send is
-of the same kinds, and how they read an answer is tested with the scripted engine alone.
-"""
+"""For what the engine itself takes from a client's request: grammars of schemas and tools, sampling, reasoning."""
 
 
 class City(BaseModel):
@@ -50,9 +46,21 @@ CHAT_WEATHER_TOOL: dict[str, Any] = {
     "function": {name: value for name, value in WEATHER_TOOL.items() if name != "type"},
 }
 """The same tool as chat completions have it."""
-WEATHER = {"city": "Paris", "temperature_c": 18, "sky": "sunny"}
-REPORT = json.dumps(WEATHER, separators=(",", ":"))
+REPORT = json.dumps({"city": "Paris", "temperature_c": 18, "sky": "sunny"}, separators=(",", ":"))
 """The result of get_weather for Paris."""
+THINKING: Any = {"effort": "medium", "summary": "auto"}
+"""The field `reasoning` of a request whose client shows the reasoning."""
+
+
+def called(name: str) -> str:
+    """Makes the scripted engine call a function with the fields of PARIS."""
+    return f'/raw <tool_call>{{"name": "{name}", "arguments": {_PARIS_TEXT}}}</tool_call>'
+
+
+def get_weather(city: str) -> str:
+    """Current weather of a city."""
+    assert city == "Paris"
+    return REPORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +86,6 @@ class Script:
     asked_answer: str
 
 
-THINKING: Any = {"effort": "medium", "summary": "auto"}
-"""The field `reasoning` of a request whose client shows the reasoning."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     installation: Longhaul
@@ -93,16 +97,13 @@ class Target:
         return f"{self.installation.url}/v1"
 
 
-_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
-_COUNTED = " ".join(str(number + 1) for number in range(20))
-
 SCRIPTED = Script(
     hello="Hello!",
     hello_answer="You said: Hello!",
     hello_thought="I know what to say.",
     long="/count 20",
-    long_answer=_COUNTED,
-    weather=f"/raw {_CALL}",
+    long_answer=" ".join(str(number + 1) for number in range(20)),
+    weather='/raw <tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>',
     weather_answer=f"The tool said: {REPORT}",
     paris=f"/say {_PARIS_TEXT}",
     name="/say Nice to meet you, Ada!",
@@ -118,7 +119,6 @@ def demo_script(talks: dict[str, list[dict[str, Any]]]) -> Script:
         [message["content"] for message in talks[talk]]
         for talk in ("hello", "story", "weather_Paris", "json", "name_Ada")
     )
-    assert weather[2] == REPORT
-    assert paris[1] == _PARIS_TEXT
+    assert (weather[2], paris[1]) == (REPORT, _PARIS_TEXT)
     thought = talks["hello"][1]["reasoning_content"]
     return Script(hello[0], hello[1], thought, story[0], story[1], weather[0], weather[3], paris[0], *name)

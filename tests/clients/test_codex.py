@@ -67,32 +67,25 @@ async def line(scripted_target: Target) -> AsyncIterator[Line]:
     await opened.close()
 
 
-@pytest.fixture
-def codex(tmp_path: Path, line: Line) -> Codex:
-    return Codex(tmp_path, line.url)
-
-
-@pytest.fixture
-def openai_provider(tmp_path: Path, line: Line) -> Codex:
-    """Codex with its own provider and only another base URL: over a WebSocket, and it compacts by the API."""
-    return Codex(tmp_path, line.url, provider="openai")
-
-
 @pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
 async def test_a_session(tmp_path: Path, line: Line, websockets: bool) -> None:
-    """Reads a file, patches it, calls the user's MCP tool, and goes on in a second process."""
+    """Reads a file, patches it, prints a NUL, has a goal, calls an MCP tool, and goes on in a second process."""
     codex = Codex(tmp_path, line.url, websockets=websockets, mcp=True)
     (codex.work / "note.txt").write_text("the secret is swordfish\n")
     script = turns(
         "<think>I look first.</think>" + call("exec_command", cmd="cat note.txt"),
         call("apply_patch", input=PATCH),
+        call("exec_command", cmd=r"printf 'a\000b'"),
+        call("create_goal", objective="count to ten"),
+        call("update_goal", status="complete"),
         call("mcp__tests__echo", text="hi"),
         "All done: {results}",
     )
     first = await codex.say(script)
     assert [item["text"] for item in first.items("reasoning")] == ["I look first."]
-    (command,) = first.items("command_execution")
-    assert (command["exit_code"], command["aggregated_output"]) == (0, "the secret is swordfish\n")
+    read, printed = first.items("command_execution")
+    assert (read["exit_code"], read["aggregated_output"]) == (0, "the secret is swordfish\n")
+    assert printed["exit_code"] == 0
     (change,) = first.items("file_change")
     assert change["status"] == "completed"
     assert (codex.work / "note.txt").read_text() == "the secret is out\n"
@@ -101,11 +94,15 @@ async def test_a_session(tmp_path: Path, line: Line, websockets: bool) -> None:
     assert first.text.startswith("All done:")
     assert "echo hi" in first.text
     assert first.items("error") == []
+    # The goal comes as an output that nothing called for.
+    outputs = [each["payload"] for each in codex.written("response_item") if "namespace" in each["payload"]]
+    assert ("function_call_output", "goal_objective", None) in [
+        (each["type"], each["name"], each.get("call_id")) for each in outputs
+    ]
 
     again = await codex.say("/say Welcome back.", thread=first.thread)
     assert (again.thread, again.text) == (first.thread, "Welcome back.")
-    used = again.events[-1]["usage"]
-    assert used["input_tokens"] > 0
+    assert again.events[-1]["usage"]["input_tokens"] > 0
     assert (UPGRADE in line.sent) == websockets
 
 
@@ -117,27 +114,6 @@ async def test_codex_as_it_comes_needs_no_setting_of_the_server(tmp_path: Path, 
     assert b'"external_web_access":false' in line.sent
 
 
-async def test_a_command_prints_a_nul_and_the_session_goes_on(codex: Codex) -> None:
-    first = await codex.say(turns(call("exec_command", cmd=r"printf 'a\000b'"), "Printed: {results}"))
-    (command,) = first.items("command_execution")
-    assert command["exit_code"] == 0
-    assert first.text.startswith("Printed:")
-    again = await codex.say("/say Still here.", thread=first.thread)
-    assert again.text == "Still here."
-
-
-async def test_a_goal_comes_as_an_output_that_nothing_called_for(codex: Codex) -> None:
-    script = turns(
-        call("create_goal", objective="count to ten"), call("update_goal", status="complete"), "All done: {results}"
-    )
-    turn = await codex.say(script)
-    assert turn.text.startswith("All done:")
-    outputs = [each["payload"] for each in codex.written("response_item") if "namespace" in each["payload"]]
-    assert [(each["type"], each["name"], each.get("call_id")) for each in outputs] == [
-        ("function_call_output", "goal_objective", None)
-    ]
-
-
 @pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
 async def test_a_dropped_stream_is_repeated(tmp_path: Path, line: Line, websockets: bool) -> None:
     codex = Codex(tmp_path, line.url, websockets=websockets)
@@ -147,23 +123,17 @@ async def test_a_dropped_stream_is_repeated(tmp_path: Path, line: Line, websocke
     assert turn.text.endswith("29 30")
 
 
-async def test_codex_compacts_by_itself(codex: Codex) -> None:
+@pytest.mark.parametrize("provider", ["longhaul", "openai"], ids=["by-itself", "by-the-api"])
+async def test_codex_compacts(tmp_path: Path, line: Line, provider: str) -> None:
+    """Its own provider, with only another base URL, uses a WebSocket, and the API compacts in the stream."""
+    codex = Codex(tmp_path, line.url, provider=provider)
     first = await codex.say("/say Nice to meet you.")
+    assert first.text == "Nice to meet you."
     again = await codex.say("/say Compacted.", "-c", "model_auto_compact_token_limit=1000", thread=first.thread)
     assert again.text == "Compacted."
-    assert codex.written("compacted") != []
-
-
-async def test_the_builtin_provider_runs_and_compacts_in_the_stream(openai_provider: Codex, line: Line) -> None:
-    first = await openai_provider.say("/say Nice to meet you.")
-    assert first.text == "Nice to meet you."
-    again = await openai_provider.say(
-        "/say Compacted.", "-c", "model_auto_compact_token_limit=1000", thread=first.thread
-    )
-    assert again.text == "Compacted."
-    (compacted, *_) = openai_provider.written("compacted")
-    kept = [item["type"] for item in compacted["payload"]["replacement_history"]]
-    assert "compaction" in kept
+    (compacted, *_) = codex.written("compacted")
+    kept = [item["type"] for item in compacted["payload"].get("replacement_history") or ()]
+    assert ("compaction" in kept) == (provider == "openai")
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +178,7 @@ async def test_a_session_in_a_small_context_goes_on_beyond_it(tmp_path: Path, sm
     assert b"response.incomplete" not in small_line.received
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
 async def test_a_silent_response_is_waited_for_and_a_revoked_one_is_not_sent_again(
     tmp_path: Path, small: Longhaul, small_line: Line, websockets: bool

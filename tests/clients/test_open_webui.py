@@ -46,6 +46,42 @@ class Shown:
     usage: dict[str, Any] = field(default_factory=dict)
     error: Any = None
 
+    def read(self, lines: Iterable[str]) -> Shown:
+        """Reads a stream line by line: no line depends on one before it, such as `event:`."""
+        for line in lines:
+            if line.startswith("data:") and line != "data: [DONE]":
+                event = json.loads(line.removeprefix("data:"))
+                (self._event if event.get("type", "").startswith("response.") else self._chunk)(event)
+        return self
+
+    def _chunk(self, chunk: dict[str, Any]) -> None:
+        """Open WebUI looks for an error only where there are no choices, and takes llama.cpp's `timings` for an
+        object."""
+        self.usage.update(chunk.get("usage") or {}, **chunk.get("timings", {}))
+        if not chunk.get("choices"):
+            self.error = chunk.get("error")
+            return
+        delta = chunk["choices"][0]["delta"]
+        self.text += delta.get("content") or ""
+        self.thought += delta.get("reasoning_content") or ""
+        for call in delta.get("tool_calls") or []:
+            kept = self.calls.setdefault(call["index"], {"name": "", "arguments": "", "call_id": call.get("id")})
+            for name in ("name", "arguments"):
+                kept[name] += call["function"].get(name) or ""
+
+    def _event(self, event: dict[str, Any]) -> None:
+        kind, item = event["type"], event.get("item", {})
+        if kind == "response.output_text.delta":
+            self.text += event["delta"]
+        elif kind == "response.reasoning_text.delta":
+            self.thought += event["delta"]
+        elif kind == "response.output_item.done" and item["type"] == "function_call":
+            self.calls[event["output_index"]] = item
+        elif kind == "response.completed":
+            self.usage.update(event["response"]["usage"])
+        elif kind == "response.failed":
+            self.error = event["response"]["error"]
+
 
 @pytest.fixture(params=["chat", "responses"])
 def api(request: pytest.FixtureRequest) -> str:
@@ -59,15 +95,11 @@ def http(scripted_target: Target) -> Iterator[httpx.Client]:
         yield opened
 
 
-def recorded(api: str, step: str) -> dict[str, Any]:
+def recorded(api: str, step: str, **changed: Any) -> dict[str, Any]:
     (request,) = [each for each in SESSION["requests"] if (each["api"], each["step"]) == (api, step)]
     tools = {"tools": SESSION["tools"][api]} if "tools" in request["body"] else {}
-    return {
-        "method": "POST",
-        "url": request["path"],
-        "headers": SESSION["headers"],
-        "json": {**request["body"], **tools},
-    }
+    body = {**request["body"], **tools, **changed}
+    return {"method": "POST", "url": request["path"], "headers": SESSION["headers"], "json": body}
 
 
 def asked(http: httpx.Client, api: str, step: str) -> Shown:
@@ -76,91 +108,31 @@ def asked(http: httpx.Client, api: str, step: str) -> Shown:
     answer = http.request(**request)
     assert answer.status_code == 200, answer.text
     if request["json"]["stream"]:
-        return _streamed(answer.text.splitlines())
+        return Shown().read(answer.text.splitlines())
     body = answer.json()
-    if api == "responses":
-        texts = [part["text"] for item in body["output"] if item["type"] == "message" for part in item["content"]]
-        return Shown("".join(texts))
-    (choice,) = body["choices"]
-    return Shown(choice["message"]["content"])
+    if api == "chat":
+        return Shown(body["choices"][0]["message"]["content"])
+    return Shown("".join(p["text"] for item in body["output"] if item["type"] == "message" for p in item["content"]))
 
 
-def _streamed(lines: Iterable[str]) -> Shown:
-    """Reads a stream line by line: no line depends on one before it, such as `event:`."""
-    shown = Shown()
-    for line in lines:
-        if line.startswith("data:") and line != "data: [DONE]":
-            event = json.loads(line.removeprefix("data:"))
-            (_event if event.get("type", "").startswith("response.") else _chunk)(shown, event)
-    return shown
-
-
-def _chunk(shown: Shown, chunk: dict[str, Any]) -> None:
-    """Open WebUI looks for an error only where there are no choices, and takes llama.cpp's `timings` for an object."""
-    shown.usage.update(chunk.get("usage") or {}, **chunk.get("timings", {}))
-    if not chunk.get("choices"):
-        shown.error = chunk.get("error")
-        return
-    delta = chunk["choices"][0]["delta"]
-    shown.text += delta.get("content") or ""
-    shown.thought += delta.get("reasoning_content") or ""
-    for call in delta.get("tool_calls") or []:
-        kept = shown.calls.setdefault(call["index"], {"name": "", "arguments": "", "id": call.get("id")})
-        for name in ("name", "arguments"):
-            kept[name] += call["function"].get(name) or ""
-
-
-def _event(shown: Shown, event: dict[str, Any]) -> None:
-    kind, item = event["type"], event.get("item", {})
-    if kind == "response.output_text.delta":
-        shown.text += event["delta"]
-    elif kind == "response.reasoning_text.delta":
-        shown.thought += event["delta"]
-    elif kind == "response.output_item.done" and item["type"] == "function_call":
-        shown.calls[event["output_index"]] = {
-            "name": item["name"],
-            "arguments": item["arguments"],
-            "id": item["call_id"],
-        }
-    elif kind == "response.completed":
-        shown.usage.update(event["response"]["usage"])
-    elif kind == "response.failed":
-        shown.error = event["response"]["error"]
-
-
-STEPS = ["chat", "chat goes on", "after a stop", "tool result", "after a tool", "parameters"]
-
-
-@pytest.mark.parametrize("step", [*STEPS, "title", "follow_ups", "tags"])
-def test_a_request_of_the_session_is_answered(http: httpx.Client, api: str, step: str) -> None:
-    shown = asked(http, api, step)
-    assert (shown.text, shown.error) == (SHOWN[step], None)
-
-
-def test_the_usage_of_a_talk_is_shown(http: httpx.Client, api: str) -> None:
-    assert asked(http, api, "chat").usage["total_tokens"] > 0
-
-
-def test_one_of_37_tools_is_called(http: httpx.Client, api: str) -> None:
-    (call,) = asked(http, api, "tool").calls.values()
+def test_every_request_of_the_session_is_answered(http: httpx.Client, scripted_target: Target, api: str) -> None:
+    """Talks, a regeneration, the results of one of 37 tools, titles and tags; reasoning apart from the text."""
+    shown = {step: asked(http, api, step) for step in (*SHOWN, "tool")}
+    assert {step: (each.text, each.error) for step, each in shown.items() if step in SHOWN} == {
+        step: (text, None) for step, text in SHOWN.items()
+    }
+    assert shown["chat"].usage["total_tokens"] > 0
+    (call,) = shown["tool"].calls.values()
     assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Paris"})
-    assert call["id"].startswith("call_")
-
-
-def test_reasoning_is_shown_apart_and_the_talk_goes_on(http: httpx.Client, scripted_target: Target, api: str) -> None:
-    first, second = asked(http, api, "reasoning"), asked(http, api, "after reasoning")
-    assert (first.text, first.thought.strip()) == (SHOWN["reasoning"], scripted_target.script.hello_thought)
-    assert second.text == SHOWN["after reasoning"]
-
-
-def test_the_session_sends_reasoning_back_by_chat_completions() -> None:
-    assert "reasoning_content" in recorded("chat", "after reasoning")["json"]["messages"][1]
+    assert call["call_id"].startswith("call_")
+    assert shown["reasoning"].thought.strip() == scripted_target.script.hello_thought
+    if api == "chat":
+        assert "reasoning_content" in recorded("chat", "after reasoning")["json"]["messages"][1]
 
 
 def test_a_stop_cancels_the_response(http: httpx.Client, api: str) -> None:
     """Stored, so that its status can be read."""
-    request = recorded(api, "stop")
-    with http.stream(**{**request, "json": {**request["json"], "store": True}}) as answer:
+    with http.stream(**recorded(api, "stop", store=True)) as answer:
         lines = answer.iter_lines()
         first = json.loads(next(line for line in lines if line.startswith("data:")).removeprefix("data:"))
         assert any('"1' in line for line in lines)
@@ -177,12 +149,7 @@ def test_a_parameter_of_ollama_is_refused_by_name(http: httpx.Client, api: str) 
 
 
 def test_an_error_in_a_stream_is_shown(http: httpx.Client, api: str) -> None:
-    request = recorded(api, "stop")
-    said: dict[str, Any] = {
-        "chat": {"messages": [{"role": "user", "content": "/fail 3"}]},
-        "responses": {"input": "/fail 3"},
-    }
-    answer = http.request(**{**request, "json": {**request["json"], **said[api]}})
-    shown = _streamed(answer.text.splitlines())
+    said: Any = {"messages": [{"role": "user", "content": "/fail 3"}]} if api == "chat" else {"input": "/fail 3"}
+    shown = Shown().read(http.request(**recorded(api, "stop", **said)).text.splitlines())
     assert shown.text
     assert shown.error["message"]
