@@ -9,7 +9,7 @@ The parts:
     schedule, kinds             draws faults from a seed, or takes them in turn; what each kind of fault does
     queue_faults                faults between a commit and the message that follows from it
     batch_faults                faults in the middle of a batch's step, and of its lines
-    store_faults, full_disk     faults within Postgres: statements that it ends, a full disk, rows that nobody can read
+    store_faults, full_disk     faults within Postgres: statements that it ends, a full disk
     clocks                      wall clocks that can be shifted, process by process
     arena                       what a fault gets: the fleet, its target, its own random numbers, and locks
     load, clients, readers      users; each records in a story what it was sent

@@ -12,26 +12,12 @@ from tests.faults.member import Member, Role
 
 
 @dataclass(slots=True)
-class Takeover:
-    """A worker that was killed or stopped, and how far its responses were then."""
-
-    signal: str
-    at: float
-    """Seconds since the epoch."""
-    last: dict[str, int]
-    """Response id -> its last committed event."""
-
-
-@dataclass(slots=True)
 class Arena:
     """What one fault gets. `random` belongs to this fault alone."""
 
     fleet: Fleet
     random: Random
-    locks: dict[str, asyncio.Lock]
-    takeovers: list[Takeover] = field(default_factory=list)
-    damaged: dict[str, str] = field(default_factory=dict)
-    """Responses whose rows were damaged on purpose: id -> key of its story."""
+    locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     crashes: list[float] = field(default_factory=list)
     """When Postgres crashed (monotonic seconds)."""
     aim: Member | None = None
@@ -40,8 +26,8 @@ class Arena:
     """Name of the process that was picked; empty for faults of services."""
 
     def pick(self, role: Role) -> Member:
-        aimed = self.aim is not None and self.aim.role is role
-        member = self.aim if self.aim is not None and aimed else self.random.choice(self.fleet.of(role))
+        aim = self.aim
+        member = aim if aim is not None and aim.role is role else self.random.choice(self.fleet.of(role))
         self.target = member.name
         return member
 
@@ -55,3 +41,4 @@ class Arena:
 
 Inflict = Callable[[Arena], Awaitable[None]]
 """Inflicts a fault; returns when it is repaired or repairs itself."""
+Undo = Callable[[], None]

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.store.database import Database
-from tests.support.services import AS_OWNER
 
-_INSTALL = (
+INSTALL = (
     """
     CREATE TABLE fault_audit (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -144,51 +144,39 @@ class Write:
     cached_tokens: int = 0
 
 
-async def install(db: Database) -> None:
-    """Adds the tables and triggers to a new schema."""
-    async with db.begin() as connection:
-        await connection.execute(text(AS_OWNER))
-        for statement in _INSTALL:
-            await connection.execute(text(statement))
-
-
 async def transitions(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Transition]]:
     """The transitions in order of every response there ever was, or of `ids`."""
-    columns = "response, before, after, attempt, attempt_before, worker, worker_before, layout, layout_before"
     found: dict[str, list[Transition]] = {}
-    async with db.autocommit() as connection:
-        for row in await connection.execute(_of_responses(f"SELECT {columns} FROM fault_audit", ids)):
-            before, after = (None if status is None else Status(status) for status in (row.before, row.after))
-            owners = (row.attempt, row.attempt_before, row.worker, row.worker_before)
-            transition = Transition(row.response, before, after, *owners, row.layout or 0, row.layout_before or 0)
-            found.setdefault(row.response, []).append(transition)
+    for row in await _rows(db, "fault_audit", ids):
+        before, after = (None if status is None else Status(status) for status in (row.before, row.after))
+        owners = (row.attempt, row.attempt_before, row.worker, row.worker_before)
+        transition = Transition(row.response, before, after, *owners, row.layout or 0, row.layout_before or 0)
+        found.setdefault(row.response, []).append(transition)
     return found
 
 
 async def writes(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Write]]:
     """The writes in order of every response there ever was, or of `ids`."""
     found: dict[str, list[Write]] = {}
-    async with db.autocommit() as connection:
-        for row in await connection.execute(_of_responses("SELECT * FROM fault_writes", ids)):
-            counts = row.token_bytes, row.input_tokens, row.cached_tokens
-            write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp(), *counts)
-            found.setdefault(row.response, []).append(write)
+    for row in await _rows(db, "fault_writes", ids):
+        counts = row.token_bytes, row.input_tokens, row.cached_tokens
+        write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp(), *counts)
+        found.setdefault(row.response, []).append(write)
     return found
 
 
 async def results(db: Database) -> dict[str, dict[int, list[str]]]:
     """What became of the result of each line, batch by batch: `noted` and `numbered`, and nothing else."""
     found: dict[str, dict[int, list[str]]] = {}
-    async with db.autocommit() as connection:
-        for row in await connection.execute(text("SELECT batch, line, change FROM fault_results ORDER BY id")):
-            found.setdefault(row.batch, {}).setdefault(row.line, []).append(row.change)
+    for row in await db.execute(text("SELECT batch, line, change FROM fault_results ORDER BY id")):
+        found.setdefault(row.batch, {}).setdefault(row.line, []).append(row.change)
     return found
 
 
-def _of_responses(statement: str, ids: Sequence[str] | None) -> TextClause:
-    if ids is None:
-        return text(f"{statement} ORDER BY id")
-    return text(f"{statement} WHERE response = ANY(:ids) ORDER BY id").bindparams(ids=list(ids))
+async def _rows(db: Database, table: str, ids: Sequence[str] | None) -> Sequence[Any]:
+    condition = "CAST(:ids AS text[]) IS NULL OR response = ANY(CAST(:ids AS text[]))"
+    statement = text(f"SELECT * FROM {table} WHERE {condition} ORDER BY id")
+    return await db.execute(statement, {"ids": None if ids is None else list(ids)})
 
 
 def violations(steps: list[Transition]) -> list[str]:

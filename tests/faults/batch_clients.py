@@ -14,16 +14,13 @@ import orjson
 from app.protocol.requests.bodies.batch import CHAT, RESPONSES, WINDOWS
 from app.protocol.status import BatchStatus
 from tests.faults.clients import CONNECTION_ERRORS, RETRY_SECONDS, Refused, limit_seconds
-from tests.faults.plan import MODEL
-from tests.faults.questions import Question, line
+from tests.faults.questions import line
 from tests.faults.records import BatchStory, Json
 
 SIZES = ((5, 30), (5, 30), (5, 30), (30, 200))
 """Lines of a batch."""
 TIGHT = (3, 10)
 """The same of a project with tight limits: lines leave its other clients a quarter of them."""
-BAD = 0.08
-"""The share of batches of which some lines are no requests."""
 CANCELLED = 0.2
 FOLLOWED = 0.6
 RESTLESS = 0.5
@@ -40,25 +37,14 @@ def batch_story(random: Random, key: str, tenant: int) -> BatchStory:
     endpoint, window = random.choice((RESPONSES, CHAT)), random.choice(sorted(WINDOWS))
     fewest, most = TIGHT if tenant else random.choice(SIZES)
     lines = {f"{key}-line-{number}": line(random) for number in range(1, random.randint(fewest, most) + 1)}
-    numbers = range(1, len(lines) + 1)
-    bad = random.sample(numbers, random.randint(1, 3)) if random.random() < BAD else ()
-    return BatchStory(key, endpoint, window, lines, frozenset(bad), tenant)
+    return BatchStory(key, endpoint, window, lines, tenant)
 
 
 def file_of(story: BatchStory) -> bytes:
-    """The batch's file: a line for each question, or one that is no request."""
-    asked = [_line(name, story.endpoint, question) for name, question in story.lines.items()]
-    bad = [b'{"custom_id":', _encoded("bad", story.endpoint, {"model": MODEL, "temperature": 9})]
-    bad.append(_encoded("elsewhere", "/v1/embeddings", {"model": MODEL}))
-    return b"\n".join(bad[number % 3] if number in story.bad else each for number, each in enumerate(asked, 1))
-
-
-def _line(name: str, endpoint: str, question: Question) -> bytes:
-    return _encoded(name, endpoint, question.line(endpoint))
-
-
-def _encoded(name: str, endpoint: str, body: Json) -> bytes:
-    return orjson.dumps({"custom_id": name, "method": "POST", "url": endpoint, "body": body})
+    """The batch's file: a line for each question."""
+    sent = {"method": "POST", "url": story.endpoint}
+    lines = ({"custom_id": name, **sent, "body": each.line(story.endpoint)} for name, each in story.lines.items())
+    return b"\n".join(map(orjson.dumps, lines))
 
 
 class BatchClient:

@@ -1,7 +1,4 @@
-"""The rules about batches: every line has exactly one result, and counts, files and readers say what the rows say.
-
-The rows of damaged responses count, too: their lines have results all the same.
-"""
+"""The rules about batches: every line has exactly one result, and counts, files and readers say what the rows say."""
 
 from __future__ import annotations
 
@@ -149,10 +146,7 @@ def _sums(batch: Json) -> tuple[int, ...]:
 
 
 def lines_have_their_answers(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Results are those of an undisturbed run, of the lines that the client has sent; only a cancel cuts a batch.
-
-    A batch whose file has a bad line names each, and runs none.
-    """
+    """Results are those of an undisturbed run, of the lines that the client has sent; only a cancel cuts a batch."""
     questions = {name: each for story in evidence.batch_stories for name, each in story.lines.items()}
     by_key = {story.key: story for story in evidence.batch_stories}
     cancelled = {story.batch_id for story in evidence.batch_stories if story.cancel_sent}
@@ -160,22 +154,17 @@ def lines_have_their_answers(evidence: Evidence) -> Iterator[tuple[str, str]]:
         if (story := by_key.get((batch.row.metadata or {}).get("key", ""))) is None:
             continue
         for finding in (
-            *_wrong_end(batch, story, is_cancelled=batch_id in cancelled),
+            *_wrong_end(batch, is_cancelled=batch_id in cancelled),
             *_wrong_names(batch, story, evidence.batches),
-            *_wrong_answers(batch, questions, evidence.damaged),
+            *_wrong_answers(batch, questions),
         ):
             yield batch_id, finding
 
 
-def _wrong_end(batch: Batch, story: BatchStory, *, is_cancelled: bool) -> Iterator[str]:
-    status, named = batch.row.status, {each["line"] for each in (batch.row.errors or {"data": []})["data"]}
-    is_bad = bool(story.bad) and batch.row.retry_of is None
-    if status is not (BatchStatus.FAILED if is_bad else BatchStatus.COMPLETED) and not (
-        is_cancelled and status in _CUT
-    ):
+def _wrong_end(batch: Batch, *, is_cancelled: bool) -> Iterator[str]:
+    status = batch.row.status
+    if status is not BatchStatus.COMPLETED and not (is_cancelled and status in _CUT):
         yield f"is {status.value}"
-    if is_bad and status is BatchStatus.FAILED and named != story.bad:
-        yield f"names the lines {sorted(named)}, and {sorted(story.bad)} are wrong"
     if status is not BatchStatus.CANCELLED and any(each.status == "cancelled" for each in batch.results):
         yield "has cancelled lines"
 
@@ -186,16 +175,14 @@ def _wrong_names(batch: Batch, story: BatchStory, batches: Mapping[str, Batch]) 
         expected = [each.custom_id for each in retried.results if each.status not in ANSWERED]
     else:
         expected = list(story.lines)
-    if not story.bad and list(batch.names) != expected:
+    if list(batch.names) != expected:
         yield f"its file has {len(batch.names)} other lines than the {len(expected)} that were sent"
 
 
-def _wrong_answers(batch: Batch, questions: Mapping[str, Question], damaged: Mapping[str, str]) -> Iterator[str]:
+def _wrong_answers(batch: Batch, questions: Mapping[str, Question]) -> Iterator[str]:
     output = {line["custom_id"]: line for line in map(orjson.loads, batch.files.get("output", b"").splitlines())}
     for each in batch.results:
         question = questions[each.custom_id]
-        if each.status == "failed" and each.response_id in damaged:
-            continue
         if each.status != question.status.value and each.status != "cancelled":
             yield f"'{each.custom_id}' is {each.status} instead of {question.status.value}"
         elif (line := output.get(each.custom_id)) is not None and (

@@ -43,13 +43,6 @@ class Batch:
     followed: bytes
     """What a reader of its results gets from the first one on."""
 
-    @property
-    def paths(self) -> list[str]:
-        """Where an API process shows it, its results and its files."""
-        files = (self.row.input_file, self.row.output_file, self.row.error_file)
-        own = f"batches/{self.row.id}"
-        return [own, f"{own}/results", *(f"files/{name}/content" for name in files if name is not None)]
-
 
 async def gather(fleet: Fleet) -> dict[str, Batch]:
     """All batches. Call it when all have ended, and all processes run."""

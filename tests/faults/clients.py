@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -22,16 +23,6 @@ RETRY_SECONDS = (0.1, 0.8)
 CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
 MAX_LIMIT_SECONDS = 5.0
 """The longest wait after a 429, although the answer may say more: a run must come to its end."""
-INTRUSION = 0.2
-"""The share of responses that another project's key is tried on."""
-INTRUSIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("GET", "", {}),
-    ("GET", "", {"stream": "true"}),
-    ("GET", "/input_items", {}),
-    ("POST", "/cancel", {}),
-    ("DELETE", "", {}),
-)
-"""Method, rest of the path and query of what answers 404 to another project's key."""
 _FINAL = frozenset(status.value for status in Status if status.final)
 
 
@@ -45,17 +36,8 @@ class Refused(Exception):
 class Client:
     """One user. Every request goes to a random one of `urls`, the API processes."""
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        urls: Sequence[str],
-        story: Story,
-        random: Random,
-        stranger: httpx.AsyncClient | None = None,
-    ) -> None:
-        """`stranger` sends another project's key."""
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], story: Story, random: Random) -> None:
         self._http = http
-        self._stranger = stranger
         self._limit_seconds = 0.0
         """How long the last refusal by a limit asks to wait."""
         self._urls = list(urls)
@@ -79,11 +61,11 @@ class Client:
     async def _ask(self, group: asyncio.TaskGroup) -> None:
         match self._story.form:
             case Form.SYNC:
-                await self._sync()
+                await self._repeat(self._post)
             case Form.STREAM:
                 await self._stream()
             case Form.BACKGROUND:
-                await self._background()
+                await self._repeat(self._post)
                 await self._follow(group)
             case Form.BACKGROUND_STREAM:
                 await self._background_stream(group)
@@ -91,86 +73,66 @@ class Client:
 
     # -- the request -----------------------------------------------------------------------------------------
 
-    async def _sync(self) -> None:
-        story = self._story
-        while True:
+    async def _repeat(self, send: Callable[[], Awaitable[bool]]) -> None:
+        """Sends the POST until it is answered for good."""
+        story, is_answered = self._story, False
+        while not is_answered:
             try:
-                answer = await self._http.post(
-                    self._url(), json=self._body(), headers=self._headers(), timeout=SYNC_TIMEOUT
-                )
+                is_answered = await send()
             except CONNECTION_ERRORS as error:
-                story.left = not story.keyed
                 story.posts.append(type(error).__name__)
-            else:
-                story.posts.append(str(answer.status_code))
-                if self._record_answer(answer):
-                    return
-            await self._pause()
+                story.left = story.form is Form.SYNC and not story.keyed
+            if not is_answered:
+                await self._pause()
 
-    def _record_answer(self, answer: httpx.Response) -> bool:
-        """Returns whether the answer ends the request."""
-        story = self._story
+    async def _post(self) -> bool:
+        """The POST of a response that is not streamed. Returns whether it was answered for good."""
+        story, timeout = self._story, TIMEOUT if self._story.form.background else SYNC_TIMEOUT
+        answer = await self._http.post(self._url(), json=self._body(), headers=self._headers(), timeout=timeout)
+        story.posts.append(str(answer.status_code))
         if answer.status_code == httpx.codes.OK:
-            body = answer.json()
-            story.response_id = body["id"]
-            self._record_if_final(body)
-            return True
-        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            story.response_id = answer.json()["id"]
+            self._record_if_final(answer.json())
+        elif answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and story.form is Form.SYNC:
             if story.question.status is not Status.FAILED:
                 story.problems.append(f"POST was answered with 500: {answer.text[:200]}")
-            return True
-        self._expect_retry_of_post(answer)
-        return False
+        else:
+            self._expect_retry_of_post(answer)
+            return False
+        return True
 
     async def _stream(self) -> None:
         """A foreground stream cannot be resumed. With a key the client repeats the POST and reads from event 0."""
-        story = self._story
+        story, seen = self._story, ReaderRecord()
         max_events = self._random.randint(2, 30) if self._random.random() < 0.2 else None
-        while True:
-            seen = ReaderRecord()
-            try:
-                await self._post_stream(seen, max_events)
-            except CONNECTION_ERRORS as error:
-                story.posts.append(type(error).__name__)
+
+        async def post() -> bool:
+            nonlocal seen, max_events
+            seen, most, max_events = ReaderRecord(), max_events, None
+            with suppress(*CONNECTION_ERRORS):
+                await self._post_stream(seen, most)
             if seen.frames:
                 story.response_id = _id_in(seen.frames[0])
-            if seen.terminal or (seen.frames and not story.keyed):
-                break
-            max_events = None
-            await self._pause()
-        story.left = not seen.terminal
+            return seen.terminal or (bool(seen.frames) and not story.keyed)
 
-    async def _background(self) -> None:
-        story = self._story
-        while story.response_id is None:
-            try:
-                answer = await self._http.post(self._url(), json=self._body(), headers=self._headers())
-            except CONNECTION_ERRORS as error:
-                story.posts.append(type(error).__name__)
-            else:
-                story.posts.append(str(answer.status_code))
-                if answer.status_code == httpx.codes.OK:
-                    story.response_id = answer.json()["id"]
-                    self._record_if_final(answer.json())
-                else:
-                    self._expect_retry_of_post(answer)
-            if story.response_id is None:
-                await self._pause()
+        await self._repeat(post)
+        story.left = not seen.terminal
 
     async def _background_stream(self, group: asyncio.TaskGroup) -> None:
         """Reads the stream of the POST until it breaks or is dropped, then resumes it."""
         story, seen = self._story, ReaderRecord()
         max_events = self._random.randint(1, 40) if self._random.random() < 0.5 else None
-        while story.response_id is None:
+
+        async def post() -> bool:
+            nonlocal seen
             seen = ReaderRecord()
-            try:
+            with suppress(*CONNECTION_ERRORS):
                 await self._post_stream(seen, max_events)
-            except CONNECTION_ERRORS as error:
-                story.posts.append(type(error).__name__)
             if seen.frames:
                 story.response_id = _id_in(seen.frames[0])
-            else:
-                await self._pause()
+            return bool(seen.frames)
+
+        await self._repeat(post)
         group.create_task(self._resume(seen))
 
     async def _post_stream(self, seen: ReaderRecord, max_events: int | None) -> None:
@@ -198,8 +160,6 @@ class Client:
                 seen = ReaderRecord(after=random.choice((-1, -1, -1, 0, 1, 7)))
                 story.readers.append(seen)
                 group.create_task(self._resume(seen))
-        if self._stranger is not None and random.random() < INTRUSION:
-            group.create_task(self._intrude(self._stranger))
         chance = random.random()
         if chance < 0.15:
             group.create_task(self._cancel(random.uniform(0, 4)))
@@ -257,25 +217,6 @@ class Client:
                 self._story.deleted = True
                 return
             await self._pause()
-
-    async def _intrude(self, stranger: httpx.AsyncClient) -> None:
-        """Tries what another project's key may not know of. The answer is the same before and after a deletion."""
-        random = Random(f"{self._story.key} stranger")
-        method, path, query = random.choice(INTRUSIONS)
-        await asyncio.sleep(random.uniform(0, 4))
-        while True:
-            try:
-                url = f"{random.choice(self._urls)}/v1/responses/{self._story.response_id}{path}"
-                answer = await stranger.request(method, url, params=query)
-            except CONNECTION_ERRORS:
-                pass
-            else:
-                if not is_unavailable(answer):
-                    break
-            await asyncio.sleep(random.uniform(*RETRY_SECONDS))
-        if answer.status_code != httpx.codes.NOT_FOUND:
-            what = f"{method} {path} {query} of another project"
-            self._story.problems.append(f"{what} was answered with {answer.status_code}: {answer.text[:200]}")
 
     # -- helpers ---------------------------------------------------------------------------------------------
 

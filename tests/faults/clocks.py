@@ -1,7 +1,7 @@
-"""Clocks that jump: a small library shifts the wall clock of the processes that it is loaded into (LD_PRELOAD).
+"""Clocks that jump: a small library shifts the wall clock of Python processes that it is loaded into (LD_PRELOAD).
 
-libfaketime can do the same, but is on no package index; this is a page of C, compiled at the start of a run. Without a
-C compiler no clock jumps, and the report shows no such faults.
+libfaketime can do the same, but is on no package index; this is half a page of C, compiled at the start of a run.
+Without a C compiler no clock jumps, and the report shows no such faults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ SOURCE = f"""
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,32 +41,12 @@ int clock_gettime(clockid_t id, struct timespec *at) {{
     if (result == 0 && seconds && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) at->tv_sec += *seconds;
     return result;
 }}
-
-int gettimeofday(struct timeval *restrict at, void *restrict zone) {{
-    struct timespec now;
-    (void) zone;
-    int result = clock_gettime(CLOCK_REALTIME, &now);
-    at->tv_sec = now.tv_sec;
-    at->tv_usec = now.tv_nsec / 1000;
-    return result;
-}}
-
-time_t time(time_t *at) {{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (at) *at = now.tv_sec;
-    return now.tv_sec;
-}}
 """
-
-
-def compiler() -> str | None:
-    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def build(folder: Path) -> Path | None:
     """Compiles the library into `folder`; None without a compiler."""
-    if (found := compiler()) is None:
+    if (found := next(filter(None, map(shutil.which, COMPILERS)), None)) is None:
         return None
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(SOURCE, encoding="utf-8")
@@ -82,7 +61,6 @@ class Clock:
         self._library = library
         self._file = file
         self.shift(0)
-        file.chmod(0o644)  # the embedded services run as another user
 
     @property
     def environment(self) -> dict[str, str]:

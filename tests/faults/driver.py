@@ -9,16 +9,14 @@ from collections.abc import Callable
 
 from httpx import codes
 
-from tests.faults import checker, demo, doorbells, gauges
+from tests.faults import checker
 from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running, stop
 from tests.faults.load import Load
 from tests.faults.plan import Plan
 from tests.faults.proxy import Mode
-from tests.faults.questions import question
-from tests.faults.report import Report, pauses
+from tests.faults.report import Report
 from tests.faults.schedule import Schedule
-from tests.faults.tenants import conversations
 
 PROGRESS_SECONDS = 15.0
 
@@ -30,22 +28,16 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
     began, report = time.monotonic(), Report(plan.seed)
     async with running(plan) as fleet:
         say(f"the fleet is ready; its logs are in {fleet.folder}")
-        ask = await demo.questions(fleet) if plan.demo else question
         schedule = Schedule(plan, fleet)
         headers = [each.headers for each in fleet.tenants.projects] if fleet.tenants else [{}]
-        talks = await conversations(fleet.urls[0], fleet.tenants, plan.conversations) if fleet.tenants else []
-        load = Load(plan, fleet.urls, ask, schedule.damaged, headers, talks if plan.conversations else ())
-        evidence = Evidence(
-            load.stories, batch_stories=load.batches, damaged=schedule.damaged, crashes=schedule.crashes
-        )
+        load = Load(plan, fleet.urls, headers)
+        evidence = Evidence(load.stories, batch_stories=load.batches, crashes=schedule.crashes)
         progress = asyncio.create_task(_progress(plan, load, schedule, say))
         try:
             await _disturb(plan, fleet, load, schedule)
             evidence.unsettled += await settled(fleet, plan.settle_seconds)
             say("all responses have ended; collecting the evidence")
             await gather(fleet, evidence)
-            evidence.doorbell_failures = [] if plan.demo else await doorbells.failures(fleet)
-            evidence.wrong_gauges = [] if plan.demo or plan.broken else await gauges.differences(fleet)
         finally:
             progress.cancel()
             history = [*schedule.history, *schedule.failures]
@@ -81,7 +73,7 @@ async def _heal(fleet: Fleet) -> None:
         member.redis.set(Mode.OPEN)
         if member.clock is not None:
             member.clock.shift(0)
-    await fleet.wait_until_whole(fleet.plan.whole_seconds)
+    await fleet.wait_until_whole()
 
 
 async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> None:
@@ -98,23 +90,28 @@ async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> Non
 
 
 def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -> None:
-    report.faults = schedule.inflicted
-    report.failures = schedule.failures
-    report.responses = len(evidence.transitions)
-    report.statuses = Counter(row.status.value for row in evidence.rows.values())
-    report.statuses["deleted"] = len(evidence.transitions) - len(evidence.rows)
-    report.forms = Counter(story.form.value for story in load.stories)
-    seen = [seen for story in load.stories for seen in story.readers]
-    report.readers = len(seen)
-    report.resumed = sum(max(0, reader.connections - 1) for reader in seen)
-    report.events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
-    report.refused = sum(story.posts.count(str(int(codes.TOO_MANY_REQUESTS))) for story in load.stories)
-    report.yields = sum(row.yields for row in evidence.rows.values())
-    report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.transitions.values())
-    report.upgraded = sum(
-        any(step.layout > step.layout_before > 0 for step in steps) for steps in evidence.transitions.values()
-    )
-    report.batches = Counter(each.row.status.value for each in evidence.batches.values())
-    report.results = Counter(line.status for each in evidence.batches.values() for line in each.results)
-    report.followed = [each.connections for each in load.batches if each.connections]
-    report.pauses = pauses(schedule.takeovers, load.stories)
+    report.faults, report.failures = schedule.inflicted, schedule.failures
+    steps = evidence.transitions.values()  # of deleted responses and of those whose POST lost its answer, too
+    statuses = Counter(row.status.value for row in evidence.rows.values())
+    statuses["deleted"] = len(steps) - len(evidence.rows)
+    events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
+    readers = [seen.connections for story in load.stories for seen in story.readers]
+    refused = sum(story.posts.count(str(int(codes.TOO_MANY_REQUESTS))) for story in load.stories)
+    followed = [each.connections for each in load.batches if each.connections]
+    batches = Counter(each.row.status.value for each in evidence.batches.values())
+    results = Counter(line.status for each in evidence.batches.values() for line in each.results)
+    takeovers = sum(max(0, each[-1].attempt - 1) for each in steps)
+    report.upgraded = sum(any(step.layout > step.layout_before > 0 for step in each) for each in steps)
+    report.counts = [
+        f"{len(steps):6} responses: {_named(statuses)}; {_named(Counter(each.form.value for each in load.stories))}",
+        f"{events:6} events; {len(readers)} readers resumed {sum(readers) - len(readers)} times",
+        f"{batches.total():6} batches: {_named(batches)}",
+        f"{results.total():6} results of lines: {_named(results)}; {len(followed)} readers in {sum(followed)} parts",
+        f"{takeovers:6} takeovers, {sum(row.yields for row in evidence.rows.values())} of them after a yield",
+        f"{refused:6} requests were refused by limits and repeated",
+        f"{report.upgraded:6} responses of the version before were run by the next one",
+    ]
+
+
+def _named(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counter.most_common())

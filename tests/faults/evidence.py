@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -27,7 +29,7 @@ from tests.faults.accounts import Entry, Ledger
 from tests.faults.audit import Transition, Write
 from tests.faults.batches import Batch
 from tests.faults.fleet import Fleet
-from tests.faults.member import Member, Role
+from tests.faults.member import Role
 from tests.faults.polling import with_pause
 from tests.faults.records import BatchStory, Story
 from tests.faults.tenants import DAY
@@ -54,9 +56,6 @@ class Evidence:
     writes: dict[str, list[Write]] = field(default_factory=dict)
     batch_stories: list[BatchStory] = field(default_factory=list)
     batches: dict[str, Batch] = field(default_factory=dict)
-    damaged: Mapping[str, str] = field(default_factory=dict)
-    """Responses whose rows were damaged on purpose: id -> key of its story, or a line's `custom_id`. They have no log
-    and no replay here."""
     crashes: list[float] = field(default_factory=list)
     """When Postgres crashed (monotonic seconds)."""
     api_stops: list[float] = field(default_factory=list)
@@ -67,12 +66,8 @@ class Evidence:
     """What the admin API says that projects used; None: the plan has no keys."""
     limits: list[LimitState] = field(default_factory=list)
     """The limits of all projects, and what is taken of them when everything has ended."""
-    conversations: dict[str, set[str]] = field(default_factory=dict)
-    """The ids of the items of each conversation."""
     stored: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Project -> the bytes that it stores, as they are counted, and as its rows have them."""
-    visible: list[str] = field(default_factory=list)
-    """Responses, batches and files that are not a 404 to another project's key: the id, and what was answered."""
     is_one_day: bool = True
     """Whether the run had no midnight (UTC)."""
     left_in_redis: list[str] = field(default_factory=list)
@@ -81,16 +76,26 @@ class Evidence:
     """Rows of `workers` without a live process."""
     busy: list[str] = field(default_factory=list)
     """Workers whose pools still hold jobs."""
-    doorbell_failures: list[str] = field(default_factory=list)
-    """Workers that do not publish, and API processes that do not receive."""
-    wrong_gauges: list[str] = field(default_factory=list)
-    """Metrics that are not what the rows say."""
     unsettled: list[str] = field(default_factory=list)
     """Responses and batches that did not become final."""
     error_lines: list[str] = field(default_factory=list)
     """Log lines at ERROR or above, each after the name of its process."""
     left_behind: list[str] = field(default_factory=list)
     """Processes that outlived the fleet."""
+
+
+async def _left(look: Callable[[], Awaitable[list[str]]], seconds: float) -> list[str]:
+    """What `look` finds until it finds nothing, or after `seconds`."""
+    found: list[str] = []
+
+    async def nothing() -> bool:
+        nonlocal found
+        found = await look()
+        return not found
+
+    with suppress(AssertionError):
+        await until(with_pause(nothing), seconds)
+    return found
 
 
 async def settled(fleet: Fleet, seconds: float) -> list[str]:
@@ -100,18 +105,10 @@ async def settled(fleet: Fleet, seconds: float) -> list[str]:
         f" UNION ALL SELECT id, status FROM batches WHERE status IN ({UNFINISHED_BATCHES})"
     )
 
-    async def left() -> list[str]:
-        async with fleet.db.autocommit() as connection:
-            return [f"{row.id} is {row.status}" for row in await connection.execute(unfinished)]
+    async def look() -> list[str]:
+        return [f"{row.id} is {row.status}" for row in await fleet.db.execute(unfinished)]
 
-    async def none_left() -> bool:
-        return not await left()
-
-    try:
-        await until(with_pause(none_left), seconds)
-    except AssertionError:
-        return await left()
-    return []
+    return await _left(look, seconds)
 
 
 async def gather(fleet: Fleet, evidence: Evidence) -> None:
@@ -119,11 +116,10 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
     evidence.transitions = await audit.transitions(fleet.db)
     evidence.writes = await audit.writes(fleet.db)
     evidence.rows = await _rows(fleet.db)
-    readable = [row for row in evidence.rows.values() if row.id not in evidence.damaged]
-    for response_id in (row.id for row in readable):
+    for response_id in evidence.rows:
         evidence.logs[response_id] = (await logs.read(fleet.db, response_id)).chunks
     evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.stopped_at]
-    evidence.replays = await _replays(fleet, readable)
+    evidence.replays = await _replays(fleet, evidence.rows.values())
     evidence.batches = await batches.gather(fleet)
     if fleet.tenants is not None:
         evidence.accounts = await accounts.entries(fleet.db)
@@ -131,21 +127,20 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
         evidence.limits = [
             state for each in fleet.tenants.projects for state in await limits.states(fleet.db, each.project)
         ]
-        evidence.conversations = await _conversations(fleet.db)
-        evidence.stored = await _stored(fleet.db)
-        owners = {f"responses/{row.id}": row.project for row in evidence.rows.values()}
-        owners |= {path: each.row.project for each in evidence.batches.values() for path in each.paths}
-        evidence.visible = await _visible(fleet, owners)
+        stored = await fleet.db.execute(text(STORED))
+        evidence.stored = {row.project: (row.counted, row.occupied) for row in stored}
         evidence.is_one_day = int(fleet.began // DAY) == int(time.time() // DAY)
-    evidence.left_in_redis = await _left_in_redis(fleet)
-    evidence.busy = await _busy(fleet)
-    evidence.unknown_workers = await _unknown_workers(fleet, fleet.of(Role.WORKER))
+    async with fleet.valkey as client:
+        evidence.left_in_redis = await _left(partial(_in_redis, fleet.db, client), DRAIN_SECONDS)
+    await fleet.wait_until_whole()  # a worker whose idle engine was killed starts again
+    evidence.busy = await _left(partial(_busy, fleet), DRAIN_SECONDS)
+    pids = {member.pid for member in fleet.of(Role.WORKER)}
+    workers = await fleet.db.execute(text("SELECT id, pid FROM workers"))
+    evidence.unknown_workers = [row.id for row in workers if row.pid not in pids]
 
 
 async def _rows(db: Database) -> dict[str, ResponseRow]:
-    async with db.autocommit() as connection:
-        ids = list((await connection.execute(text("SELECT id FROM responses"))).scalars())
-    found = [await lookup.find(db, response_id) for response_id in ids]
+    found = [await lookup.find(db, row.id) for row in await db.execute(text("SELECT id FROM responses"))]
     return {row.id: row for row in found if row is not None}
 
 
@@ -169,60 +164,14 @@ async def _replays(fleet: Fleet, rows: Iterable[ResponseRow]) -> dict[str, bytes
     return found
 
 
-async def _conversations(db: Database) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    async with db.autocommit() as connection:
-        for row in await connection.execute(text("SELECT conversation_id, id FROM conversation_items")):
-            found.setdefault(row.conversation_id, set()).add(row.id)
-    return found
-
-
-async def _stored(db: Database) -> dict[str, tuple[int, int]]:
-    async with db.autocommit() as connection:
-        return {row.project: (row.counted, row.occupied) for row in await connection.execute(text(STORED))}
-
-
-async def _visible(fleet: Fleet, owners: Mapping[str, str]) -> list[str]:
-    """What of these things (path -> project) another project's key can see."""
-    assert fleet.tenants is not None
-    found, slots = [], asyncio.Semaphore(AT_ONCE)
-
-    async def look(client: httpx.AsyncClient, number: int, path: str, headers: Mapping[str, str]) -> None:
-        async with slots:
-            answer = await client.get(f"{fleet.urls[number % len(fleet.urls)]}/v1/{path}", headers=headers)
-        if answer.status_code != httpx.codes.NOT_FOUND:
-            found.append(f"{path.partition('/')[2]} is a {answer.status_code} to another project")
-
-    async with httpx.AsyncClient(timeout=30, verify=False) as client, asyncio.TaskGroup() as group:
-        for number, (path, owner) in enumerate(owners.items()):
-            for other in fleet.tenants.projects:
-                if other.project != owner:
-                    group.create_task(look(client, number, path, other.headers))
-    return found
-
-
-async def _left_in_redis(fleet: Fleet) -> list[str]:
-    """Messages and channels that remain in Redis after DRAIN_SECONDS.
+async def _in_redis(db: Database, client: redis.asyncio.Redis) -> list[str]:
+    """Messages and channels that remain in Redis.
 
     Unacknowledged messages do not count. All responses are final, so such a message is a duplicate: Celery delivers it
     again after its visibility timeout, and a worker drops it. What a dead worker has in its lists ends with them.
     """
-    async with fleet.valkey as client:
-
-        async def empty() -> bool:
-            return not await _contents(fleet.db, client)
-
-        try:
-            await until(empty, DRAIN_SECONDS)
-        except AssertionError:
-            return await _contents(fleet.db, client)
-    return []
-
-
-async def _contents(db: Database, client: redis.asyncio.Redis) -> list[str]:
     found = []
-    async with db.autocommit() as connection:
-        nodes = set((await connection.execute(text("SELECT node FROM workers"))).scalars())
+    nodes = {row.node for row in await db.execute(text("SELECT node FROM workers"))}
     async for key in client.scan_iter(_type="list"):
         node = key.decode().partition("#")[0].partition("@")[2]
         if not node or node in nodes or await client.ttl(key) == -1:
@@ -242,28 +191,7 @@ async def pools(fleet: Fleet) -> dict[int, int]:
 
 
 async def _busy(fleet: Fleet) -> list[str]:
-    """Workers whose pools hold jobs after DRAIN_SECONDS, although no response is in progress, or do not answer."""
-    workers, active = fleet.of(Role.WORKER), dict[int, int]()
-
-    async def idle() -> bool:
-        nonlocal active
-        active = await pools(fleet)
-        return all(active.get(worker.pid or 0) == 0 for worker in workers)
-
-    try:
-        await fleet.wait_until_whole(fleet.plan.whole_seconds)  # a worker whose idle engine was killed starts again
-        await until(with_pause(idle), DRAIN_SECONDS)
-    except AssertionError:
-        return [
-            f"{worker.name} " + (f"runs {active[worker.pid]}" if worker.pid in active else "does not answer")
-            for worker in workers
-            if active.get(worker.pid or 0) != 0
-        ]
-    return []
-
-
-async def _unknown_workers(fleet: Fleet, workers: list[Member]) -> list[str]:
-    known = {member.pid for member in workers}
-    async with fleet.db.autocommit() as connection:
-        rows = await connection.execute(text("SELECT id, pid FROM workers"))
-        return [row.id for row in rows if row.pid not in known]
+    """Workers whose pools hold jobs, although no response is in progress, or do not answer."""
+    active = await pools(fleet)
+    jobs = {member.name: active.get(member.pid or 0) for member in fleet.of(Role.WORKER)}
+    return [f"{name} has {count} jobs" for name, count in jobs.items() if count != 0]

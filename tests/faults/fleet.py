@@ -33,13 +33,12 @@ from config.settings import CHECKOUT, Settings, load_settings
 from tests.faults import accounts, audit, clocks, full_disk, tenants
 from tests.faults.clocks import Clock
 from tests.faults.member import Member, Role
-from tests.faults.plan import Plan
+from tests.faults.plan import MODEL, WHOLE_SECONDS, Plan
 from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
 from tests.faults.tenants import Tenants
 from tests.support import next_version
-from tests.support.pgbouncer import pgbouncer
-from tests.support.services import Services
+from tests.support.services import AS_OWNER, Services
 from tests.support.waiting import until
 
 CODE = ("app", "workers", "config", "migrations")
@@ -70,7 +69,7 @@ class Fleet:
         self.services = services
         self.folder = services.folder / "fleet"
         self.began = time.time()
-        self.models = self.folder / ("code/config/models.toml" if plan.demo else "models.toml")
+        self.models = self.folder / "models.toml"
         self.members: list[Member] = []
         self.db = Database(services.database_url, 4)
         event.listen(self.db.engine.sync_engine, "connect", _spare)
@@ -79,8 +78,6 @@ class Fleet:
         """The library that shifts clocks (`clocks`)."""
         self.tenants: Tenants | None = None
         """The projects of a plan with keys. `http` then sends the key of the first."""
-        self.bouncer: int | None = None
-        """The port of PgBouncer, if the plan has one."""
         self._mark = services.folder.name
         self._code = "code"
         """The folder of the code that processes start with."""
@@ -105,19 +102,17 @@ class Fleet:
 
     async def ready_workers(self) -> dict[int, str]:
         """pid -> id of the workers whose lease is valid in Postgres."""
-        async with self.db.autocommit() as connection:
-            rows = await connection.execute(text("SELECT pid, id FROM workers WHERE lease_until > now()"))
-            return {row.pid: row.id for row in rows}
+        rows = await self.db.execute(text("SELECT pid, id FROM workers WHERE lease_until > now()"))
+        return {row.pid: row.id for row in rows}
 
     async def owned(self) -> dict[str, dict[str, int]]:
         """Worker's name -> its responses with chunks of this attempt -> the attempt. Empty without Postgres."""
         names = {member.pid: member.name for member in self.of(Role.WORKER)}
         found: dict[str, dict[str, int]] = {}
         with contextlib.suppress(StoreUnavailable):
-            async with self.db.autocommit() as connection:
-                for row in await connection.execute(_OWNED_AND_STREAMING):
-                    if (name := names.get(row.pid)) is not None:
-                        found.setdefault(name, {})[row.id] = row.attempt
+            for row in await self.db.execute(_OWNED_AND_STREAMING):
+                if (name := names.get(row.pid)) is not None:
+                    found.setdefault(name, {})[row.id] = row.attempt
         return found
 
     async def busiest(self) -> tuple[Member, dict[str, int]] | None:
@@ -128,7 +123,7 @@ class Fleet:
         name = max(owned, key=lambda name: len(owned[name]))
         return next(member for member in self.of(Role.WORKER) if member.name == name), owned[name]
 
-    async def wait_until_whole(self, seconds: float, condition: str = "the fleet is whole") -> None:
+    async def wait_until_whole(self, seconds: float = WHOLE_SECONDS, condition: str = "the fleet is whole") -> None:
         """Waits for `is_whole`. Raises AssertionError after `seconds`, with the last lines of every log."""
         try:
             await until(with_pause(self.is_whole), seconds, condition)
@@ -164,29 +159,35 @@ class Fleet:
     # -- start ---------------------------------------------------------------------------------------------------
 
     @property
-    def passfile(self) -> Path:
-        return self.folder / "pgpass"
+    def database_url(self) -> str:
+        """Of the processes, which have the owner's rights without a promise: what breaks it does what no role may."""
+        return self.services.owner_url if self.plan.broken else self.services.database_url
 
-    def write_passfile(self, password: str) -> None:
-        self.passfile.touch(mode=0o600)
-        self.passfile.write_text(f"*:*:*:*:{password}\n")
+    def write_password(self, password: str) -> None:
+        """Into the file from which processes read the password of Postgres for each new connection."""
+        file = self.folder / "pgpass"
+        file.touch(mode=0o600)
+        file.write_text(f"*:*:*:*:{password}\n")
 
     async def prepare(self) -> None:
         self.folder.mkdir()
-        if self.plan.passfile:
-            self.write_passfile(urlsplit(self.services.database_url).password or "")
+        self.write_password(urlsplit(self.database_url).password or "")
         self.clocks = clocks.build(self.folder)
         for name in CODE:
             shutil.copytree(CHECKOUT / name, self.folder / "code" / name)
         if self.plan.upgrade:
             next_version.write(self.folder / "next", CODE)
-        if self.plan.models is not None:
-            self.models.write_text(self.plan.models, encoding="utf-8")
+        self.models.write_text(self.plan.models, encoding="utf-8")
         await self._migrate()
-        await audit.install(self.db)
-        await full_disk.install(self.db)
+        async with self.db.begin() as connection:
+            for statement in (
+                AS_OWNER,
+                *audit.INSTALL,
+                *full_disk.INSTALL,
+                *(accounts.INSTALL if self.plan.keys else ()),
+            ):
+                await connection.execute(text(statement))
         if self.plan.keys:
-            await accounts.install(self.db)
             self.tenants = await tenants.create(self.db, self.services.redis_url)
             self.http.headers.update(self.tenants.projects[0].headers)
 
@@ -209,63 +210,36 @@ class Fleet:
             stack.push_async_callback(proxy.close)
         name, port = f"{role.value}.{number}", free_port()
         clock = Clock(self.clocks, self.folder / f"{name}.clock") if self.clocks else None
-        model = self.plan.names[(number - 1) % len(self.plan.names)]
-        shown = None if role is Role.FLOWER else free_port()
-        describe = partial(self._program, role, model, port, shown, postgres, valkey, clock)
+        describe = partial(self._program, role, port, postgres, valkey, clock)
         address = f"http://{HOST}:{port}" if role is Role.API else ""
-        metrics = f"http://{HOST}:{shown}/metrics" if shown else ""
-        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock, metrics)
+        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock)
         self.members.append(member)
         member.start()
 
     def _to_postgres(self) -> list[Connect]:
-        """To the server or to its PgBouncer, or to both servers of a pair."""
-        if self.bouncer is not None:
-            return [partial(asyncio.open_connection, HOST, self.bouncer)]
+        """To the server, or to both servers of a pair."""
         folders = parse_qs(urlsplit(self.services.database_url).query)["host"][0].split(",")
         return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
 
-    def _parameters(self, role: Role) -> str:
-        """Each process has the rights of its role. It has those of all roles behind PgBouncer, which takes no options,
-        and the owner's without a promise: what breaks it does what no role may."""
-        if self.plan.pgbouncer is not None:
-            return "?pgbouncer=true" if self.plan.pgbouncer == "transaction" else ""
-        if self.plan.broken is not None or role not in _ROLES:
-            return ""
-        return f"?options={quote(f'-c role={_ROLES[role]}', safe='')}"
-
-    def _program(
-        self, role: Role, model: str, port: int, shown: int | None, postgres: Proxy, valkey: Proxy, clock: Clock | None
-    ) -> Program:
-        """`shown`: the port of its metrics."""
-        url = self.services.database_url if self.plan.broken is None else self.services.owner_url
-        user, redis_password = urlsplit(url), urlsplit(self.services.redis_url).password
+    def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None) -> Program:
+        url, redis_password = urlsplit(self.database_url), urlsplit(self.services.redis_url).password
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
-        password = "" if self.plan.passfile else f":{user.password}"
+        has_rights = role in _ROLES and not self.plan.broken
+        options = f"?options={quote(f'-c role={_ROLES[role]}', safe='')}" if has_rights else ""
         urls = {
-            "DATABASE_URL": f"postgresql://{user.username}{password}@{hosts}{user.path}{self._parameters(role)}",
+            "DATABASE_URL": f"postgresql://{url.username}@{hosts}{url.path}{options}",
             "REDIS_URL": f"redis://:{redis_password}@{HOST}:{valkey.port}/0",
         }
-        home = self.folder / "home"
-        settings = load_settings(
-            **urls,
-            home=home,
-            models=self.models,
-            model=model,
-            port=port,
-            flower_port=port,
-            worker_concurrency=self.plan.concurrency,
-        )
+        own = {"port": port, "flower_port": port, "worker_concurrency": self.plan.concurrency}
+        settings = load_settings(**urls, **own, home=self.folder / "home", models=self.models, model=MODEL)
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
-        env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1", "PGPASSFILE": str(self.passfile)} | (
-            clock.environment if clock else {}
-        )
         launch = _LAUNCH[role](settings)
-        env |= launch.env | {"LONGHAUL_MODEL": model}
-        if shown is not None:
-            env["LONGHAUL_METRICS_PORT"] = str(shown)
-        if self.plan.broken is not None:
-            env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": self.plan.broken}
+        env |= launch.env | (clock.environment if clock else {})
+        env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1", "PGPASSFILE": str(self.folder / "pgpass")}
+        if role is not Role.FLOWER:
+            env["LONGHAUL_METRICS_PORT"] = str(free_port())
+        if self.plan.broken:
+            env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": ",".join(self.plan.broken)}
         return Program((sys.executable, *launch.argv), env, self.folder / self._code, grace=STOP_GRACE_SECONDS)
 
 
@@ -287,20 +261,20 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
         fleet = Fleet(plan, services)
         stack.push_async_callback(fleet.db.close)
         stack.push_async_callback(fleet.http.aclose)
-        if plan.pgbouncer is not None:
-            bouncer = pgbouncer(services.database_url, plan.pgbouncer, services.folder / "pgbouncer")
-            fleet.bouncer = stack.enter_context(bouncer)
         await fleet.prepare()
         counts = {Role.API: plan.apis, Role.WORKER: plan.workers, Role.MAINTENANCE: plan.maintenances}
         try:
             for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
                 for number in range(1, count + 1):
                     await fleet.add(role, number, stack)
-            await fleet.wait_until_whole(plan.whole_seconds)
+            await fleet.wait_until_whole()
             yield fleet
         finally:
             await stop(fleet)
-            _keep_logs(fleet)
+            if plan.logs is not None:
+                plan.logs.mkdir(parents=True, exist_ok=True)
+                for log in fleet.folder.glob("*.log"):
+                    shutil.copy(log, plan.logs)
 
 
 async def stop(fleet: Fleet) -> None:
@@ -317,13 +291,6 @@ async def stop(fleet: Fleet) -> None:
         raise
     for failed in (status for status in statuses if isinstance(status, BaseException)):
         raise failed
-
-
-def _keep_logs(fleet: Fleet) -> None:
-    if fleet.plan.logs is not None:
-        fleet.plan.logs.mkdir(parents=True, exist_ok=True)
-        for log in fleet.folder.glob("*.log"):
-            shutil.copy(log, fleet.plan.logs)
 
 
 def _to_valkey(services: Services) -> Connect:

@@ -13,8 +13,9 @@ import httpx
 
 from tests.faults.batch_clients import BatchClient, batch_story
 from tests.faults.clients import TIMEOUT, Client
-from tests.faults.plan import Plan
-from tests.faults.questions import Ask, Question
+from tests.faults.plan import CHAINED, WHOLE_SECONDS, Plan
+from tests.faults.questions import Question
+from tests.faults.questions import question as ask
 from tests.faults.records import BatchStory, Form, Story
 
 BURST = 0.06
@@ -29,25 +30,11 @@ FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYN
 class Load:
     """Starts clients. `stories` and `batches` have the record of each."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        urls: list[str],
-        ask: Ask,
-        damaged: Mapping[str, str],
-        headers: Sequence[Mapping[str, str]] = ({},),
-        conversations: Sequence[Sequence[str]] = (),
-    ) -> None:
-        """Responses in `damaged` are not continued.
-
-        `headers` are those of each project's clients, `conversations` the ids of what each project has.
-        """
-        self._conversations = conversations
+    def __init__(self, plan: Plan, urls: list[str], headers: Sequence[Mapping[str, str]] = ({},)) -> None:
+        """`headers` are those of each project's clients."""
         self._plan = plan
         self._headers = headers
-        self._ask = ask
         self._urls = urls
-        self._damaged = damaged
         self._random = Random(f"load {plan.seed}")
         self._clients: set[asyncio.Task[None]] = set()
         self.stories: list[Story] = []
@@ -82,7 +69,7 @@ class Load:
     async def _has_room(self) -> bool:
         """Waits until another client may start. False: all have waited for longer than faults explain."""
         while len(self._clients) >= self._plan.at_once:
-            seconds = self._plan.whole_seconds + self._plan.settle_seconds
+            seconds = WHOLE_SECONDS + self._plan.settle_seconds
             ended, _ = await asyncio.wait(self._clients, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not ended:
                 return False
@@ -102,8 +89,7 @@ class Load:
             tenant=tenant,
         )
         self.stories.append(story)
-        stranger = clients[tenant - 1] if len(clients) > 1 else None
-        client = Client(clients[tenant], self._urls, story, random, stranger)
+        client = Client(clients[tenant], self._urls, story, random)
         task = asyncio.create_task(client.run(), name=story.key)
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
@@ -127,12 +113,10 @@ class Load:
             story = await BatchClient(http, self._urls, story, random).run()
 
     def _question(self, random: Random, tenant: int) -> Question:
-        question = self._ask(random)
-        if random.random() < self._plan.chained and (earlier := self._continuable(tenant)):
+        question = ask(random)
+        if random.random() < CHAINED and (earlier := self._continuable(tenant)):
             story = random.choice(earlier)
             question = question.continuing(story.finals[-1]["id"], story.question)
-        elif self._conversations and random.random() < self._plan.chained:
-            question = question.within(random.choice(self._conversations[tenant]))
         if not self._plan.keys:
             return question
         tier = random.choices(list(TIERS), list(TIERS.values()))[0]
@@ -142,8 +126,7 @@ class Load:
         """Stories of this project whose response can be continued (`previous_response_id`)."""
         mine = (story for story in self.stories if story.tenant == tenant)
         done = (story for story in mine if story.ended and story.finals and not story.delete_sent)
-        whole = (story for story in done if story.finals[-1]["id"] not in self._damaged)
-        return [story for story in whole if story.finals[-1]["status"] in ("completed", "incomplete")]
+        return [story for story in done if story.finals[-1]["status"] in ("completed", "incomplete")]
 
     async def _wait(self, seconds: float, batches: asyncio.Task[None]) -> None:
         """Waits `seconds` for the clients that run, and for `batches`; then cancels the rest."""

@@ -45,8 +45,6 @@ class Member:
     """URL of an API process; empty for others."""
     clock: Clock | None = None
     """The process's own wall clock; None without a C compiler."""
-    metrics: str = ""
-    """URL of its `/metrics`; empty for Flower."""
     starts: int = 0
     error_lines: list[str] = field(default_factory=list)
     """Lines of its log at ERROR or above."""

@@ -1,27 +1,26 @@
-"""Faults of processes and of their connections. The fleet starts killed processes again."""
+"""Faults of processes, of their connections and of their clocks. The fleet starts killed processes again."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 import httpx
-import psutil
-from sqlalchemy import text
 
-from app.store.database import StoreUnavailable
-from tests.faults.arena import Arena, Inflict, Takeover
-from tests.faults.fleet import Fleet
-from tests.faults.member import Role
+from tests.faults.arena import Arena, Inflict, Undo
+from tests.faults.member import Member, Role
+from tests.faults.plan import MODEL, WHOLE_SECONDS
 from tests.faults.polling import with_pause
 from tests.faults.proxy import Mode
 from tests.support.waiting import until
 
-WHOLE_SECONDS = 90.0
-HARD_KILLS = 10
+DAY = 86400
+JUMPS = (-40 * DAY, -3600, -60, 60, 3600, 40 * DAY)
+"""Seconds. 40 days are more than any retention."""
 
 
 def signalled(role: Role, number: signal.Signals, *, group: bool = False) -> Inflict:
@@ -30,74 +29,92 @@ def signalled(role: Role, number: signal.Signals, *, group: bool = False) -> Inf
     async def inflict(arena: Arena) -> None:
         member = arena.pick(role)
         async with arena.lock(member.name):
-            owned = await arena.fleet.owned() if role is Role.WORKER else {}
-            at = time.time()
             member.signal_all(number) if group else member.signal(number)
-            if mine := list(owned.get(member.name, ())):
-                arena.takeovers.append(Takeover(number.name, at, await _committed(arena.fleet, mine)))
 
     return inflict
 
 
-def stopped(role: Role, minimum: float, maximum: float) -> Inflict:
-    """SIGSTOP, and SIGCONT after `minimum` to `maximum` seconds."""
+def all_killed(*roles: Role) -> Inflict:
+    async def inflict(arena: Arena) -> None:
+        for role in roles:
+            for member in arena.fleet.of(role):
+                member.signal(signal.SIGKILL)
+
+    return inflict
+
+
+# -- what is done to one process and undone after a while ------------------------------------------------------
+
+
+Do = Callable[[Arena, Member], Undo]
+
+
+def lasting(role: Role, minimum: float, maximum: float, do: Do, part: str = "") -> Inflict:
+    """Does this to a process, or to a part of it, for `minimum` to `maximum` seconds. It may die meanwhile."""
 
     async def inflict(arena: Arena) -> None:
         member, seconds = arena.pick(role), arena.seconds(minimum, maximum)
-        async with arena.lock(member.name):
-            pid = member.signal(signal.SIGSTOP)
+        async with arena.lock(f"{member.name}{part}"):
+            undo = do(arena, member)
             await asyncio.sleep(seconds)
-            if pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+            undo()
 
     return inflict
 
 
-def group_stopped(role: Role, minimum: float, maximum: float) -> Inflict:
-    """`stopped` of the process with its guardian and all its children, as when a machine is suspended."""
-
-    async def inflict(arena: Arena) -> None:
-        member, seconds = arena.pick(role), arena.seconds(minimum, maximum)
-        async with arena.lock(member.name):
-            pids = member.group
-            for number in (signal.SIGSTOP, signal.SIGCONT):
-                for pid in pids:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, number)
-                if number is signal.SIGSTOP:
-                    await asyncio.sleep(seconds)
-
-    return inflict
+def stop(_: Arena, member: Member) -> Undo:
+    return suspend([member.pid] if member.pid is not None else [])
 
 
-async def engine_killed(arena: Arena) -> None:
-    """Kills EngineCore alone, vLLM's process that holds the model; the worker has to notice."""
-    member = arena.pick(Role.WORKER)
-    async with arena.lock(member.name):
-        with suppress(psutil.Error):
-            for process in psutil.Process(member.guardian).children(recursive=True):
-                if "EngineCore" in " ".join(process.cmdline()):
-                    process.kill()
+def stop_group(_: Arena, member: Member) -> Undo:
+    """With its guardian and all its children, as when a machine is suspended."""
+    return suspend(member.group)
 
 
-async def hard_killed_again(arena: Arena) -> None:
-    """`kill -9` of whichever worker runs one response, up to ten times, each time after progress."""
-    chosen, attempt = "", 0
-    for _ in range(HARD_KILLS):
-        for name, own in (await arena.fleet.owned()).items():
-            found = chosen or next(iter(own))
-            if own.get(found, 0) > attempt:
-                chosen, attempt = found, own[found]
-                next(member for member in arena.fleet.of(Role.WORKER) if member.name == name).signal(signal.SIGKILL)
-        await asyncio.sleep(arena.seconds(0.5, 1.5))
+def suspend(pids: Iterable[int]) -> Undo:
+    pids = list(pids)
+    send(signal.SIGSTOP, pids)
+    return partial(send, signal.SIGCONT, pids)
+
+
+def send(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def shift_clock(arena: Arena, member: Member) -> Undo:
+    assert member.clock is not None
+    member.clock.shift(arena.random.choice(JUMPS))
+    return partial(member.clock.shift, 0)
+
+
+def network(service: str, *modes: Mode | None) -> Do:
+    """Breaks or slows the connections between a process and a service; None: they are reset, and new ones work."""
+
+    def do(arena: Arena, member: Member) -> Undo:
+        proxy, mode = member.postgres if service == "postgres" else member.redis, arena.random.choice(modes)
+        if mode is None:
+            proxy.reset()
+            return lambda: None
+        proxy.set(mode)
+
+        def undo() -> None:
+            if mode is Mode.MUTE:
+                proxy.reset()  # drops the answers that were withheld
+            proxy.set(Mode.OPEN)
+
+        return undo
+
+    return do
+
+
+# -- several steps ---------------------------------------------------------------------------------------------
 
 
 async def engine_dies_of_a_request(arena: Arena) -> None:
     """A request that its engine dies of, before its first token or after some, each time that it runs."""
     fleet, tokens = arena.fleet, arena.random.choice((0, 0, 5, 30))
-    body = {"model": fleet.plan.model, "input": f"/die {tokens}", "background": True}
-    made = ""
 
     async def posted(path: str, body: dict[str, object] | None = None) -> httpx.Response | None:
         with suppress(httpx.TransportError):
@@ -105,17 +122,22 @@ async def engine_dies_of_a_request(arena: Arena) -> None:
             return answer if answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND) else None
         return None
 
-    answer = await posted("", body)
+    answer = await posted("", {"model": MODEL, "input": f"/die {tokens}", "background": True})
     if answer is not None:
-        made = answer.json()["id"]
+        cancel = f"/{answer.json()['id']}/cancel"
         await asyncio.sleep(arena.seconds(2, 8))  # a plan forgives more crashes than a schedule has time for
-        await until(with_pause(lambda: posted(f"/{made}/cancel")), WHOLE_SECONDS, "it is cancelled")
+        await until(with_pause(lambda: posted(cancel)), WHOLE_SECONDS, "it is cancelled")
 
 
-def all_killed(role: Role) -> Inflict:
+def restarted_in_turn(*roles: Role) -> Inflict:
+    """As an upgrade does it: SIGTERM to each process, and the next one only when this one is ready again."""
+
     async def inflict(arena: Arena) -> None:
-        for member in arena.fleet.of(role):
-            member.signal(signal.SIGKILL)
+        for member in [member for role in roles for member in arena.fleet.of(role)]:
+            starts = member.starts
+            member.signal(signal.SIGTERM)
+            await until(lambda m=member, n=starts: m.starts > n, WHOLE_SECONDS, f"{member.name} is back")  # type: ignore[misc]
+            await arena.fleet.wait_until_whole(condition=f"{member.name} is ready")
 
     return inflict
 
@@ -123,48 +145,4 @@ def all_killed(role: Role) -> Inflict:
 async def upgraded(arena: Arena) -> None:
     """As docs/operations.md says: migrations, then workers, maintenance and APIs, one process after the other."""
     await arena.fleet.upgrade()
-    for role in (Role.WORKER, Role.MAINTENANCE, Role.API, Role.FLOWER):
-        await restarted_in_turn(role)(arena)
-
-
-def restarted_in_turn(role: Role) -> Inflict:
-    """As an upgrade does it: SIGTERM to each process, and the next one only when this one is ready again."""
-
-    async def inflict(arena: Arena) -> None:
-        for member in arena.fleet.of(role):
-            starts = member.starts
-            member.signal(signal.SIGTERM)
-            await until(lambda m=member, n=starts: m.starts > n, WHOLE_SECONDS, f"{member.name} is back")  # type: ignore[misc]
-            await arena.fleet.wait_until_whole(WHOLE_SECONDS, f"{member.name} is ready")
-
-    return inflict
-
-
-def network(role: Role, service: str, minimum: float = 0.1, maximum: float = 1.5) -> Inflict:
-    """Breaks the connections between one process and one service: reset, or cut, stalled or muted for a while."""
-
-    async def inflict(arena: Arena) -> None:
-        member = arena.pick(role)
-        proxy = member.postgres if service == "postgres" else member.redis
-        mode = arena.random.choice(("reset", Mode.CUT, Mode.STALL, Mode.MUTE))
-        seconds = arena.seconds(minimum, maximum)
-        async with arena.lock(f"{member.name} {service}"):
-            if not isinstance(mode, Mode):
-                proxy.reset()
-                return
-            proxy.set(mode)
-            await asyncio.sleep(seconds)
-            if mode is Mode.MUTE:
-                proxy.reset()  # drops the answers that were withheld
-            proxy.set(Mode.OPEN)
-
-    return inflict
-
-
-async def _committed(fleet: Fleet, owned: list[str]) -> dict[str, int]:
-    statement = text("SELECT response_id, max(last) AS last FROM chunks WHERE response_id = ANY(:ids) GROUP BY 1")
-    try:
-        async with fleet.db.autocommit() as connection:
-            return {row.response_id: row.last for row in await connection.execute(statement, {"ids": owned})}
-    except StoreUnavailable:
-        return {}
+    await restarted_in_turn(Role.WORKER, Role.MAINTENANCE, Role.API, Role.FLOWER)(arena)

@@ -1,11 +1,10 @@
-"""The rules about what belongs to projects: usage, limits, order, conversations, and what one sees of another."""
+"""The rules about what belongs to projects: usage, limits and stored bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from app.protocol.limits import LimitKind
-from app.protocol.status import Status
 from tests.faults import accounts
 from tests.faults.evidence import Evidence
 
@@ -36,38 +35,8 @@ def limits_are_never_exceeded(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield from accounts.exceeded(evidence.accounts, evidence.limits)
 
 
-def lines_leave_room_to_single_requests(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No batch takes all that its project may have in the queue, or unfinished."""
-    yield from accounts.crowded(evidence.accounts, evidence.limits)
-
-
 def stored_bytes_are_those_of_the_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """What each project stores is counted to the byte."""
     for project, (counted, occupied) in evidence.stored.items():
         if counted != occupied:
             yield project, f"{counted} stored bytes are counted, and its rows have {occupied}"
-
-
-def flows_keep_their_order(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No response is sent while an older one of its project and tier goes on waiting."""
-    yield from accounts.passed(evidence.accounts)
-
-
-def projects_see_their_own_alone(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """To one project, what belongs to another is not there."""
-    yield from ((finding.split()[0], finding) for finding in evidence.visible)
-
-
-def conversations_have_what_was_said(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """A conversation gets input and output with the end of a response, and nothing of what failed or was cancelled."""
-    for row in evidence.rows.values():
-        if row.conversation_id is None or not row.status.final:
-            continue
-        there = evidence.conversations.get(row.conversation_id, set())
-        ids = {item["id"] for item in (*row.request["input"], *(row.output or ()))}
-        expected = ids if row.status in (Status.COMPLETED, Status.INCOMPLETE) else set()
-        if ids & there != expected:
-            yield (
-                row.id,
-                f"is {row.status.value}, and {row.conversation_id} has {len(ids & there)} of its {len(ids)} items",
-            )

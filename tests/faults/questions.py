@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -12,21 +11,7 @@ from app.protocol.requests.bodies.batch import CHAT
 from app.protocol.status import Status
 from tests.faults.plan import MODEL
 
-WORDS = (
-    "cold",
-    "héllo",
-    "wörld",
-    "👋🏽",
-    "你好",
-    "naïve",
-    "ﬁne",
-    "e\u0301",
-    "🏳️‍🌈",
-    "end.",
-    '"quoted"',
-    "\\n",
-    "a\nb",
-)
+WORDS = ("cold", "héllo", "wörld", "👋🏽", "你好", "naïve", "ﬁne", "e\u0301", "🏳️‍🌈", "end.", '"quoted"', "\\n", "a\nb")
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"query": {}}}}
 CHAT_TOOL = {"type": "function", "function": {name: value for name, value in TOOL.items() if name != "type"}}
 _CHAT_NAMES = {"max_output_tokens": "max_completion_tokens"}
@@ -46,7 +31,6 @@ class Question:
     output_tokens: int | None
     """None if the response fails."""
     fields: dict[str, Any]
-    model: str = MODEL
 
     def continuing(self, response_id: str, earlier: Question) -> Question:
         """The same question as the next one of a chain."""
@@ -57,25 +41,17 @@ class Question:
         input_tokens = earlier.input_tokens + answer_tokens + self.input_tokens - 1
         return replace(self, fields=fields, input_tokens=input_tokens)
 
-    def within(self, conversation: str) -> Question:
-        """The same question in a conversation, whose size nobody here knows."""
-        return replace(self, fields={**self.fields, "conversation": conversation}, input_tokens=None)
-
     def line(self, endpoint: str) -> dict[str, Any]:
         """The body of the same question in a line of a batch of this endpoint."""
         if endpoint != CHAT:
-            return {"model": self.model, "input": self.command, **self.fields}
+            return {"model": MODEL, "input": self.command, **self.fields}
         fields = {_CHAT_NAMES.get(name, name): value for name, value in self.fields.items()}
         if "tools" in fields:
             fields["tools"] = [CHAT_TOOL]
-        return {"model": self.model, "messages": [{"role": "user", "content": self.command}], **fields}
+        return {"model": MODEL, "messages": [{"role": "user", "content": self.command}], **fields}
 
     def body(self, key: str) -> dict[str, Any]:
-        return {"model": self.model, "input": self.command, "metadata": {"key": key}, **self.fields}
-
-
-Ask = Callable[[Random], Question]
-"""Draws a question from the client's random numbers."""
+        return {"model": MODEL, "input": self.command, "metadata": {"key": key}, **self.fields}
 
 
 def question(random: Random) -> Question:

@@ -110,8 +110,6 @@ class BatchStory:
     window: str
     lines: dict[str, Question]
     """The questions by `custom_id`, in the order of the file."""
-    bad: frozenset[int] = frozenset()
-    """The numbers of the file's lines that are no requests."""
     tenant: int = 0
     ended: float = 0.0
     batch_id: str | None = None

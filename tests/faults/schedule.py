@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from random import Random
 
-from sqlalchemy import text
-
-from tests.faults.arena import Arena, Takeover
+from tests.faults.arena import Arena
 from tests.faults.fleet import Fleet
 from tests.faults.kinds import KINDS
 from tests.faults.member import Member
-from tests.faults.plan import Plan
-from tests.faults.polling import with_pause
+from tests.faults.plan import WHOLE_SECONDS, Plan
 from tests.support.waiting import until
 
 AT_ONCE = 4
 """Maximum of faults at a time."""
-MAX_TRIES = 5
-"""How often a fault is repeated until it causes a takeover (`Plan.until_taken_over`)."""
 
 
 class Schedule:
@@ -33,9 +27,6 @@ class Schedule:
         self._locks: dict[str, asyncio.Lock] = {}
         self.inflicted: Counter[str] = Counter()
         self.failures: list[str] = []
-        self.takeovers: list[Takeover] = []
-        self.damaged: dict[str, str] = {}
-        """Responses whose rows were damaged on purpose: id -> key of its story."""
         self.crashes: list[float] = []
         """When Postgres crashed (monotonic seconds)."""
         self.history: list[str] = []
@@ -54,44 +45,37 @@ class Schedule:
 
     async def _at_random(self, names: list[str]) -> None:
         random = Random(f"faults {self._plan.seed}")
-        slots = asyncio.Semaphore(AT_ONCE)
+        slots, drawn = asyncio.Semaphore(AT_ONCE), list[str]()
         async with asyncio.TaskGroup() as group:
             for number in range(self._plan.faults):
                 await asyncio.sleep(random.expovariate(1 / self._plan.pause))
                 if self._plan.upgrade and number == self._plan.faults // 2:
                     await self._upgrade(slots)
+                if self._plan.kinds is None:
+                    drawn = random.choices(names, [KINDS[name][0] for name in names])
+                elif not drawn:
+                    drawn = random.sample(names, len(names))
                 await slots.acquire()
-                name = random.choices(names, self._weights(names))[0]
-                task = group.create_task(self._inflict(name, self._arena(number)))
+                task = group.create_task(self._inflict(drawn.pop(), self._arena(number)))
                 task.add_done_callback(lambda _: slots.release())
-
-    def _weights(self, names: list[str]) -> list[int]:
-        """Kinds that were asked for by name are drawn, whatever their weight is."""
-        return [KINDS[name][0] if self._plan.kinds is None else max(1, KINDS[name][0]) for name in names]
 
     async def _upgrade(self, slots: asyncio.Semaphore) -> None:
         """Upgrades the fleet once the faults under way are over; no other fault falls into it."""
         for _ in range(AT_ONCE):
             await slots.acquire()
-        await self._fleet.wait_until_whole(self._plan.whole_seconds)
+        await self._fleet.wait_until_whole()
         await self._inflict("fleet: upgraded", self._arena(self._plan.faults))
         for _ in range(AT_ONCE):
             slots.release()
 
     async def _in_turn(self, names: list[str]) -> None:
         for number in range(self._plan.faults):
-            name = names[number % len(names)]
-            for _ in range(MAX_TRIES):
-                aim, owned = await until(self._fleet.busiest, self._plan.whole_seconds, "a worker is at work")
-                await self._inflict(name, self._arena(number, aim))
-                if not self._plan.until_taken_over or await self._was_taken_over(owned):
-                    break
-            else:
-                self.failures.append(f"{name}: nothing was taken over in {MAX_TRIES} tries")
+            aim, _ = await until(self._fleet.busiest, WHOLE_SECONDS, "a worker is at work")
+            await self._inflict(names[number % len(names)], self._arena(number, aim))
 
     def _arena(self, number: int, aim: Member | None = None) -> Arena:
         random = Random(f"fault {self._plan.seed} {number}")
-        return Arena(self._fleet, random, self._locks, self.takeovers, self.damaged, self.crashes, aim)
+        return Arena(self._fleet, random, self._locks, self.crashes, aim)
 
     async def _inflict(self, name: str, arena: Arena) -> None:
         began = datetime.now(UTC)
@@ -102,21 +86,3 @@ class Schedule:
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
         ended = datetime.now(UTC)
         self.history.append(f"{began:%H:%M:%S.%f} {ended:%H:%M:%S.%f} {name} {arena.target}")
-
-    async def _was_taken_over(self, owned: Mapping[str, int]) -> bool:
-        """Whether a later attempt took any of these (id -> attempt), once each is taken over, final or deleted."""
-        later = text("SELECT id, attempt, finished_at FROM responses WHERE id = ANY(:ids)")
-
-        async def outcomes() -> list[bool]:
-            """Whether each was taken over, and a False that makes the list true; empty while one still runs."""
-            async with self._fleet.db.autocommit() as connection:
-                rows = (await connection.execute(later, {"ids": list(owned)})).all()
-            taken = [row.attempt > owned[row.id] for row in rows]
-            running = any(row.finished_at is None and not took for row, took in zip(rows, taken, strict=True))
-            return [] if running else [*taken, False]
-
-        return any(
-            await until(
-                with_pause(outcomes), self._plan.whole_seconds, "the worker's responses are final or taken over"
-            )
-        )

@@ -1,4 +1,4 @@
-"""Faults of Valkey and Postgres, of the messages and events in them, and of everything at once."""
+"""Faults of Valkey and Postgres as a whole, of the messages and events in them, and of everything at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import signal
 import time
 from contextlib import suppress
+from typing import Literal
+from urllib.parse import urlsplit
 
 from sqlalchemy import text
 
@@ -20,13 +22,33 @@ from app.store.responses import logs
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.faults.arena import Arena, Inflict
+from tests.faults.member import Role
 from tests.faults.plan import MODEL
+from tests.faults.process_faults import suspend
 from tests.support.services import Server
 from tests.support.waiting import until
 
 START_SECONDS = 60.0
-NOT_REPLICATING = "wait_event IS DISTINCT FROM 'SyncRep'"
-"""A session that waits for the standby has committed already: if it is ended, a failover may take the commit back."""
+OTHER_PASSWORD = "another-password-of-the-fault-suite"
+
+Name = Literal["postgres", "valkey"]
+
+
+def away(name: Name, end: Literal["kill", "stop"], most: float = 0.0, *, emptied: bool = False) -> Inflict:
+    """Ends a service, and starts it again after `most` seconds at most, as it was or emptied."""
+
+    async def inflict(arena: Arena) -> None:
+        server: Server = getattr(arena.fleet.services, name)
+        async with arena.lock(name):
+            await asyncio.to_thread(server.kill if end == "kill" else server.stop)
+            if name == "postgres" and end == "kill":
+                arena.crashes.append(time.monotonic())
+            if emptied:
+                await asyncio.to_thread(shutil.rmtree, arena.fleet.services.folder / "home" / name)
+            await asyncio.sleep(arena.seconds(0, most))
+            await started(server)
+
+    return inflict
 
 
 async def started(server: Server) -> None:
@@ -41,7 +63,14 @@ async def started(server: Server) -> None:
     await until(start, START_SECONDS, "the service is back")
 
 
-# -- everything --------------------------------------------------------------------------------------------
+def frozen(name: Name, most: float) -> Inflict:
+    async def inflict(arena: Arena) -> None:
+        seconds = arena.seconds(0.2, most)
+        async with arena.lock(name):
+            with getattr(arena.fleet.services, name).frozen():
+                await asyncio.sleep(seconds)
+
+    return inflict
 
 
 async def all_terminated(arena: Arena) -> None:
@@ -57,56 +86,72 @@ async def all_terminated(arena: Arena) -> None:
             await started(server)
 
 
-# -- Valkey ------------------------------------------------------------------------------------------------
+# -- Postgres --------------------------------------------------------------------------------------------------
 
 
-async def valkey_emptied(arena: Arena) -> None:
-    async with arena.lock("valkey"):
-        valkey, home = arena.fleet.services.valkey, arena.fleet.services.folder / "home"
-        await asyncio.to_thread(valkey.kill)
-        await asyncio.to_thread(shutil.rmtree, home / "valkey")
-        await started(valkey)
+async def backend_killed(arena: Arena) -> None:
+    """Postgres then ends all sessions and recovers."""
+    async with arena.lock("postgres"):
+        _, *children = arena.fleet.services.postgres.pids
+        with suppress(ProcessLookupError):
+            os.kill(arena.random.choice(children), signal.SIGKILL)
+            arena.crashes.append(time.monotonic())
 
 
-async def valkey_killed(arena: Arena) -> None:
-    async with arena.lock("valkey"):
-        valkey = arena.fleet.services.valkey
-        await asyncio.to_thread(valkey.kill)
-        await asyncio.sleep(arena.seconds(0, 2))
-        await started(valkey)
+async def failed_over(arena: Arena) -> None:
+    """Kills the primary, promotes its standby, and makes another standby. Only in runs with a standby."""
+    pair = arena.fleet.services.pair
+    assert pair is not None
+    async with arena.lock("postgres"):
+        await asyncio.to_thread(pair.fail_over)
+        await asyncio.to_thread(pair.rebuild_standby)
 
 
-async def valkey_restarted(arena: Arena) -> None:
-    async with arena.lock("valkey"):
-        await asyncio.to_thread(arena.fleet.services.valkey.stop)
-        await started(arena.fleet.services.valkey)
+# -- Valkey ----------------------------------------------------------------------------------------------------
 
 
-async def valkey_stopped(arena: Arena) -> None:
-    seconds = arena.seconds(0.2, 3)
-    async with arena.lock("valkey"):
-        with arena.fleet.services.valkey.frozen():
-            await asyncio.sleep(seconds)
-
-
-def valkey_commands(*commands: str) -> Inflict:
+def commands(*sent: str) -> Inflict:
     async def inflict(arena: Arena) -> None:
         async with arena.lock("valkey"), arena.fleet.valkey as client:
-            for command in commands:
+            for command in sent:
                 await client.execute_command(*command.split())
 
     return inflict
 
 
+async def password_changed(arena: Arena) -> None:
+    """Changes the password, closes connections after a moment, and changes it back later.
+
+    Connections that are open work on. New ones are refused.
+    """
+    password = urlsplit(arena.fleet.services.redis_url).password or ""
+    async with arena.lock("valkey"), arena.fleet.valkey as pool, pool.client() as client:
+        await client.execute_command("CONFIG", "SET", "requirepass", OTHER_PASSWORD)
+        await asyncio.sleep(arena.seconds(0.1, 1))
+        for kind in arena.random.choice((("normal",), ("pubsub",), ("normal", "pubsub"))):
+            await client.execute_command("CLIENT", "KILL", "TYPE", kind)
+        await asyncio.sleep(arena.seconds(0.2, 3))
+        await client.execute_command("CONFIG", "SET", "requirepass", password)
+
+
+async def flushed_without_maintenance(arena: Arena) -> None:
+    """Empties Redis while all of maintenance is stopped: only workers dispatch, until nobody has anything to claim."""
+    seconds = arena.seconds(0.5, 4)
+    undo = suspend([pid for member in arena.fleet.of(Role.MAINTENANCE) if (pid := member.pid) is not None])
+    try:
+        await commands("FLUSHALL")(arena)
+        await asyncio.sleep(seconds)
+    finally:
+        undo()
+
+
 async def messages_repeated(arena: Arena) -> None:
     """Sends extra messages for responses that are queued, running or final, to workers that need not be theirs."""
-    responses = text("SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20")
-    workers = text("SELECT node FROM workers")
     queue = TaskQueue(load_settings(REDIS_URL=arena.fleet.services.redis_url))
     try:
-        async with arena.fleet.db.autocommit() as connection:
-            rows = (await connection.execute(responses)).all()
-            nodes = sorted((await connection.execute(workers)).scalars())
+        found = "SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20"
+        rows = await arena.fleet.db.execute(text(found))
+        nodes = sorted(row.node for row in await arena.fleet.db.execute(text("SELECT node FROM workers")))
         for row in rows if nodes else ():
             node = arena.random.choice(nodes)
             await queue.enqueue(Message(row.id, MODEL, row.queue, row.priority, sent_to=node))
@@ -121,62 +166,8 @@ async def events_repeated(arena: Arena) -> None:
     statement = text("SELECT response_id FROM chunks GROUP BY 1 ORDER BY max(ctid) DESC LIMIT 10")
     pubsub = PubSub(arena.fleet.services.redis_url, pubsub_key(arena.fleet.db))
     with suppress(StoreUnavailable):
-        async with arena.fleet.db.autocommit() as connection:
-            ids = list((await connection.execute(statement)).scalars())
-        for response_id in ids:
-            if response_id in arena.damaged:
-                continue
-            chunks = list((await logs.read(arena.fleet.db, response_id)).chunks)
+        for row in await arena.fleet.db.execute(statement):
+            chunks = list((await logs.read(arena.fleet.db, row.response_id)).chunks)
             arena.random.shuffle(chunks)
             await pubsub.publish(chunks)
     await pubsub.close()
-
-
-# -- Postgres ----------------------------------------------------------------------------------------------
-
-
-async def postgres_killed(arena: Arena) -> None:
-    async with arena.lock("postgres"):
-        await kill_postgres(arena)
-        await asyncio.sleep(arena.seconds(0, 1.5))
-        await started(arena.fleet.services.postgres)
-
-
-async def kill_postgres(arena: Arena) -> None:
-    await asyncio.to_thread(arena.fleet.services.postgres.kill)
-    arena.crashes.append(time.monotonic())
-
-
-async def postgres_restarted(arena: Arena) -> None:
-    async with arena.lock("postgres"):
-        await asyncio.to_thread(arena.fleet.services.postgres.stop)
-        await started(arena.fleet.services.postgres)
-
-
-async def postgres_backend_killed(arena: Arena) -> None:
-    """Postgres then ends all sessions and recovers."""
-    async with arena.lock("postgres"):
-        _, *children = arena.fleet.services.postgres.pids
-        with suppress(ProcessLookupError):
-            os.kill(arena.random.choice(children), signal.SIGKILL)
-            arena.crashes.append(time.monotonic())
-
-
-async def postgres_stopped(arena: Arena) -> None:
-    seconds = arena.seconds(0.2, 2)
-    async with arena.lock("postgres"):
-        with arena.fleet.services.postgres.frozen():
-            await asyncio.sleep(seconds)
-
-
-async def sessions_terminated(arena: Arena) -> None:
-    share = arena.seconds(0.1, 1)
-    statement = text(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        f" WHERE backend_type = 'client backend' AND {NOT_REPLICATING}"
-        " AND pid <> pg_backend_pid() AND random() < :share"
-    )
-    async with arena.lock("postgres"):
-        with suppress(StoreUnavailable):
-            async with arena.fleet.db.autocommit() as connection:
-                await connection.execute(statement, {"share": share})

@@ -23,11 +23,7 @@ from tests.support.waiting import until
 LARGE = 10**9
 LIMITS: Mapping[str, Mapping[LimitKind, int]] = {
     "free": {},
-    "tight": {
-        LimitKind.TOKENS_PER_MINUTE: 100_000,
-        LimitKind.QUEUED_RESPONSES: 6,
-        LimitKind.UNFINISHED_RESPONSES: 9,
-    },
+    "tight": {LimitKind.TOKENS_PER_MINUTE: 100_000, LimitKind.QUEUED_RESPONSES: 6, LimitKind.UNFINISHED_RESPONSES: 9},
 }
 """Project -> its limits; LARGE for other kinds. Clients of `tight` are refused now and then, and repeat the request."""
 SECONDS = 30.0
@@ -56,16 +52,6 @@ async def create(db: Database, redis_url: str) -> Tenants:
         return Tenants(tuple(made), await admin.create_key(None, "operator", OPERATOR_SCOPES))
     finally:
         await pubsub.close()
-
-
-async def conversations(url: str, tenants: Tenants, count: int) -> list[list[str]]:
-    """Makes `count` conversations for each project; returns their ids, project by project."""
-    made: list[list[str]] = []
-    async with httpx.AsyncClient(base_url=url, timeout=10, verify=False) as http:
-        for each in tenants.projects:
-            answers = [await http.post("/v1/conversations", json={}, headers=each.headers) for _ in range(count)]
-            made.append([answer.raise_for_status().json()["id"] for answer in answers])
-    return made
 
 
 async def ledger(url: str, tenants: Tenants, since: float) -> Ledger:

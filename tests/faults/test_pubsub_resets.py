@@ -20,7 +20,7 @@ from tests.faults.proxy import Mode, Proxy
 from tests.support.proxied_pubsub import proxied_pubsub
 from tests.support.waiting import until
 
-RESETS = 80
+RESETS = 40
 
 
 def chunk(response_id: str, size: int = 1) -> Chunk:

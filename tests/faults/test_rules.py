@@ -1,4 +1,4 @@
-"""Each rule of the checker on the smallest evidence that breaks it; `test_checker` uses real processes."""
+"""Each rule of the checker on the smallest evidence that keeps or breaks it; `test_checker` uses real processes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
+from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.store.rows import ResponseRow
-from tests.faults import checker
+from tests.faults.accounts import Entry, Usage, charged, used
 from tests.faults.audit import Transition, Write
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence
@@ -20,169 +22,160 @@ from tests.faults.records import Form, Poll, ReaderRecord, Story
 
 pytestmark = pytest.mark.long
 
-ID = "resp_1"
+ID, AT = "resp_1", 1000.0
+QUESTION = counting(3)
 EVENTS = [frames.encode({"type": "response.output_text.delta", "sequence_number": number}) for number in range(4)]
-AT = 1000.0
+OTHER = frames.encode({"type": "response.output_text.delta", "sequence_number": 1, "delta": "other"})
+LOG = {ID: (Chunk(ID, 0, 3, 0, (), b"".join(EVENTS)),)}
+QUEUED, RUNS, DONE = Status.QUEUED, Status.IN_PROGRESS, Status.COMPLETED
 
 
-def story(*readers: ReaderRecord) -> Story:
-    return Story("1-1", False, Form.BACKGROUND_STREAM, counting(3), AT, response_id=ID, readers=list(readers))
+def row(status: Status, text: str = "", **values: Any) -> ResponseRow:
+    total = (QUESTION.input_tokens or 0) + (QUESTION.output_tokens or 0)
+    tokens = {"input_tokens": QUESTION.input_tokens, "output_tokens": QUESTION.output_tokens, "total_tokens": total}
+    empty = dict.fromkeys(ResponseRow.__slots__)
+    mine = {"id": ID, "status": status, "output": [{"content": [{"text": text}]}], "usage": tokens}
+    return ResponseRow(**(empty | mine | {"request": {"metadata": {"key": "1-1"}, "input": []}} | values))
 
 
-def broken_rules(evidence: Evidence) -> set[str]:
-    return {violation.rule for violation in check(evidence)}
+def story(**more: Any) -> Story:
+    return replace(Story("1-1", False, Form.BACKGROUND_STREAM, QUESTION, AT, response_id=ID), **more)
 
 
-def transitions(
-    *steps: tuple[Status | None, Status | None, int, int | None, str | None, str | None],
-) -> dict[str, list[Transition]]:
-    return {ID: [Transition(ID, *step) for step in steps]}
+def reader(events: list[bytes], arrivals: list[float] | None = None, **more: Any) -> ReaderRecord:
+    return ReaderRecord(frames=events, arrivals=arrivals or [AT] * len(events), **more)
 
 
-INSERTED = (None, Status.QUEUED, 0, None, None, None)
-CLAIMED = (Status.QUEUED, Status.IN_PROGRESS, 1, 0, "a", None)
-DONE = (Status.IN_PROGRESS, Status.COMPLETED, 1, 1, None, "a")
+def broken_rules(**evidence: Any) -> set[str]:
+    return {violation.rule for violation in check(Evidence(**({"stories": []} | evidence)))}
 
 
-def test_empty_evidence_has_no_violations() -> None:
-    assert check(Evidence([])) == []
+def steps(*them: tuple[Any, ...]) -> dict[str, list[Transition]]:
+    return {ID: [Transition(ID, *step) for step in them]}
 
 
-def test_a_doorbell_that_does_not_arrive_is_noticed() -> None:
-    assert broken_rules(Evidence([], doorbell_failures=["worker.1 does not publish"])) == {"doorbells_arrive"}
-    assert broken_rules(Evidence([], doorbell_failures=["api.1 does not receive"])) == {"doorbells_arrive"}
+def polls(*them: tuple[Status, str]) -> list[Story]:
+    return [story(polls=[Poll(status, text, AT + at, AT + at) for at, (status, text) in enumerate(them)])]
 
 
-def test_an_event_that_is_seen_before_its_commit_is_noticed() -> None:
-    seen = ReaderRecord(frames=EVENTS, arrivals=[AT, AT, AT + 1, AT + 1], terminal=True)
-    writes = [Write(0, 1, 0, None, AT - 0.1), Write(2, 3, 1, None, AT + 1.5)]
-    assert "durable_before_visible" in broken_rules(Evidence([story(seen)], writes={ID: writes}))
-    in_time = [Write(0, 1, 0, None, AT - 0.1), Write(2, 3, 1, None, AT + 0.5), Write(2, 3, 1, None, AT + 9)]
-    assert "durable_before_visible" not in broken_rules(Evidence([story(seen)], writes={ID: in_time}))
+def writes(*seconds: float) -> dict[str, list[Write]]:
+    return {ID: [Write(0, 1, 0, None, AT - 0.1), *(Write(2, 3, 1, None, AT + each) for each in seconds)]}
 
 
-def test_a_reader_that_starts_late_breaks_no_rule() -> None:
-    seen = ReaderRecord(after=1, frames=EVENTS[2:], arrivals=[AT + 2, AT + 2], terminal=True)
-    writes = [Write(0, 1, 0, None, AT), Write(2, 3, 1, None, AT + 1)]
-    assert "durable_before_visible" not in broken_rules(Evidence([story(seen)], writes={ID: writes}))
+INSERTED = (None, QUEUED, 0, None, None, None)
+CLAIMED = (QUEUED, RUNS, 1, 0, "a", None)
+ENDED = (RUNS, DONE, 1, 1, None, "a")
+SEEN = {"stories": [story(readers=[reader(EVENTS, [AT, AT, AT + 1, AT + 1], terminal=True)])]}
+SEEN_LATE = {"stories": [story(readers=[reader(EVENTS[2:], [AT + 2, AT + 2], after=1, terminal=True)])]}
+LINE = "worker.1: 2026-11-21T11:38:46.700Z ERROR longhaul.runner: "
+TRACEBACK = "maintenance.1: Traceback (most recent call last): "
+DURABLE, LEGAL, LOGGED = "durable_before_visible", "transitions_are_legal", "readers_see_the_log"
+BACK, CRASHES = "statuses_never_go_back", "nothing_crashes"
 
 
-def test_a_chunk_written_by_a_worker_that_is_not_the_owner_is_noticed() -> None:
-    writes = {ID: [Write(0, 1, 1, "was written while no worker owned it", AT)]}
-    assert broken_rules(Evidence([], writes=writes)) == {"only_owners_write_chunks"}
+def resumed(*events: bytes) -> dict[str, Any]:
+    return {"stories": [story(readers=[reader(list(events))])], "logs": LOG}
 
 
-def test_legal_transitions_break_no_rule() -> None:
-    assert broken_rules(Evidence([], transitions=transitions(INSERTED, CLAIMED, DONE))) == set()
+def undone(*them: tuple[Status, str], crash: float) -> dict[str, Any]:
+    return {"stories": polls(*them), "crashes": [AT + crash]}
 
 
-def test_illegal_transitions_are_noticed() -> None:
-    stolen = (Status.IN_PROGRESS, Status.IN_PROGRESS, 2, 1, "b", "a")
-    revived = (Status.COMPLETED, Status.IN_PROGRESS, 2, 1, "b", None)
-    too_new = (Status.QUEUED, Status.IN_PROGRESS, 1, 0, "a", None, 1, 2)
-    for steps in (
-        (INSERTED, too_new),
-        (INSERTED, CLAIMED, stolen),
-        (INSERTED, CLAIMED, DONE, revived),
-        (CLAIMED, DONE),
-        (INSERTED, DONE),
-    ):
-        assert broken_rules(Evidence([], transitions=transitions(*steps))) == {"transitions_are_legal"}
+def logged(line: str) -> dict[str, Any]:
+    return {"error_lines": [line]}
+
+
+KEPT: list[tuple[str, dict[str, Any]]] = [
+    (DURABLE, SEEN | {"writes": writes(0.5, 9)}),
+    (DURABLE, SEEN_LATE | {"writes": writes(1)}),
+    (LEGAL, {"transitions": steps(INSERTED, CLAIMED, ENDED)}),
+    (LOGGED, resumed(*EVENTS)),
+    (BACK, undone((RUNS, ""), (QUEUED, ""), crash=0.5)),
+    ("accepted_responses_exist", {"stories": [story(delete_sent=True)]}),
+    (CRASHES, logged(f"{TRACEBACK}KeyboardInterrupt")),
+    (CRASHES, logged(f"{TRACEBACK}SystemExit: 0")),
+    ("stored_bytes_are_those_of_the_rows", {"stored": {"p": (10, 10)}}),
+]
+BROKEN: list[tuple[str, dict[str, Any]]] = [
+    (DURABLE, SEEN | {"writes": writes(1.5)}),
+    ("only_owners_write_chunks", {"writes": {ID: [Write(0, 1, 1, "was written while no worker owned it", AT)]}}),
+    (LEGAL, {"transitions": steps(INSERTED, (QUEUED, RUNS, 1, 0, "a", None, 1, 2))}),
+    (LEGAL, {"transitions": steps(INSERTED, CLAIMED, (RUNS, RUNS, 2, 1, "b", "a"))}),
+    (LEGAL, {"transitions": steps(INSERTED, CLAIMED, ENDED, (DONE, RUNS, 2, 1, "b", None))}),
+    (LEGAL, {"transitions": steps(CLAIMED, ENDED)}),
+    (LEGAL, {"transitions": steps(INSERTED, ENDED)}),
+    (LOGGED, resumed(EVENTS[0], OTHER)),
+    (LOGGED, resumed(*EVENTS[:2])),
+    (BACK, undone((RUNS, ""), (QUEUED, ""), crash=-9)),
+    (BACK, undone((DONE, ""), (RUNS, ""), crash=0.5)),
+    (BACK, {"stories": polls((RUNS, "1 2"), (RUNS, "1 3"))}),
+    ("accepted_responses_exist", {"stories": [story()]}),
+    *(("nothing_is_left", {name: ["x"]}) for name in ("left_in_redis", "unknown_workers", "busy", "left_behind")),
+    (CRASHES, logged(f"{TRACEBACK}CancelledError")),
+    (CRASHES, logged(f"{LINE}it went wrong | ValueError")),
+    ("stored_bytes_are_those_of_the_rows", {"stored": {"p": (9, 10)}}),
+]
+
+
+def test_evidence_that_breaks_a_promise_is_noticed() -> None:
+    assert broken_rules() == set()
+    assert [each for rule, each in KEPT if rule in broken_rules(**each)] == []
+    assert [each for rule, each in BROKEN if rule not in broken_rules(**each)] == []
 
 
 def test_a_gap_in_the_log_is_noticed() -> None:
-    first, second = b"".join(EVENTS[:2]), b"".join(EVENTS[2:])
-    whole = [Chunk(ID, 0, 1, 0, (), first), Chunk(ID, 3, 4, 1, (), second)]
-    found = checker.logs_are_complete(Evidence([], rows={ID: None}, logs={ID: tuple(whole)}))  # type: ignore[dict-item]
-    assert next(found)[1] == "events 3-4 follow event 1"
+    gap = (Chunk(ID, 0, 1, 0, (), b"".join(EVENTS[:2])), Chunk(ID, 3, 4, 1, (), b"".join(EVENTS[2:])))
+    found = check(Evidence([], rows={ID: row(RUNS)}, logs={ID: gap}))
+    assert "events 3-4 follow event 1" in {each.finding for each in found}
 
 
-def test_a_reader_that_saw_another_event_than_the_log_has_is_noticed() -> None:
-    other = frames.encode({"type": "response.output_text.delta", "sequence_number": 1, "delta": "other"})
-    chunk = Chunk(ID, 0, 3, 0, (), b"".join(EVENTS))
-    for saw in ([EVENTS[0], other], EVENTS[:2]):  # the second list ends too early
-        evidence = Evidence([story(ReaderRecord(frames=saw, arrivals=[AT] * 2))], logs={ID: (chunk,)})
-        assert "readers_see_the_log" in broken_rules(evidence)
-    whole = Evidence([story(ReaderRecord(frames=EVENTS, arrivals=[AT] * 4))], logs={ID: (chunk,)})
-    assert "readers_see_the_log" not in broken_rules(whole)
+# -- what projects use, and their limits -----------------------------------------------------------------------
+
+USAGE: Json = {
+    "input_tokens": 3,
+    "input_tokens_details": {"cached_tokens": 1},
+    "output_tokens": 5,
+    "output_tokens_details": {"reasoning_tokens": 2},
+    "total_tokens": 8,
+}
+NEW = Entry("r1", "p", "k", None, QUEUED, 100, None)
+TAKEN = replace(NEW, before=QUEUED, after=RUNS)
+OVER = replace(TAKEN, before=RUNS, after=DONE, usage=USAGE)
+CANCELLED = replace(OVER, after=Status.CANCELLED, usage=None)
+LIFE = [NEW, TAKEN, OVER]
+QUEUE, BYTES, UNFINISHED = LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES
 
 
-def test_a_status_that_goes_back_and_a_text_that_shrinks_are_noticed() -> None:
-    for polls in (
-        [Poll(Status.IN_PROGRESS, "", AT, AT), Poll(Status.QUEUED, "", AT, AT)],
-        [Poll(Status.IN_PROGRESS, "1 2", AT, AT), Poll(Status.IN_PROGRESS, "1 3", AT, AT)],
-    ):
-        polled = story()
-        polled.polls = polls
-        assert "statuses_never_go_back" in broken_rules(Evidence([polled]))
+def others(*entries: Entry) -> list[Entry]:
+    """The same of another response."""
+    return [replace(entry, response_id="r2") for entry in entries]
 
 
-def test_only_a_crash_of_postgres_takes_a_claim_back_and_nothing_takes_an_end_back() -> None:
-    def rules(*statuses: Status, crashed: float) -> set[str]:
-        polled = story()
-        polled.polls = [Poll(status, "", AT + at, AT + at) for at, status in enumerate(statuses)]
-        return broken_rules(Evidence([polled], crashes=[crashed])) & {"statuses_never_go_back"}
-
-    assert rules(Status.IN_PROGRESS, Status.QUEUED, crashed=AT + 0.5) == set()
-    assert rules(Status.IN_PROGRESS, Status.QUEUED, crashed=AT - 9) != set()
-    assert rules(Status.COMPLETED, Status.IN_PROGRESS, crashed=AT + 0.5) != set()
+def broken_by(accounts: list[Entry], kind: LimitKind = QUEUE, value: int = 1000, taken: int = 0) -> set[str]:
+    limits = [LimitState("p", ALL_MODELS, kind, value, taken)]
+    return broken_rules(accounts=accounts, ledger=used(accounts, {}), limits=limits)
 
 
-def test_a_damaged_response_may_fail_or_end_as_if_nothing_had_happened() -> None:
-    def rules(row: ResponseRow, **more: Any) -> set[str]:
-        reader = ReaderRecord(frames=EVENTS[:2], arrivals=[AT] * 2, problems=["its log cannot be read"])
-        evidence = Evidence([replace(story(reader), **more)], rows={ID: row}, damaged={ID: "1-1"})
-        return broken_rules(evidence)
-
-    assert rules(a_row(Status.FAILED, [])) == set()
-    assert rules(a_row(Status.COMPLETED, [counting(3).answer])) == set()
-    assert rules(a_row(Status.COMPLETED, ["another text"])) == {"damaged_responses_end"}
-    assert rules(a_row(Status.FAILED, []), gave_up=True) == {"damaged_responses_end"}
-
-
-def test_a_log_line_about_a_damaged_response_is_no_unforeseen_error() -> None:
-    line = f"worker.1: ERROR longhaul.runner: {ID}: its request cannot be read"
-    assert broken_rules(Evidence([], error_lines=[line])) == {"nothing_crashes"}
-    assert broken_rules(Evidence([story()], damaged={ID: "1-1"}, error_lines=[line])) == set()
+def test_the_ledger_is_compared_with_the_usage_of_all_ends_to_the_token() -> None:
+    twice = [*LIFE, *others(*LIFE)]
+    assert used(twice, {}) == {("p", "k"): Usage(2, 6, 2, 10, 4)}
+    assert broken_by(twice) == set()
+    for ledger in ({}, {("p", "k"): Usage(1, 3, 1, 4, 2)}, {("p", "other"): Usage(1, 3, 1, 5, 2)}):
+        assert broken_rules(accounts=LIFE, ledger=ledger) == {"the_ledger_is_the_sum_of_all_usage"}
+    repeated = Write(2, 3, 1, None, AT, 4, 0, 5)
+    log = {"r1": [Write(0, 1, 1, None, AT, 8, 40), repeated, repeated]}  # of what ran and has no usage
+    assert charged([NEW, TAKEN, CANCELLED], log) == {"p": 40 + 3}
+    assert used([NEW, TAKEN, CANCELLED], log) == {("p", "k"): Usage(1, 40, 5, 3, 0)}
+    assert charged([NEW, replace(CANCELLED, before=QUEUED)], {"r1": []}) == {}
+    assert charged(LIFE, log) == {"p": 8}
 
 
-def a_row(status: Status, texts: list[str]) -> ResponseRow:
-    question = counting(3)
-    assert question.input_tokens is not None and question.output_tokens is not None
-    total = question.input_tokens + question.output_tokens
-    tokens = {"input_tokens": question.input_tokens, "output_tokens": question.output_tokens, "total_tokens": total}
-    values = dict.fromkeys(ResponseRow.__slots__)
-    values |= {"status": status, "output": [{"content": [{"text": each}]} for each in texts], "usage": tokens}
-    return ResponseRow(**values)  # type: ignore[arg-type]
-
-
-def test_an_accepted_response_that_is_gone_is_noticed() -> None:
-    assert "accepted_responses_exist" in broken_rules(Evidence([story()]))
-
-
-def test_what_is_left_behind_is_noticed() -> None:
-    for left in ({"left_in_redis": ["x"]}, {"unknown_workers": ["x"]}, {"busy": ["x"]}, {"left_behind": ["x"]}):
-        assert broken_rules(Evidence([], **left)) == {"nothing_is_left"}  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("error", "rules"),
-    [
-        ("CancelledError", {"nothing_crashes"}),
-        ("KeyboardInterrupt", set()),
-        ("KeyboardInterrupt: ", set()),
-        ("SystemExit: 0", set()),
-    ],
-)
-def test_a_traceback_is_noticed_unless_a_signal_alone_caused_it(error: str, rules: set[str]) -> None:
-    line = f"maintenance.1: Traceback (most recent call last): {error}"
-    assert broken_rules(Evidence([], error_lines=[line])) == rules
-
-
-def test_an_unforeseen_error_of_the_product_is_noticed_and_a_traceback_of_vllm_is_not() -> None:
-    ours = "worker.1: 2026-11-21T11:38:46.700Z ERROR longhaul.worker: it went wrong | ValueError"
-    assert broken_rules(Evidence([], error_lines=[ours])) == {"nothing_crashes"}
-    theirs = (
-        "worker.1: (MainProcess pid=3269) ERROR 11-21 14:32:03 [async_llm.py:906] Traceback (most recent call last):"
-    )
-    assert broken_rules(Evidence([], error_lines=[theirs])) == set()
+def test_more_than_a_limit_allows_is_noticed_and_so_is_what_is_taken_in_the_end() -> None:
+    left, exceeded = {"ended_responses_reserve_nothing"}, {"limits_are_never_exceeded"}
+    both = [NEW, *others(NEW), *LIFE[1:], *others(*LIFE[1:])]
+    for kind, value in ((QUEUE, 1), (BYTES, 199), (UNFINISHED, 1)):
+        assert broken_by(both, kind, value) == exceeded, "for a moment"
+        assert broken_by([*LIFE, *others(*LIFE)], kind, value) == set()
+        assert broken_by(LIFE, kind, taken=1) == left
+    for taken in (7, 8, 9):
+        assert broken_by(LIFE, LimitKind.TOKENS_PER_DAY, taken=taken) == (left if taken != 8 else set())
