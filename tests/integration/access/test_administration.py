@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -15,7 +14,6 @@ from app.access.changes import AdministrationError, Changes
 from app.access.new_keys import create_first_key, create_given_key
 from app.access.secret import hash_of, new_secret, shown
 from app.access.service_accounts import ServiceAccounts
-from app.store import database
 from app.store.database import Database
 from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.streaming.pubsub import PubSub
@@ -73,24 +71,16 @@ async def test_a_project_s_key_is_no_operator_s_key(admin: Administration) -> No
             await admin.create_key(project, "mine", scopes)
 
 
-async def test_a_key_needs_a_project_that_is_there_and_not_archived(admin: Administration) -> None:
-    with pytest.raises(AdministrationError, match="no project 'proj_none'"):
-        await admin.create_key("proj_none", "mine", PROJECT_SCOPES)
-    project = await admin.create_project("old")
-    await admin.archive_project(project.id)
-    with pytest.raises(AdministrationError, match="is archived"):
-        await admin.create_key(project.id, "mine", PROJECT_SCOPES)
-
-
-async def test_what_an_archived_project_may_use_stays(admin: Administration) -> None:
+async def test_an_archived_project_gets_no_keys_and_what_it_may_use_stays(admin: Administration) -> None:
     project = await admin.create_project("old", models=["a"])
     await admin.archive_project(project.id)
     with pytest.raises(AdministrationError, match="is archived"):
+        await admin.create_key(project.id, "mine", PROJECT_SCOPES)
+    with pytest.raises(AdministrationError, match="is archived"):
         await admin.permit(project.id, None, None)
     assert (await admin.project(project.id)).models == {"a"}
-
-
-async def test_the_default_project_cannot_be_archived(admin: Administration) -> None:
+    with pytest.raises(AdministrationError, match="no project 'proj_none'"):
+        await admin.create_key("proj_none", "mine", PROJECT_SCOPES)
     with pytest.raises(AdministrationError, match="cannot be archived"):
         await admin.archive_project("default")
 
@@ -110,42 +100,22 @@ async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_t
         assert set(noted.scalars()) == {"project.created", "rate_limit.updated"}
 
 
-async def test_the_number_of_projects_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.access.administration.MAX_PROJECTS", 2)
-    second = await admin.create_project("second")
-    await admin.archive_project(second.id)
-    with pytest.raises(AdministrationError, match="there are 2 projects already"):
-        await admin.create_project("third")
-
-
-async def test_projects_that_are_made_at_once_keep_the_bound(
+async def test_projects_and_keys_that_are_made_at_once_keep_their_bounds(
     admin: Administration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.access.administration.MAX_PROJECTS", 3)
-    made = await asyncio.gather(*(admin.create_project(f"{n}") for n in range(8)), return_exceptions=True)
-    assert sum(isinstance(each, AdministrationError) for each in made) == 6
+    monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
+    projects_made = await asyncio.gather(*(admin.create_project(f"{n}") for n in range(8)), return_exceptions=True)
+    assert sum(isinstance(each, AdministrationError) for each in projects_made) == 6
     assert len(await projects.find_all(admin.db)) == 3
-
-
-async def test_keys_of_operators_that_are_made_at_once_keep_the_bound(
-    admin: Administration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
-    made = await asyncio.gather(
-        *(admin.create_key(None, f"{n}", OPERATOR_SCOPES) for n in range(8)), return_exceptions=True
-    )
-    assert sum(isinstance(each, AdministrationError) for each in made) == 6
-    assert len(await api_keys.find_of(admin.db, None)) == 2
-
-
-async def test_the_number_of_working_keys_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
-    first = await admin.create_key("default", "1", PROJECT_SCOPES)
-    await admin.create_key("default", "2", PROJECT_SCOPES)
-    with pytest.raises(AdministrationError, match="2 working keys"):
-        await admin.create_key("default", "3", PROJECT_SCOPES)
-    await admin.revoke_key(first.row.id)
-    await admin.create_key("default", "3", PROJECT_SCOPES)
+    for project, scopes in ((None, OPERATOR_SCOPES), ("default", PROJECT_SCOPES)):
+        creating = (admin.create_key(project, f"{n}", scopes) for n in range(8))
+        made = await asyncio.gather(*creating, return_exceptions=True)
+        assert sum(isinstance(each, AdministrationError) for each in made) == 6
+        works = await api_keys.find_of(admin.db, project)
+        assert len(works) == 2
+        await admin.revoke_key(works[0].id)
+        await admin.create_key(project, "another", scopes)
 
 
 async def test_a_rotation_at_the_bound_leaves_no_overlap(
@@ -160,16 +130,13 @@ async def test_a_rotation_at_the_bound_leaves_no_overlap(
     assert [row.id for row in await api_keys.find_of(admin.db, "default") if row.state == "works"] == [new.row.id]
 
 
-async def test_a_change_of_nothing_leaves_the_project_as_it_is(admin: Administration) -> None:
-    made = await admin.create_project("red")
-    assert await admin.change_project(made.id) == await admin.project(made.id)
-
-
-async def test_a_key_is_revoked_once(admin: Administration) -> None:
+async def test_a_key_is_revoked_once_and_rotated_no_more(admin: Administration) -> None:
     made = await admin.create_key("default", "mine", PROJECT_SCOPES)
     first = await admin.revoke_key(made.row.id)
     assert first.revoked_at is not None
     assert (await admin.revoke_key(made.row.id)).revoked_at == first.revoked_at
+    with pytest.raises(AdministrationError, match="works no longer"):
+        await admin.rotate_key(made.row.id)
     with pytest.raises(AdministrationError, match="no key 'key_none'"):
         await admin.revoke_key("key_none")
 
@@ -185,15 +152,13 @@ async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administratio
     assert new.secret != old.secret
 
 
-@pytest.mark.parametrize("lifetime", [None, 1000.0])
-async def test_a_key_that_is_rotated_twice_makes_keys_that_last_as_it_was_to(
-    admin: Administration, lifetime: float | None
-) -> None:
-    old = await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
-    for _ in range(2):
-        made = (await admin.rotate_key(old.row.id, 50)).row
-        lasts = None if made.expires_at is None else (made.expires_at - made.created_at).total_seconds()
-        assert lasts == lifetime
+async def test_a_key_that_is_rotated_twice_makes_keys_that_last_as_it_was_to(admin: Administration) -> None:
+    for lifetime in (None, 1000.0):
+        old = await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
+        for _ in range(2):
+            made = (await admin.rotate_key(old.row.id, 50)).row
+            lasts = None if made.expires_at is None else (made.expires_at - made.created_at).total_seconds()
+            assert lasts == lifetime
 
 
 async def test_rotation_never_lengthens_a_key_s_life(admin: Administration) -> None:
@@ -223,30 +188,6 @@ async def test_a_key_cannot_be_rotated_while_its_service_account_is_deleted(
         await rotating
 
 
-async def test_a_revoked_key_cannot_be_rotated(admin: Administration) -> None:
-    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
-    await admin.revoke_key(made.row.id)
-    with pytest.raises(AdministrationError, match="works no longer"):
-        await admin.rotate_key(made.row.id)
-
-
-async def test_a_rotated_key_keeps_scopes_that_only_a_later_version_knows(
-    db: Database, services: Any, admin: Administration
-) -> None:
-    owner, constraint = Database(services.owner_url, 1), "api_keys_scopes_known"
-    made = await admin.create_key("default", "mine", {Scope.READ})
-    definition = f"SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = '{constraint}'"
-    [(check,)] = await owner.execute(text(definition))
-    await owner.execute(text(f"ALTER TABLE api_keys DROP CONSTRAINT {constraint}"))
-    try:
-        await owner.execute(text("UPDATE api_keys SET scopes = '{later,read}'"))
-        assert (await admin.rotate_key(made.row.id)).row.scopes == ("later", "read")
-    finally:
-        await owner.execute(text("DELETE FROM api_keys"))
-        await owner.execute(text(f"ALTER TABLE api_keys ADD CONSTRAINT {constraint} {check}"))
-        await owner.close()
-
-
 async def test_processes_that_start_together_make_one_first_key(db: Database, admin: Administration) -> None:
     kept: list[str] = []
     made = await asyncio.gather(*(create_first_key(db, kept.append) for _ in range(5)))
@@ -256,23 +197,11 @@ async def test_processes_that_start_together_make_one_first_key(db: Database, ad
     assert not await create_first_key(db, kept.append)
     await admin.revoke_key(row.id)
     assert await create_first_key(db, kept.append), "nobody could administer this deployment"
-
-
-async def test_a_given_key_is_made_once_and_by_one_process(db: Database, admin: Administration) -> None:
     secret = new_secret()
     made = await asyncio.gather(*(create_given_key(db, secret) for _ in range(5)))
-    assert sorted(made) == [False] * 4 + [True]
-    (row,) = await api_keys.find_of(admin.db, None)
+    assert sorted(made) == [False] * 4 + [True], "one that they are given is made once, too"
+    row = (await api_keys.find_of(admin.db, None))[-1]
     assert row.hash == hash_of(secret) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
-    assert await create_given_key(db, new_secret()), "another one is added"
-    assert not await create_first_key(db, lambda _: None)
-
-
-async def test_a_given_key_takes_one_connection_of_the_pool(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "POOL_SECONDS", 0.2)
-    one = db.sibling(1)
-    assert await create_given_key(one, new_secret())
-    await one.close()
 
 
 async def test_a_given_key_that_cannot_administer_is_refused(db: Database, admin: Administration) -> None:

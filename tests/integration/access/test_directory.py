@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from app.access import directory as module
 from app.access.administration import Administration
@@ -15,7 +14,7 @@ from app.access.caller import PROJECT_SCOPES, Scope
 from app.access.changes import Changes
 from app.access.directory import Directory
 from app.access.known_key import ARCHIVED, DELETED, EXPIRED, REVOKED, KnownKey
-from app.access.secret import hash_of, new_secret
+from app.access.secret import new_secret
 from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.tenants import api_keys
@@ -149,20 +148,6 @@ async def test_a_key_ends_when_it_expires(directory: Directory, admin: Administr
     assert key.refusal == EXPIRED
 
 
-async def test_a_key_that_is_prolonged_after_its_end_works_again(
-    directory: Directory, admin: Administration, db: Database
-) -> None:
-    made = await admin.create_key("default", "mine", PROJECT_SCOPES, 1.0)
-    ended = await known(directory, made.secret)
-    await ended.ended.wait()
-    async with db.begin() as connection:
-        later = {"id": made.row.id}
-        await connection.execute(text("UPDATE api_keys SET expires_at = now() + interval '1 h' WHERE id = :id"), later)
-    await directory.look()
-    again = await known(directory, made.secret)
-    assert (again.refusal, ended.refusal) == (None, EXPIRED)
-
-
 async def test_an_overlap_that_ends_ends_the_old_key_alone(
     directory: Directory, admin: Administration, pubsub: PubSub
 ) -> None:
@@ -210,22 +195,6 @@ async def test_a_key_whose_row_is_deleted_ends(directory: Directory, admin: Admi
     await directory.look()
     assert key.refusal == DELETED
     assert await directory.key(made.secret) is None
-
-
-async def test_an_idle_key_is_forgotten_with_its_project_and_one_in_use_is_not(
-    directory: Directory, admin: Administration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "IDLE_SECONDS", 5.0)
-    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
-    key = await known(directory, made.secret)
-    await directory.project("default")
-    with key.in_use():
-        key.take_use()
-        monkeypatch.setattr(key, "_seen_at", key._seen_at - 10)
-        await directory.look()
-        assert directory._keys[hash_of(made.secret)] is key and list(directory._projects) == ["default"]
-    await directory.look()
-    assert directory._keys == directory._projects == {}
 
 
 async def test_the_last_use_is_noted(directory: Directory, admin: Administration) -> None:

@@ -197,12 +197,23 @@ class Front:
         return connect(f"wss://{HOST}:{self.port}/v1/responses", ssl=self._context, additional_headers=headers)
 
 
-@pytest.fixture(params=PROXIES)
-def front(request: pytest.FixtureRequest, deployment: Deployment) -> Iterator[Front]:
+@contextmanager
+def in_front(name: str, deployment: Deployment) -> Iterator[Front]:
     with open_folder() as folder:
-        made = Front(request.param, deployment, folder)
+        made = Front(name, deployment, folder)
         with made.running(folder / "proxy.log"):
             yield made
+
+
+@pytest.fixture(scope="module")
+def fronts(deployment: Deployment) -> Iterator[dict[str, Front]]:
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(in_front(name, deployment)) for name in PROXIES}
+
+
+@pytest.fixture(params=PROXIES)
+def front(request: pytest.FixtureRequest, fronts: dict[str, Front]) -> Front:
+    return fronts[request.param]
 
 
 def test_events_pass_a_shipped_proxy_while_the_response_runs(deployment: Deployment, front: Front) -> None:
@@ -223,18 +234,21 @@ def test_a_websocket_passes_a_shipped_proxy(deployment: Deployment, front: Front
             assert event["type"] != "error", event
 
 
-def test_requests_pass_a_shipped_proxy_while_one_api_is_killed(deployment: Deployment, front: Front) -> None:
+def test_requests_pass_each_shipped_proxy_while_one_api_is_killed(
+    deployment: Deployment, fronts: dict[str, Front]
+) -> None:
     killed = APIS[1]
-    with front.client(deployment.key) as client:
-        deployment.apis[killed].kill()
-        try:
-            statuses = [
-                client.post("/v1/responses", json={**REQUEST, "background": True}).status_code for _ in range(12)
-            ]
-        finally:
-            deployment.apis[killed] = deployment.start_api(killed)
-            deployment.wait_for(killed)
-    assert statuses == [200] * 12
+    clients = [front.client(deployment.key) for front in fronts.values()]
+    deployment.apis[killed].kill()
+    try:
+        request = {**REQUEST, "background": True}
+        statuses = [client.post("/v1/responses", json=request).status_code for client in clients for _ in range(12)]
+    finally:
+        deployment.apis[killed] = deployment.start_api(killed)
+        deployment.wait_for(killed)
+    for client in clients:
+        client.close()
+    assert statuses == [200] * 24
 
 
 def test_the_audit_log_has_the_clients_address_and_not_what_it_says(deployment: Deployment, front: Front) -> None:

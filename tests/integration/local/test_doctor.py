@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
-import redis
-from sqlalchemy import text
 from typer.testing import CliRunner
 
 from app.cli import cli
@@ -66,14 +62,6 @@ async def test_a_sound_installation_has_nothing_wrong(shell: Shell, db: Database
     assert strict.status == 1
 
 
-async def test_people_get_a_table_and_a_summary(shell: Shell) -> None:
-    ran = await shell.run("doctor")
-    assert ran.status == 0
-    *_, summary = ran.out.splitlines()
-    assert summary.endswith(" to look at, 0 wrong")
-    assert "rights of longhaul_api\twhat its processes need" in ran.out
-
-
 @pytest.mark.parametrize("role", [WORKER, MAINTENANCE])
 async def test_every_process_s_role_can_be_examined(shell: Shell, services: Services, role: str) -> None:
     ran, found = await examined(
@@ -113,17 +101,6 @@ async def test_a_role_with_more_or_less_than_it_needs_is_told(shell: Shell, serv
     assert found["rights of longhaul_api"]["level"] == "ok", "a migration has mended it"
 
 
-async def test_the_owner_and_the_monitor_are_no_roles_of_processes(shell: Shell, services: Services) -> None:
-    _, found = await examined(
-        shell, DATABASE_URL=services.owner_url, LONGHAUL_MONITOR_DATABASE_URL=services.url_of(API)
-    )
-    assert found["rights of longhaul_owner"]["level"] == "warn"
-    assert found["monitor's role"]["level"] == "fail" or "may more" in found["monitor's role"]["found"]
-    ran, found = await examined(shell, DATABASE_URL=services.url_of(MONITOR))
-    assert ran.status == 1
-    assert "it lacks" in found["rights of longhaul_monitor"]["found"]
-
-
 async def test_what_does_not_answer_is_told_and_the_rest_is_looked_at(shell: Shell, services: Services) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     urls = {"DATABASE_URL": f"postgresql://longhaul@{nobody}/longhaul", "REDIS_URL": f"redis://{nobody}/0"}
@@ -145,39 +122,3 @@ async def test_a_setting_or_a_models_file_that_is_wrong_is_a_finding(shell: Shel
     assert ran.status == 1
     assert found["models file"]["level"] == "fail"
     assert found["settings"]["found"] == "LONGHAUL_MAX_CONECTIONS have no effect"
-
-
-@contextmanager
-def configured(url: str, **values: str) -> Iterator[None]:
-    with redis.Redis.from_url(url, decode_responses=True) as client:
-        names = [name.replace("_", "-") for name in values]
-        before = {name: client.config_get(name)[name] for name in names}
-        for name, value in zip(names, values.values(), strict=True):
-            client.config_set(name, value)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                client.config_set(name, value)
-
-
-async def test_a_redis_that_drops_messages_is_told(shell: Shell, services: Services) -> None:
-    with configured(services.redis_url, maxmemory="100mb", maxmemory_policy="allkeys-lru"):
-        _, found = await examined(shell)
-    assert found["memory of Redis"]["level"] == "warn"
-    assert "noeviction" in found["memory of Redis"]["to_do"]
-
-
-async def test_workers_that_are_away_and_dead_ones_that_nobody_removes_are_told(shell: Shell, db: Database) -> None:
-    _, found = await examined(shell)
-    assert found["workers"]["found"] == "none lives of scripted"
-    dead = """
-        INSERT INTO workers (id, node, model, queue, host, pid, started_at, lease_until, layout, context_length, slots,
-            format)
-        VALUES ('w', 'n', 'scripted', 'q', 'h', 1, now(), now() - interval '5 minutes', 1, 4096, 4, 'chat')
-    """
-    async with db.begin() as connection:
-        await connection.execute(text(dead))
-    ran, found = await examined(shell)
-    assert ran.status == 1
-    assert found["dead workers"]["to_do"] == "start `longhaul maintenance`"

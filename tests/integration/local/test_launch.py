@@ -46,23 +46,6 @@ async def never() -> bool:
     return False
 
 
-async def test_services_start_side_by_side() -> None:
-    asked: set[str] = set()
-
-    def once_both_are_asked(name: str) -> Callable[[], Awaitable[bool]]:
-        async def ready() -> bool:
-            asked.add(name)
-            return len(asked) == 2
-
-        return ready
-
-    names = ("one", "two")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        children = await launch_all([Paper(name, "exec sleep 1000", once_both_are_asked(name)) for name in names])
-    for child in children:
-        await child.stop_and_wait()
-
-
 @pytest.mark.parametrize("ready", [always, never])
 async def test_if_a_service_cannot_start_the_other_one_is_stopped(
     tmp_path: Path, ready: Callable[[], Awaitable[bool]]

@@ -1,15 +1,17 @@
-"""What each process writes: run where all file systems are read-only, as in a container."""
+"""What each process writes, and when it is ready: run where all file systems are read-only, as in a container."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 import pytest
 from sqlalchemy import text
 
@@ -17,14 +19,14 @@ from app.access.secret import new_secret
 from app.local.ports import free_port
 from app.store.database import Database
 from config.worker_readiness import is_ready
-from tests.integration.local.test_programs import readiness
+from tests.integration.local.test_up import one_line
 from tests.support.celery_processes import ROOT, Process
 from tests.support.read_only import command
 from tests.support.rows import alive
 from tests.support.scripted import models_of
 from tests.support.services import Services
 from tests.support.upping import LONGHAUL, longhaul
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 T = TypeVar("T")
 
@@ -32,11 +34,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes file 
 
 
 @pytest.fixture
-def env(services: Services, tmp_path: Path) -> dict[str, str]:
+def env(services: Services, migrated: str, tmp_path: Path) -> dict[str, str]:
     models = tmp_path / "models.toml"
     models.write_text(models_of("scripted"))
-    assert longhaul("migrate", env={"DATABASE_URL": services.owner_url}).returncode == 0
-    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    urls = {"DATABASE_URL": migrated, "REDIS_URL": services.redis_url}
     return {**urls, "LONGHAUL_MODELS": str(models), "LONGHAUL_PORT": str(free_port())}
 
 
@@ -53,14 +54,27 @@ def read_only(*arguments: str, env: dict[str, str], log: Path) -> Iterator[Proce
         process.kill()
 
 
-def test_migrate_writes_nothing_if_it_is_given_the_admin_key(env: dict[str, str], tmp_path: Path) -> None:
-    keys = {"LONGHAUL_AUTH": "keys", "LONGHAUL_ADMIN_KEY": new_secret()}
+def test_migrate_writes_nothing_if_it_is_given_the_admin_key(
+    services: Services, env: dict[str, str], tmp_path: Path
+) -> None:
+    keys = {"LONGHAUL_AUTH": "keys", "LONGHAUL_ADMIN_KEY": new_secret(), "DATABASE_URL": services.owner_url}
     with read_only("migrate", env={**env, **keys}, log=tmp_path / "log") as process:
         assert process.wait() == 0, process.text
 
 
+def readiness(env: dict[str, str]) -> int | None:
+    """What the API's route says; None while nobody listens."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{env['LONGHAUL_PORT']}/health/ready", timeout=PATIENCE_SECONDS).status_code
+    except httpx.TransportError:
+        return None
+
+
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_the_api_writes_nothing(env: dict[str, str], tmp_path: Path, processes: int) -> None:
+def test_the_api_writes_nothing_and_its_readiness_is_what_its_route_says(
+    services: Services, env: dict[str, str], tmp_path: Path, processes: int
+) -> None:
+    assert one_line(longhaul("ready", "--api", env=env)).startswith("longhaul: the API cannot be reached")
     several = {**env, "LONGHAUL_API_PROCESSES": str(processes)}
     with read_only("api", env=several, log=tmp_path / "log") as process:
 
@@ -69,6 +83,11 @@ def test_the_api_writes_nothing(env: dict[str, str], tmp_path: Path, processes: 
             return readiness(env) == 200
 
         until_sync(is_up, what=lambda: process.text)
+        assert longhaul("ready", "--api", env=env).returncode == 0
+        services.postgres.stop()
+        until_sync(lambda: readiness(env) == 503, what="the API to notice")
+        assert longhaul("ready", "--api", env=env).stderr == "longhaul: the API is not ready (status 503)\n"
+        services.postgres.start()
 
 
 def test_maintenance_writes_nothing(env: dict[str, str], tmp_path: Path) -> None:
@@ -94,12 +113,43 @@ async def _is_there(db: Database, worker: str, _: float) -> bool:
     return bool(await db.execute(text("SELECT 1 FROM workers WHERE id = :id"), {"id": worker}))
 
 
-def test_a_worker_writes_its_ready_file_alone(env: dict[str, str], tmp_path: Path) -> None:
-    """Its engine may need more: vLLM's caches and Triton's kernels lie in HOME and TMPDIR."""
+@pytest.fixture
+def ready_file() -> Iterator[Path]:
+    """In the memory that even a read-only container may write."""
     file = Path(f"/dev/shm/longhaul-{os.getpid()}-ready")
-    with read_only("worker", env={**env, "LONGHAUL_READY_FILE": str(file)}, log=tmp_path / "log") as process:
-        until_sync(lambda: is_ready(file) or not process.is_running, what=lambda: process.text)
+    file.write_text("99999999999\n")  # left by a worker that was killed
+    yield file
+    file.unlink(missing_ok=True)
+
+
+def test_a_worker_writes_its_ready_file_alone_while_it_is_registered_and_neither_frozen_nor_draining(
+    env: dict[str, str], tmp_path: Path, ready_file: Path
+) -> None:
+    """Its engine may need more: vLLM's caches and Triton's kernels lie in HOME and TMPDIR."""
+    env |= {"LONGHAUL_READY_FILE": str(ready_file), "LONGHAUL_LEASE_SECONDS": "1"}
+    with read_only("worker", env={**env, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "600"}, log=tmp_path / "log") as process:
+        until_sync(lambda: not ready_file.exists(), what="the old file to go")
+        until_sync(lambda: is_ready(ready_file) or not process.is_running, what=lambda: process.text)
         assert process.is_running, process.text
+        assert longhaul("ready", env=env).returncode == 0
+        process.send_signal(signal.SIGSTOP)
+        until_sync(lambda: not is_ready(ready_file), what="the lease to run out")
+        result = longhaul("ready", env=env)
+        assert (result.returncode, one_line(result)) == (1, "longhaul: the worker is not ready")
+        process.send_signal(signal.SIGCONT)
+        until_sync(lambda: is_ready(ready_file), what="the worker to go on")
+        process.send_signal(signal.SIGTERM)
+        until_sync(lambda: not ready_file.exists(), what="the worker to drain")
+
+
+def test_a_ready_file_that_cannot_be_written_or_is_not_named_is_one_line(env: dict[str, str], tmp_path: Path) -> None:
+    unwritable = {**env, "LONGHAUL_READY_FILE": str(tmp_path / "none" / "ready")}
+    for name, more, said in (
+        ("worker", unwritable, f"LONGHAUL_READY_FILE: cannot write {tmp_path}/none/ready: No such"),
+        ("ready", {"LONGHAUL_READY_FILE": ""}, "LONGHAUL_READY_FILE is not set"),
+    ):
+        result = longhaul(name, env=more)
+        assert result.returncode == 2 and one_line(result).startswith(f"longhaul: {said}")
 
 
 def test_flower_needs_a_folder_and_says_so(env: dict[str, str], tmp_path: Path) -> None:

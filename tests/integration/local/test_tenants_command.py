@@ -6,12 +6,12 @@ import asyncio
 import fcntl
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
-from sqlalchemy import text
 from typer.testing import CliRunner
 
 from app.access.erasure import erase_due
@@ -22,32 +22,19 @@ from app.local.home import LOCK_FILE, SERVICES_FILE, Home
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
-from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 
 
 @pytest.fixture
-def home(services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(services: Any, emptied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """The data folder of a `longhaul up` that runs: no variable names the services."""
-
-    async def prepare() -> None:
-        db = Database(load_settings(DATABASE_URL=services.owner_url).database_dsn, 2)
-        await migrate(db)
-        async with db.begin() as connection:
-            await connection.execute(
-                text("TRUNCATE api_keys, service_accounts, limits, audit_logs, usage, usage_entries")
-            )
-            await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
-        await db.close()
-
-    asyncio.run(prepare())
     monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
     home = Home.prepare(tmp_path)
-    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    urls = {"DATABASE_URL": emptied, "REDIS_URL": services.redis_url}
     with (tmp_path / LOCK_FILE).open("wb") as lock, home.showing_services(urls):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield home  # type: ignore[misc]
+        yield home
 
 
 def longhaul(*arguments: str) -> Result:
@@ -76,17 +63,26 @@ def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
     assert [line.split("\t")[5] for line in printed("keys", "list").splitlines()] == ["revoked", "archived"]
 
 
-def test_what_a_project_may_use_can_be_changed(home: Home) -> None:
-    project = printed("projects", "create", "team blue").strip()
-    line = printed("projects", "permit", project, "--models", "all", "--tool-servers", "python")
-    assert line.strip().endswith("models all\ttool servers python\ttier default\tweight 1\tstored 0")
+def test_each_thing_that_a_project_has_is_set_and_changed_alone(home: Home) -> None:
+    made = printed("projects", "create", "team", "--tool-servers", "python", "--weight", "3", "--tier", "priority")
+    project = made.strip()
 
+    def shown(*arguments: str) -> str:
+        return printed(*arguments).strip().partition("\tmodels ")[2]
 
-def test_a_project_s_weight_is_set_and_changed_alone(home: Home) -> None:
-    project = printed("projects", "create", "team green", "--tool-servers", "python", "--weight", "3").strip()
-    assert printed("projects", "list").splitlines()[1].endswith("tool servers python\ttier default\tweight 3\tstored 0")
-    line = printed("projects", "update", project, "--weight", "0.5")
-    assert line.strip().endswith("tool servers python\ttier default\tweight 0.5\tstored 0")
+    listed = printed("projects", "list").splitlines()[1]
+    assert listed.endswith("models all\ttool servers python\ttier priority\tweight 3\tstored 0")
+    assert "tier priority\tweight 0.5\t" in shown("projects", "update", project, "--weight", "0.5")
+    everything = ("projects", "permit", project, "--models", "all", "--tool-servers", "all")
+    assert shown(*everything) == "all\ttool servers all\ttier priority\tweight 0.5\tstored 0"
+    assert "tier flex" in shown(*everything, "--tier", "flex")
+    days = ("projects", "update", project, "--conversation-days")
+    assert shown(*days, "30").endswith("\tstored 0\tconversations 30 days")
+    assert shown(*days, "0").endswith("\tstored 0")
+    erased = shown("projects", "erase", project, "--days", "30")
+    assert re.search(r"\terased at \d{4}-\d\d-\d\d \d\d:\d\d UTC$", erased)
+    assert "\tarchived\t" in printed("projects", "list")
+    assert longhaul("projects", "erase", project, "--days", "4000").exit_code != 0
 
 
 def test_a_mistake_is_one_line_that_says_what_would_be_right(home: Home) -> None:
@@ -141,29 +137,6 @@ def test_the_life_of_a_limit(home: Home) -> None:
     ]
     left = printed("limits", "remove", project, "tokens_per_day")
     assert left == printed("limits", "list", "--project", project) == f"{project}\tm\tqueued_responses\t7\ttaken 0\n"
-
-
-def test_a_limit_of_no_known_kind_is_refused_with_the_kinds(home: Home) -> None:
-    result = longhaul("limits", "set", "default", "tokens", "5")
-    assert result.exit_code != 0 and "tokens_per_minute" in result.output
-
-
-def test_a_project_s_tier_is_set_and_stays(home: Home) -> None:
-    project = printed("projects", "create", "team red", "--tier", "priority").strip()
-    assert printed("projects", "list").splitlines()[1].endswith("\ttier priority\tweight 1\tstored 0")
-    everything = ("projects", "permit", project, "--models", "all", "--tool-servers", "all")
-    assert printed(*everything).endswith("\ttier priority\tweight 1\tstored 0\n")
-    assert printed(*everything, "--tier", "flex").endswith("\ttier flex\tweight 1\tstored 0\n")
-
-
-def test_the_days_of_conversations_and_an_erasure_are_shown(home: Home) -> None:
-    project = printed("projects", "create", "team red").strip()
-    line = printed("projects", "update", project, "--conversation-days", "30")
-    assert line.endswith("weight 1\tstored 0\tconversations 30 days\n")
-    assert printed("projects", "update", project, "--conversation-days", "0").endswith("weight 1\tstored 0\n")
-    line = printed("projects", "erase", project, "--days", "30")
-    assert "\tarchived\t" in line and re.search(r"\terased at \d{4}-\d\d-\d\d \d\d:\d\d UTC\n$", line)
-    assert longhaul("projects", "erase", project, "--days", "4000").exit_code != 0
 
 
 async def erase_now(services: Any) -> None:

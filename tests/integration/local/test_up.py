@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
+from app.local.home import Home
 from app.local.ports import free_port
+from config.settings import load_settings
 from tests.support.clusters import add_cluster
 from tests.support.scripted import models_of
+from tests.support.services import open_folder
 from tests.support.upping import NAMED_SERVICES, Up, alive, kill, longhaul
 from tests.support.waiting import until_sync
 
@@ -29,7 +35,6 @@ def sleeper(folder: Path, name: str) -> str:
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    assert "Traceback" not in result.stderr
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
     return lines[0]
@@ -57,29 +62,93 @@ def used_folder(folder: Path) -> Path:
     return folder
 
 
-def test_sigterm_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
+READY_API = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.startswith("/health/ready") else 404)
+        self.end_headers()
+
+HTTPServer(("127.0.0.1", {port}), Ready).serve_forever()
+"""
+
+
+def ready_api(folder: Path, port: int) -> str:
+    """An API that is ready at once."""
+    (folder / "ready.py").write_text(READY_API.format(port=port))
+    return f"api: python {folder}/ready.py\n"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Up]:
+    """For tests that end nothing but what starts again: two models with two workers each, and no services."""
+    port = free_port()
+    env = {**NAMED_SERVICES, "LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(free_port())}
+    with open_folder() as folder:
+        procfile = (
+            ready_api(folder, port)
+            + sleeper(folder, "calm")
+            + f'urls: echo "port=$LONGHAUL_PORT&db=$DATABASE_URL&redis=$REDIS_URL" > {folder}/urls; exec sleep 1000\n'
+            f"worker: echo $$ $LONGHAUL_MODEL >> {folder}/served; exec sleep 1000\n"
+        )
+        with Up(folder, procfile, "--workers", "2", env=env, models=("org/One", "two")) as up:
+            yield up
+            assert up.process.poll() is None
+
+
+def served(up: Up, count: int) -> list[list[str]]:
+    """Waits until so many workers have started; the process id and the model of each."""
+    until_sync(lambda: len(up.written("served").splitlines()) >= count)
+    up.look()
+    return [line.split() for line in up.written("served").splitlines()]
+
+
+def ends_and_leaves_nothing(up: Up, status: int = 0) -> None:
+    assert up.ended() == status
+    assert not any(map(alive, up.look()))
+
+
+# Every way to stop it. Each needs a start of its own.
+
+
+def test_killed_services_are_restarted_and_sigterm_ends_everything_and_leaves_nothing(folder: Path) -> None:
+    """The first start in its folder, which makes the cluster."""
     with Up(folder, everything(folder)) as up:
         started(up)
+        for server, name in (("postgres", "Postgres"), ("valkey-server", "Valkey")):
+            kill(servers(up, server)[0])
+            up.wait_for_output(f"{name} ended with SIGKILL; starting again")
+            until_sync(lambda server=server: len(servers(up, server)) == 1)  # type: ignore[misc]
         up.process.terminate()
-        assert up.ended() == 0
-        assert not any(map(alive, up.look()))
+        ends_and_leaves_nothing(up)
         assert not list((folder / "home" / "run").iterdir())
 
 
-def test_ctrl_c_in_a_terminal_ends_longhaul_up_and_leaves_nothing(used_folder: Path) -> None:
-    with Up(used_folder, everything(used_folder), terminal=True) as up:
-        started(up)
-        up.type(b"\x03")
-        assert up.ended() == 0
-        assert not any(map(alive, up.look()))
+def servers(up: Up, server: str) -> list[int]:
+    """The running main processes of a server: their parents are no such server."""
+    found = []
+    for pid in filter(alive, up.look()):
+        with contextlib.suppress(OSError):
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            if executable(pid).name == server and executable(parent).name != server:
+                found.append(pid)
+    return found
 
 
-def test_a_closed_terminal_ends_longhaul_up_and_leaves_nothing(used_folder: Path) -> None:
+def executable(pid: int) -> Path:
+    return Path(f"/proc/{pid}/exe").readlink()
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "closed"])
+def test_ctrl_c_in_a_terminal_and_a_closed_one_end_longhaul_up_and_leave_nothing(used_folder: Path, how: str) -> None:
     with Up(used_folder, everything(used_folder), terminal=True) as up:
         started(up)
-        up.close_terminal()
-        assert up.ended() == 0
-        assert not any(map(alive, up.look()))
+        if how == "Ctrl-C":
+            up.type(b"\x03")
+        else:
+            up.close_terminal()
+        ends_and_leaves_nothing(up)
 
 
 def test_kill_9_of_the_runner_leaves_nothing_and_the_next_start_waits_for_that(used_folder: Path) -> None:
@@ -96,43 +165,12 @@ def test_kill_9_of_the_runner_leaves_nothing_and_the_next_start_waits_for_that(u
             assert not any(alive(pid) for pid in up.look())
 
 
-def test_kill_9_of_a_guardian_ends_its_program(folder: Path) -> None:
-    with Up(folder, sleeper(folder, "calm"), env=NAMED_SERVICES) as up:
-        calm = int(up.written("calm.pid"))
-        up.look()
-        guardian = int(Path(f"/proc/{calm}/stat").read_text().split()[3])
-        assert guardian != up.pid
-        kill(guardian)
-        until_sync(lambda: not alive(calm))
-
-
 def test_an_ignored_hangup_stays_ignored(folder: Path) -> None:
     with Up(folder, sleeper(folder, "calm"), env=NAMED_SERVICES, ignore_hangup=True) as up:
         calm = int(up.written("calm.pid"))
         os.kill(up.pid, signal.SIGHUP)
         kill(calm)
         up.wait_for_output("calm ended with SIGKILL")
-
-
-def press_ctrl_c_until_it_has_ended(up: Up) -> None:
-    def ended() -> bool:
-        with contextlib.suppress(OSError):
-            up.type(b"\x03")
-        return up.process.poll() is not None
-
-    until_sync(ended)
-    assert up.ended() == 0
-    assert not any(map(alive, up.look()))
-
-
-def test_a_second_ctrl_c_ends_longhaul_up_without_grace(folder: Path) -> None:
-    env = NAMED_SERVICES | {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "1000"}
-    with Up(
-        folder, f"deaf: trap '' TERM; echo $$ > {folder}/pid; while :; do sleep 1; done\n", env=env, terminal=True
-    ) as up:
-        up.written("pid")
-        up.look()
-        press_ctrl_c_until_it_has_ended(up)
 
 
 def draining_api(folder: Path) -> str:
@@ -145,6 +183,23 @@ def draining_api(folder: Path) -> str:
 
 
 DRAINING = {**NAMED_SERVICES, "LONGHAUL_API_GRACE_SECONDS": "1000"}
+
+
+def test_a_second_ctrl_c_ends_longhaul_up_without_grace_and_waits_for_no_answer(folder: Path) -> None:
+    deaf = f"deaf: trap '' TERM; echo $$ > {folder}/deaf.pid; while :; do sleep 1; done\n"
+    env = DRAINING | {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "1000"}
+    with Up(folder, draining_api(folder) + deaf, env=env, terminal=True) as up:
+        up.written("api.pid")
+        up.written("deaf.pid")
+        up.look()
+
+        def ended() -> bool:
+            with contextlib.suppress(OSError):
+                up.type(b"\x03")
+            return up.process.poll() is not None
+
+        until_sync(ended)
+        ends_and_leaves_nothing(up)
 
 
 def test_what_the_answers_of_the_api_need_runs_until_it_has_drained(folder: Path) -> None:
@@ -160,16 +215,7 @@ def test_what_the_answers_of_the_api_need_runs_until_it_has_drained(folder: Path
         up.wait_for_output("api ends its foreground answers, for 1000 s at most")
         up.look()
         (folder / "answered").touch()
-        assert up.ended() == 0
-        assert not any(map(alive, up.look()))
-
-
-def test_a_second_ctrl_c_waits_for_no_answer(folder: Path) -> None:
-    with Up(folder, draining_api(folder) + sleeper(folder, "calm"), env=DRAINING, terminal=True) as up:
-        up.written("api.pid")
-        up.written("calm.pid")
-        up.look()
-        press_ctrl_c_until_it_has_ended(up)
+        ends_and_leaves_nothing(up)
 
 
 def test_after_a_failure_nobody_waits_for_answers_that_cannot_come(folder: Path) -> None:
@@ -180,83 +226,69 @@ def test_after_a_failure_nobody_waits_for_answers_that_cannot_come(folder: Path)
         assert "ends its foreground answers" not in up.output
 
 
-@pytest.mark.parametrize("moment", ["Postgres runs", "release"])
-def test_sigterm_while_starting_leaves_nothing(folder: Path, moment: str) -> None:
-    with Up(folder, "release: echo releasing; sleep 1000\n" + sleeper(folder, "calm")) as up:
-        up.wait_for_output(moment)
+def test_sigterm_while_starting_leaves_nothing(used_folder: Path) -> None:
+    with Up(used_folder, "release: echo releasing; sleep 1000\n" + sleeper(used_folder, "calm")) as up:
+        up.wait_for_output("release")
         up.look()
         up.process.terminate()
-        assert up.ended() == 0
-        assert not any(map(alive, up.look()))
-        assert not (folder / "calm.pid").exists()
+        ends_and_leaves_nothing(up)
+        assert not (used_folder / "calm.pid").exists()
 
 
-def test_a_second_start_on_the_same_data_is_refused(folder: Path) -> None:
-    with Up(folder, sleeper(folder, "calm"), env=NAMED_SERVICES) as up:
-        up.written("calm.pid")
-        with Up(folder, sleeper(folder, "calm"), env=NAMED_SERVICES) as second:
-            assert second.ended() == 1
-            assert f"already runs on {folder}/home (process {up.pid})" in second.output
-        assert up.process.poll() is None
+# What runs
 
 
-def test_data_survive_a_restart_and_an_interrupted_first_start(folder: Path) -> None:
-    with Up(folder, sleeper(folder, "calm")) as up:
-        up.written("calm.pid")
-    data = next((folder / "home").glob("postgres-*/data"))
+def test_every_model_gets_its_workers_and_a_killed_one_is_restarted(running: Up) -> None:
+    first = served(running, 4)
+    assert sorted(model for _, model in first) == ["org/One", "org/One", "two", "two"]
+    kill(int(first[0][0]))
+    again = served(running, 5)[4]
+    assert again[1] == first[0][1] and alive(int(again[0]))
+    running.wait_for_output("ended with SIGKILL; starting again in 0 s")
+
+
+def test_named_services_are_used_and_left_alone(running: Up) -> None:
+    told = parse_qs(running.written("urls"))
+    assert [told["db"], told["redis"]] == [[url] for url in NAMED_SERVICES.values()]
+    assert not list((running.folder / "home").glob("postgres-*"))
+    assert not (running.folder / "home" / "valkey").exists()
+
+
+def test_kill_9_of_a_guardian_ends_its_program(running: Up) -> None:
+    calm = int(running.written("calm.pid"))
+    running.look()
+    guardian = int(Path(f"/proc/{calm}/stat").read_text().split()[3])
+    assert guardian != running.pid
+    kill(guardian)
+    until_sync(lambda: not alive(calm))
+
+
+def test_a_second_start_on_the_same_data_is_refused(running: Up) -> None:
+    result = longhaul("up", env={**NAMED_SERVICES, "LONGHAUL_HOME": f"{running.folder}/home"})
+    assert result.returncode == 1
+    assert f"already runs on {running.folder}/home (process {running.pid})" in result.stderr
+
+
+def test_data_survive_a_restart_and_an_interrupted_first_start(used_folder: Path) -> None:
+    data = next((used_folder / "home").glob("postgres-*/data"))
     identity = (data / "global" / "pg_control").read_bytes()[:8]
     shutil.copytree(data / "base", data.with_name("new") / "base")
-    with Up(folder, sleeper(folder, "calm")) as again:
-        again.wait_for_output("Valkey runs")
+    with Up(used_folder, sleeper(used_folder, "calm")) as up:
+        up.wait_for_output("Valkey runs")
     assert (data / "global" / "pg_control").read_bytes()[:8] == identity
 
 
-def test_a_killed_worker_is_restarted(folder: Path) -> None:
-    procfile = f"worker: echo $$ >> {folder}/pids; exec sleep 1000\n"
-    with Up(folder, procfile, env=NAMED_SERVICES) as up:
-        kill(int(up.written("pids").split()[-1]))
-        up.wait_for_output("worker ended with SIGKILL; starting again in 0 s")
-        until_sync(lambda: len(up.written("pids").split()) == 2)
-        up.look()
-        assert alive(int(up.written("pids").split()[-1]))
-
-
-@pytest.mark.parametrize("server", ["postgres", "valkey-server"])
-def test_a_killed_service_is_restarted(used_folder: Path, server: str) -> None:
-    with Up(used_folder, sleeper(used_folder, "calm")) as up:
-        up.written("calm.pid")
-        name = "Postgres" if server == "postgres" else "Valkey"
-        pid = next(pid for pid in sorted(up.look()) if executable(pid).name == server)
-        kill(pid)
-        up.wait_for_output(f"{name} ended with SIGKILL; starting again")
-        until_sync(lambda: len(servers(up, server)) == 1)
-
-
-def executable(pid: int) -> Path:
-    return Path(f"/proc/{pid}/exe").readlink()
-
-
-def servers(up: Up, server: str) -> list[int]:
-    """The running main processes of a server: their parents are no such server."""
-    found = []
-    for pid in filter(alive, up.look()):
-        with contextlib.suppress(OSError):
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            if executable(pid).name == server and executable(parent).name != server:
-                found.append(pid)
-    return found
-
-
-@pytest.mark.parametrize("status", [3, 78])
-def test_a_worker_that_cannot_run_waits_and_everything_else_runs_on(folder: Path, status: int) -> None:
-    procfile = sleeper(folder, "calm") + f"worker: echo the device is on fire; exit {status}\n"
-    with Up(folder, procfile, env=NAMED_SERVICES) as up:
+def test_a_worker_that_cannot_run_waits_and_everything_else_runs_on(folder: Path) -> None:
+    fails = "worker: echo the device is on fire; [ $LONGHAUL_MODEL = m78 ] && exit 78; exit 3\n"
+    with Up(folder, sleeper(folder, "calm") + fails, env=NAMED_SERVICES, models=("m3", "m78")) as up:
         calm = int(up.written("calm.pid"))
-        up.wait_for_output(f"worker ended with status {status}: the device is on fire; starting again in 0 s")
-        up.wait_for_output(f"worker ended with status {status} again; starting again in 4 s")
+        for status, told in ((3, 5), (78, 1)):
+            ended = f"worker.m{status} ended with status {status}"
+            up.wait_for_output(f"{ended}: the device is on fire; starting again in 0 s")
+            up.wait_for_output(f"{ended} again; starting again in 4 s")
+            assert len(re.findall(rf"worker\.m{status} +\| the device is on fire", up.output)) == told
         assert alive(calm)
         assert up.process.poll() is None
-        assert up.output.count("worker   | the device is on fire") == (1 if status == 78 else 5)
 
 
 @pytest.mark.parametrize("status", [78, 127])
@@ -268,42 +300,34 @@ def test_a_wrong_configuration_ends_everything_at_once(folder: Path, status: int
         assert up.output.count("| LONGHAUL_X: no") == 1
 
 
-def test_a_failed_release_starts_nothing(used_folder: Path) -> None:
-    with Up(used_folder, "release: echo no schema; exit 1\n" + sleeper(used_folder, "calm")) as up:
+def test_a_failed_release_starts_nothing(folder: Path) -> None:
+    procfile = "release: echo no schema; exit 1\n" + sleeper(folder, "calm")
+    with Up(folder, procfile, env=NAMED_SERVICES) as up:
         assert up.ended() == 1
         assert "longhaul: release ended with status 1: no schema" in up.output
-        assert not (used_folder / "calm.pid").exists()
+        assert not (folder / "calm.pid").exists()
 
 
-def test_every_model_gets_its_workers(folder: Path) -> None:
-    procfile = f"worker: echo $LONGHAUL_MODEL >> {folder}/served; exec sleep 1000\n"
-    with Up(folder, procfile, "--workers", "2", env=NAMED_SERVICES, models=("org/One", "two")) as up:
-        until_sync(lambda: len(up.written("served").split()) == 4)
-        assert sorted(up.written("served").split()) == ["org/One", "org/One", "two", "two"]
-
-
-def test_one_model_of_the_file_can_be_chosen(folder: Path) -> None:
-    procfile = f"worker: echo $LONGHAUL_MODEL of $LONGHAUL_MODELS > {folder}/served; exec sleep 1000\n"
-    with Up(folder, procfile, "--model", "two", env=NAMED_SERVICES, models=("one", "two")) as up:
-        assert up.written("served") == f"two of {folder}/models.toml"
-
-
-def test_a_model_by_its_hub_id_gets_a_models_file(folder: Path) -> None:
-    procfile = f"worker: cat $LONGHAUL_MODELS > {folder}/served; exec sleep 1000\n"
-    with Up(folder, procfile, "--model", "Qwen/Qwen3-8B", env=NAMED_SERVICES) as up:
-        assert up.written("served") == '[[models]]\nname = "Qwen/Qwen3-8B"\npath = "Qwen/Qwen3-8B"'
-
-
-def test_named_services_are_used_and_left_alone(folder: Path) -> None:
-    procfile = f"calm: echo $DATABASE_URL $REDIS_URL > {folder}/urls; exec sleep 1000\n"
-    with Up(folder, procfile, env=NAMED_SERVICES) as up:
-        assert up.written("urls").split() == list(NAMED_SERVICES.values())
-        assert not list((folder / "home").glob("postgres-*"))
-        assert not (folder / "home" / "valkey").exists()
+@pytest.mark.parametrize(
+    ("model", "models", "served"),
+    [
+        ("two", ("one", "two"), "two of {folder}/models.toml:"),
+        ("Qwen/Qwen3-8B", ("demo",), '[[models]]\nname = "Qwen/Qwen3-8B"\npath = "Qwen/Qwen3-8B"'),
+    ],
+    ids=["one of the file", "by its hub id, which gets a models file"],
+)
+def test_a_model_can_be_chosen(folder: Path, model: str, models: tuple[str, ...], served: str) -> None:
+    procfile = (
+        f"worker: echo $LONGHAUL_MODEL of $LONGHAUL_MODELS: > {folder}/served.new; "
+        f"cat $LONGHAUL_MODELS >> {folder}/served.new; mv {folder}/served.new {folder}/served; exec sleep 1000\n"
+    )
+    with Up(folder, procfile, "--model", model, env=NAMED_SERVICES, models=models) as up:
+        assert served.format(folder=folder) in up.written("served")
 
 
 def test_a_data_folder_too_deep_for_a_socket_works(folder: Path) -> None:
     home = folder / ("deep" * 20) / ("er" * 20)
+    add_cluster(home)
     procfile = f"calm: echo $DATABASE_URL > {folder}/urls; exec sleep 1000\n"
     with Up(folder, procfile, env={"LONGHAUL_HOME": str(home)}) as up:
         sockets = Path(up.written("urls").partition("host=")[2])
@@ -333,43 +357,43 @@ def test_as_root_behind_a_closed_folder_the_data_go_to_a_system_folder(folder: P
 # Starts that are refused
 
 
-@pytest.mark.parametrize(("process", "variable"), [("api", "LONGHAUL_PORT"), ("flower", "LONGHAUL_FLOWER_PORT")])
-def test_a_port_in_use_is_named(folder: Path, process: str, variable: str) -> None:
+def refused(folder: Path, *args: str, **env: str) -> tuple[int, str]:
+    """The exit status of a start that ends at once, and its only line."""
+    (folder / "Procfile").write_text("api: exit 1\nflower: exit 1\n")
+    (folder / "models.toml").write_text(models_of("demo"))
+    own = {"LONGHAUL_HOME": str(folder / "home"), "LONGHAUL_MODELS": str(folder / "models.toml")}
+    result = longhaul("up", "--procfile", str(folder / "Procfile"), *args, env={**own, **env})
+    return result.returncode, one_line(result)
+
+
+@pytest.mark.parametrize("variable", ["LONGHAUL_PORT", "LONGHAUL_FLOWER_PORT"])
+def test_a_port_in_use_is_named(folder: Path, variable: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        with Up(folder, sleeper(folder, process), env={**NAMED_SERVICES, variable: port}) as up:
-            assert up.ended() == 2
-            assert up.output == f"longhaul: {variable}: port {port} of 127.0.0.1 is already in use\n"
+        status, line = refused(folder, **NAMED_SERVICES, **{variable: port})
+    assert (status, line) == (2, f"longhaul: {variable}: port {port} of 127.0.0.1 is already in use")
 
 
 def test_a_folder_with_other_files_is_refused_and_untouched(folder: Path) -> None:
-    home = folder / "thesis"
+    home = folder / "home"
     home.mkdir()
     (home / "chapter1.txt").write_text("It was a dark night.")
-    result = longhaul("up", env={"LONGHAUL_HOME": str(home)})
-    assert result.returncode == 1
-    assert one_line(result) == (
-        f"longhaul: LONGHAUL_HOME: {home} is not Longhaul's data folder; name a new or an empty folder"
-    )
+    said = f"longhaul: LONGHAUL_HOME: {home} is not Longhaul's data folder; name a new or an empty folder"
+    assert refused(folder) == (1, said)
     assert [entry.name for entry in home.iterdir()] == ["chapter1.txt"]
-
-
-def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
-    (folder / "home").write_text("a file")
-    result = longhaul("up", env={"LONGHAUL_HOME": str(folder / "home")})
-    assert result.returncode == 1
-    assert "LONGHAUL_HOME" in one_line(result)
+    shutil.rmtree(home)
+    home.write_text("a file in its place")
+    status, line = refused(folder)
+    assert status == 1 and "LONGHAUL_HOME" in line
 
 
 def test_data_of_another_postgres_are_refused(folder: Path) -> None:
-    home = folder / "home"
-    (home / "postgres-9").mkdir(parents=True)
-    (home / "longhaul.id").write_text("0123456789ab\n")
-    with Up(folder, sleeper(folder, "calm")) as up:
-        assert up.ended() == 1
-        assert "was written by Postgres 9" in up.output
+    (folder / "home" / "postgres-9").mkdir(parents=True)
+    (folder / "home" / "longhaul.id").write_text("0123456789ab\n")
+    status, line = refused(folder)
+    assert status == 1 and "was written by Postgres 9" in line
 
 
 @pytest.mark.parametrize(
@@ -389,61 +413,33 @@ def test_data_of_another_postgres_are_refused(folder: Path) -> None:
     ],
 )
 def test_a_bad_setting_is_one_line_that_names_it(folder: Path, env: dict[str, str], text: str) -> None:
-    (folder / "models.toml").write_text(models_of("demo"))
-    base = {"LONGHAUL_HOME": str(folder / "home"), "LONGHAUL_MODELS": str(folder / "models.toml")}
-    result = longhaul("up", env={**base, **env})
-    assert result.returncode == 2
-    assert one_line(result).startswith(f"longhaul: {text}")
-    assert "secret" not in result.stderr
+    status, line = refused(folder, **env)
+    assert status == 2 and line.startswith(f"longhaul: {text}") and "secret" not in line
 
 
 def test_a_missing_model_folder_is_named(folder: Path) -> None:
-    result = longhaul("up", "--model", "./nowhere", env={"LONGHAUL_HOME": str(folder / "home")})
-    assert result.returncode == 2
-    assert one_line(result) == "longhaul: --model: './nowhere' is not a folder"
+    assert refused(folder, "--model", "./nowhere") == (2, "longhaul: --model: './nowhere' is not a folder")
 
 
 # Output
 
 
-READY_API = """
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-class Ready(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path.startswith("/health/ready") else 404)
-        self.end_headers()
-
-HTTPServer(("127.0.0.1", {port}), Ready).serve_forever()
-"""
-
-
-def ready_api(folder: Path, port: int) -> str:
-    """An API that is ready at once."""
-    (folder / "ready.py").write_text(READY_API.format(port=port))
-    return f"api: python {folder}/ready.py\n"
+def test_up_prints_all_addresses_once_the_api_is_ready_and_no_password_outside_of_a_terminal(running: Up) -> None:
+    output = running.wait_for_output("ready after")
+    port = parse_qs(running.written("urls"))["port"][0]
+    assert f"curl -s http://127.0.0.1:{port}/v1/responses" in output
+    assert f'OpenAI(base_url="http://127.0.0.1:{port}/v1"' in output
+    assert '"model": "org/One"' in output
+    file = running.folder / "home" / "flower-auth"
+    assert file.read_text().strip().partition(":")[2] not in output  # stdout may be a log file
+    assert f"password in {file}" in output
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_up_prints_all_addresses_once_the_api_is_ready(folder: Path) -> None:
-    port = free_port()
-    env = {**NAMED_SERVICES, "LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(free_port())}
-    with Up(folder, ready_api(folder, port), env=env) as up:
-        output = up.wait_for_output("ready after")
-        assert f"curl -s http://127.0.0.1:{port}/v1/responses" in output
-        assert f'OpenAI(base_url="http://127.0.0.1:{port}/v1"' in output
-        assert '"model": "demo"' in output
-        password = (folder / "home" / "flower-auth").read_text().strip().partition(":")[2]
-        assert password not in output  # without a terminal, stdout may be a log file
-        assert f"password in {folder}/home/flower-auth" in output
-        assert (folder / "home" / "flower-auth").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_terminal_shows_the_same_password_each_time(folder: Path) -> None:
+def test_a_terminal_shows_the_password_of_the_start_before(folder: Path) -> None:
+    Home.prepare(folder / "home").flower_auth(load_settings())
+    known = (folder / "home" / "flower-auth").read_text().strip().partition(":")[2]
     port = free_port()
     env = {**NAMED_SERVICES, "LONGHAUL_FLOWER_PORT": str(free_port())}
-    seen = set()
-    for _ in range(2):
-        with Up(folder, ready_api(folder, port), "--port", str(port), env=env, terminal=True) as up:
-            output = up.wait_for_output("ready after")
-            seen.add(output.partition("password ")[2].partition(")")[0])
-    assert seen == {(folder / "home" / "flower-auth").read_text().strip().partition(":")[2]}
+    with Up(folder, ready_api(folder, port), "--port", str(port), env=env, terminal=True) as up:
+        assert up.wait_for_output("ready after").partition("password ")[2].partition(")")[0] == known

@@ -12,6 +12,7 @@ from app.access.administration import Administration
 from app.access.caller import Scope
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
+from tests.integration.operations.here import ShellHere
 from tests.support.api import Api, serving, settings_for
 from tests.support.batches import Carried, carrying
 from tests.support.commands import Shell
@@ -49,7 +50,10 @@ def player(db: Database, pubsub: PubSub) -> Player:
 
 
 @pytest.fixture(params=["beside the services", "over HTTP"])
-def shell(request: pytest.FixtureRequest, services: Any, api: Api, operator_key: str) -> Shell:
-    if request.param == "over HTTP":
-        return Shell.of(api.url, operator_key)
-    return Shell.beside(services)
+def shell(request: pytest.FixtureRequest, services: Any, remote: Shell) -> Shell:
+    return remote if request.param == "over HTTP" else ShellHere.beside(services)
+
+
+@pytest.fixture
+def remote(api: Api, operator_key: str) -> Shell:
+    return ShellHere.of(api.url, operator_key)

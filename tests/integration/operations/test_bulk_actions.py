@@ -16,20 +16,17 @@ from app.batches import expander
 from app.maintenance.bulk import BulkWork
 from app.maintenance.loop import Maintenance
 from app.operations import bulk
-from app.protocol.status import Status
 from app.queue.publisher import TaskQueue
-from app.store.batches.rows import BatchRow
 from app.store.database import Connection, Database
-from app.store.operations import actions, cancels
+from app.store.operations import actions
 from app.store.operations.actions import ActionRow, NewAction
-from app.store.operations.filters import ResponseFilter
 from app.store.paging import Page
 from app.store.responses import endings
 from app.store.roles.rights import MAINTENANCE
 from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 from app.streaming.pubsub import PubSub
-from tests.support.api import MODEL, Api, settings_for
+from tests.support.api import Api, settings_for
 from tests.support.batches import Carried, created, line, lines_of
 from tests.support.batches import ended as batch_ended
 from tests.support.bulk import many_queued, statuses
@@ -100,23 +97,23 @@ async def test_an_action_is_counted_carried_out_and_noted(
     assert [each["id"] for each in listed["data"]] == [action["id"]]
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({"kind": "cancel", "filter": {"model": "scripted"}}, "reason"),
-        ({"kind": "cancel", "reason": "x"}, "all"),
-        ({"kind": "delete", "reason": "x", "all": True}, "kind"),
-        ({"kind": "cancel", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
-        ({"kind": "retry", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
-        ({"kind": "cancel", "reason": "x", "filter": {"colour": "red"}}, "filter.colour"),
-        ({"kind": "cancel", "reason": "x", "filter": {"batch": ""}}, "filter.batch"),
-        ({"kind": "cancel", "reason": "x" * 501, "filter": {"model": "m"}}, "reason"),
-    ],
-)
-async def test_bad_actions_are_refused_by_name(db: Database, operator: Api, body: dict[str, Any], param: str) -> None:
+BAD_ACTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "cancel", "filter": {"model": "scripted"}}, "reason"),
+    ({"kind": "cancel", "reason": "x"}, "all"),
+    ({"kind": "delete", "reason": "x", "all": True}, "kind"),
+    ({"kind": "cancel", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
+    ({"kind": "retry", "reason": "x", "filter": {"status": ["completed"]}}, "filter.status"),
+    ({"kind": "cancel", "reason": "x", "filter": {"colour": "red"}}, "filter.colour"),
+    ({"kind": "cancel", "reason": "x", "filter": {"batch": ""}}, "filter.batch"),
+    ({"kind": "cancel", "reason": "x" * 501, "filter": {"model": "m"}}, "reason"),
+]
+
+
+async def test_bad_actions_are_refused_by_name(db: Database, operator: Api) -> None:
     await queued(db)
-    answer = await operator.client.post(ACTIONS, json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+    for body, param in BAD_ACTIONS:
+        answer = await operator.client.post(ACTIONS, json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
     assert await statuses(db) == {"queued": 1}
     assert await entries(db) == []
 
@@ -211,25 +208,23 @@ async def test_commands_cancel_and_retry(db: Database, shell: Shell, maintained:
     assert len(await entries(db)) == 2
 
 
-async def test_commands_ask_before_they_act(db: Database, api: Api, operator_key: str) -> None:
+async def test_commands_ask_before_they_act(db: Database, remote: Shell) -> None:
     await many_queued(db, 2)
-    shell = Shell.of(api.url, operator_key)
     expected = {
         ("cancel", "--model", "scripted", "--reason", "x"): 1,
         ("cancel", "--all", "--reason", "x"): 1,
         ("cancel", "--model", "nobody", "--reason", "x", "--yes"): 0,
     }
-    ran = await asyncio.gather(*(shell.run("responses", *arguments) for arguments in expected))
+    ran = await asyncio.gather(*(remote.run("responses", *arguments) for arguments in expected))
     assert [each.status for each in ran] == list(expected.values()), ran
     assert await statuses(db) == {"queued": 2}
     assert await entries(db) == []
 
 
-async def test_tail_of_one_response_shows_its_events(db: Database, api: Api, operator_key: str) -> None:
-    shell = Shell.of(api.url, operator_key)
+async def test_tail_of_one_response_shows_its_events(db: Database, remote: Shell) -> None:
     response_id = await queued(db)
     await endings.cancel(db, response_id, None)
-    ran = await shell.run("responses", "tail", response_id)
+    ran = await remote.run("responses", "tail", response_id)
     assert ran.status == 0, ran.err
     assert [line.split("\t")[-1] for line in ran.out.splitlines()] == [
         "response.created",
@@ -360,37 +355,13 @@ class TestBatches:
         (entry,) = await entries(db)
         assert (entry.details["batches"], entry.details["lines_in_files"]) == (0, LINES - AHEAD)
 
-    async def test_lines_that_are_cancelled_while_they_are_read_become_no_responses(
-        self, db: Database, api: Api, mine: Tenant, carried: Carried, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        next_lines = expander.Expander._next_lines
-
-        async def late(own: expander.Expander, batch: BatchRow, most: int) -> Any:
-            async with db.begin() as connection:
-                await cancels.cancel_batches(connection, ResponseFilter(batch=batch.id, statuses=(Status.QUEUED,)))
-            return await next_lines(own, batch, most)
-
-        monkeypatch.setattr(expander.Expander, "_next_lines", late)
-        async with as_client(api, mine) as client, carried.on():
-            batch = await batch_ended(client, (await created(client, lines())).id)
-            errors = await lines_of(client, batch.error_file_id)
-        assert (batch.status, len(errors), await responses_of(db, batch.id)) == ("completed", LINES, [])
-
-    @pytest.mark.parametrize("more", [{"service_tier": "default"}, {"service_tier": "default", "status": ["queued"]}])
     async def test_a_filter_that_says_more_ends_lines_and_leaves_their_batch_going(
-        self,
-        db: Database,
-        api: Api,
-        operator: Api,
-        mine: Tenant,
-        carried: Carried,
-        player: Player,
-        more: dict[str, Any],
+        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried, player: Player
     ) -> None:
         async with as_client(api, mine) as client, carried.on():
             made = await created(client, lines())
             await until(lambda: is_ahead(db, made.id), what="the batch has lines ahead")
-            only = {"batch": made.id, **more}
+            only = {"batch": made.id, "service_tier": "default", "status": ["queued"]}
             counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
             assert (counted["matching"], counted["batches"], counted["lines_in_files"]) == (AHEAD, 0, 0)
             action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
@@ -401,54 +372,3 @@ class TestBatches:
             assert (batch.status, counts.completed, counts.failed) == ("completed", LINES - AHEAD, AHEAD)
             errors = await lines_of(client, batch.error_file_id)
             assert [each["error"]["code"] for each in errors] == ["response_cancelled"] * AHEAD
-
-    async def test_a_cancel_by_model_ends_lines_of_a_batch_of_several_models_and_no_other(
-        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried, player: Player
-    ) -> None:
-        mixed = [line(str(number), model=(MODEL, "org/other-model")[number % 2]) for number in range(LINES)]
-        async with as_client(api, mine) as client, carried.on():
-            made = await created(client, mixed)
-            await until(lambda: _all_are_responses(db), what="all lines are responses")
-            action = await posted(operator, kind="cancel", filter={"model": MODEL}, reason="x")
-            action = await ended(operator, action["id"])
-            assert (action["matched"], action["done"], action["batches"]) == (LINES // 2, LINES // 2, 0)
-            async with player.at_work("Hello"):
-                batch = await batch_ended(client, made.id)
-        assert (batch.status, batch.request_counts.completed) == ("completed", LINES // 2)
-
-    async def test_a_batch_that_nobody_has_read_is_cancelled_too(
-        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried
-    ) -> None:
-        async with as_client(api, mine) as client:
-            made = await created(client, lines())
-            counted = await posted(operator, kind="cancel", filter={"project": mine.project}, dry_run=True)
-            assert (counted["matching"], counted["batches"], counted["lines_in_files"]) == (0, 1, 0)
-            action = await posted(operator, kind="cancel", filter={"project": mine.project}, reason="x")
-            assert (await ended(operator, action["id"]))["batches"] == 1
-            async with carried.on():
-                assert (await batch_ended(client, made.id)).status == "cancelled"
-        assert await responses_of(db, made.id) == []
-
-    async def test_a_command_cancels_one_batch_of_two(
-        self, db: Database, api: Api, operator_key: str, mine: Tenant, carried: Carried
-    ) -> None:
-        shell = Shell.of(api.url, operator_key)
-        async with as_client(api, mine) as client, carried.on():
-            made, kept = [await created(client, lines()) for _ in range(2)]
-            await until(lambda: is_ahead(db, made.id, kept.id), what="both batches have lines ahead")
-            cancel = "responses", "cancel", "--batch", made.id, "--reason", "x"
-            asked = await shell.run(*cancel)
-            assert f"Cancel {AHEAD} responses, 1 batch and {LINES - AHEAD} lines in files?" in asked.err
-            asked = await shell.run(*cancel, "--status", "queued")
-            assert f"Cancel {AHEAD} responses and {LINES - AHEAD} lines in files?" in asked.err
-            ran = await shell.run(*cancel, "--yes")
-            assert ran.status == 0, ran.err
-            assert ran.out.endswith("; 1 batch cancelled\n")
-            assert (await batch_ended(client, made.id)).status == "cancelled"
-            assert (await client.batches.retrieve(kept.id)).status == "in_progress"
-            listed = await shell.run("responses", "list", "--batch", kept.id, "--json")
-            assert {each["batch_id"] for each in listed.lines} == {kept.id} and len(listed.lines) == AHEAD
-
-
-async def _all_are_responses(db: Database) -> bool:
-    return len(await ids(db)) == LINES

@@ -1,4 +1,4 @@
-"""The operators' commands as processes: one service behind both ways, what they print, and their exit statuses."""
+"""The operators' commands: one service behind both ways, what they print, and their exit statuses."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from app.access.administration import Administration
 from app.access.secret import new_secret
 from app.store.database import Database
 from app.store.rows import ResponseRow
+from tests.integration.operations.here import ShellHere
 from tests.support.api import Api
 from tests.support.commands import CODE, Shell
 from tests.support.rows import SLOTS, alive, claimed, queued
@@ -24,11 +25,6 @@ from tests.support.tenants import Tenant
 
 EVIL = "red \x1b[2Jteam\n"
 """A project's name that would clear the screen."""
-
-
-@pytest.fixture
-def remote(api: Api, operator_key: str) -> Shell:
-    return Shell.of(api.url, operator_key)
 
 
 HOUR = 3600.0
@@ -95,26 +91,26 @@ class TestBesideTheServices:
     async def test_it_works_without_redis(self, services: Any, db: Database) -> None:
         response = await queued(db)
         await alive(db, "w1", HOUR)
-        away = Shell.beside(services, REDIS_URL="redis://127.0.0.1:1/0")
+        away = ShellHere.beside(services, REDIS_URL="redis://127.0.0.1:1/0")
         status, why = await asyncio.gather(away.run("status", "--json"), away.run("why", response, "--json"))
         assert status.status == 1
         assert "redis_away" in {each["code"] for each in status.lines[0]["problems"]}
         assert (why.status, why.lines[0]["reason"]) == (0, "due")
 
     async def test_a_postgres_that_is_away_is_status_3(self, services: Any) -> None:
-        away = Shell.beside(services, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+        away = ShellHere.beside(services, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
         ran = await away.run("status")
         assert (ran.status, ran.out) == (3, "")
         assert ran.err == "longhaul: The database cannot be reached at the moment; send the request again.\n"
 
     async def test_without_services_it_says_what_to_set(self, tmp_path: Path) -> None:
-        ran = await Shell({"LONGHAUL_HOME": str(tmp_path)}).run("status")
+        ran = await ShellHere({"LONGHAUL_HOME": str(tmp_path)}).run("status")
         assert (ran.status, ran.out) == (2, "")
         assert "LONGHAUL_URL" in ran.err and "DATABASE_URL" in ran.err
 
     async def test_a_models_file_that_is_wrong_is_named(self, services: Any, tmp_path: Path) -> None:
         (tmp_path / "models.toml").write_text("models = 1")
-        ran = await Shell.beside(services, LONGHAUL_MODELS=str(tmp_path / "models.toml")).run("status")
+        ran = await ShellHere.beside(services, LONGHAUL_MODELS=str(tmp_path / "models.toml")).run("status")
         assert (ran.status, ran.out) == (2, "")
         assert ran.err.startswith("longhaul: LONGHAUL_MODELS: ")
 
@@ -122,12 +118,12 @@ class TestBesideTheServices:
 class TestOverHttp:
     async def test_keys_that_may_not_ask_are_status_4(self, api: Api, mine: Tenant) -> None:
         for key in (None, new_secret(), mine.key.secret):
-            ran = await Shell.of(api.url, key).run("status")
+            ran = await ShellHere.of(api.url, key).run("status")
             assert (ran.status, ran.out) == (4, "")
             assert ran.err.count("\n") == 1
 
     async def test_an_api_that_is_away_is_status_3(self, db: Database) -> None:
-        ran = await Shell.of("http://127.0.0.1:1", new_secret()).run("workers")
+        ran = await ShellHere.of("http://127.0.0.1:1", new_secret()).run("workers")
         assert (ran.status, ran.out) == (3, "")
         assert ran.err.startswith("longhaul: the API cannot be reached")
 
@@ -146,21 +142,20 @@ class TestOverHttp:
 
     async def test_a_url_may_end_like_that_of_a_client(self, db: Database, api: Api, operator_key: str) -> None:
         await alive(db, "w1")
-        ran = await Shell.of(f"{api.url}/v1/", operator_key).run("workers", "--json")
+        ran = await ShellHere.of(f"{api.url}/v1/", operator_key).run("workers", "--json")
         assert [each["name"] for each in ran.lines] == ["w1"]
 
     async def test_a_url_that_is_none_is_refused_by_its_name(self, db: Database) -> None:
-        ran = await Shell.of("longhaul.example").run("workers")
+        ran = await ShellHere.of("longhaul.example").run("workers")
         assert ran.status == 2
         assert ran.err.startswith("longhaul: LONGHAUL_URL: ")
 
     async def test_it_imports_neither_the_api_nor_the_store(self, remote: Shell) -> None:
+        """Needs a process of its own: that of the tests has imported them."""
         code = "import sys; sys.argv = ['longhaul', 'workers', '--json']\ntry:\n from app.cli import main; main()\n"
         code += "finally:\n print(sorted({'fastapi', 'sqlalchemy', 'celery'} & set(sys.modules)))"
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code),
-            env={**os.environ, **remote.variables},
-            stdout=asyncio.subprocess.PIPE,
+            *(sys.executable, "-c", code), env={**os.environ, **remote.variables}, stdout=asyncio.subprocess.PIPE
         )
         out, _ = await process.communicate()
         assert out.decode().splitlines()[-1] == "[]"

@@ -31,11 +31,9 @@ def web() -> Iterator[LittleWeb]:
             "/around": redirect("/around"),
             "/gzip": Answer(gzip.compress(b"<p>Packed words"), headers={"Content-Encoding": "gzip"}),
             "/bomb": Answer(
-                gzip.compress(gzip.compress(bytes(300_000_000))), headers={"Content-Encoding": "gzip, gzip"}
+                gzip.compress(gzip.compress(bytes(10_000_000))), headers={"Content-Encoding": "gzip, gzip"}
             ),
-            "/bomb-of-one": Answer(
-                gzip.compress(b"<p>" + b"o " * 100_000_000, 9), headers={"Content-Encoding": "gzip"}
-            ),
+            "/bomb-of-one": Answer(gzip.compress(b"<p>" + b"o " * 5_000_000), headers={"Content-Encoding": "gzip"}),
             "/damaged": Answer(b"no gzip at all", headers={"Content-Encoding": "gzip"}),
             "/pdf": Answer(b"%PDF-1.7", headers={"Content-Type": "application/pdf"}),
             "/image": Answer(b"PNG", headers={"Content-Type": "image/png"}),
@@ -97,13 +95,6 @@ def server(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
-@pytest.fixture(scope="module")
-def strict(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
-    """A server with default options."""
-    with browser_server(tmp_path_factory.mktemp("strict") / "log", "--backend", "searxng", "--url", web.url) as running:
-        yield running
-
-
 # SearXNG
 
 
@@ -131,12 +122,10 @@ async def test_a_search_without_results_fails(server: BrowserServer) -> None:
         assert "found nothing" in await refusal(client, "search", query="nothing")
 
 
-@pytest.mark.parametrize(
-    ("query", "sentence"), [(f"trouble{n}", reason) for n, (_, reason) in enumerate(ENGINE_TROUBLE)]
-)
-async def test_a_failing_search_engine_gives_one_sentence(server: BrowserServer, query: str, sentence: str) -> None:
+async def test_a_failing_search_engine_gives_one_sentence(server: BrowserServer) -> None:
     async with Client(server.url) as client:
-        assert await refusal(client, "search", query=query) == sentence
+        for number, (_, sentence) in enumerate(ENGINE_TROUBLE):
+            assert await refusal(client, "search", query=f"trouble{number}") == sentence
 
 
 # Pages
@@ -178,12 +167,10 @@ PAGE_TROUBLE = [
 ]
 
 
-@pytest.mark.parametrize(("path", "sentence"), PAGE_TROUBLE)
-async def test_a_page_that_cannot_be_fetched_gives_one_sentence(
-    server: BrowserServer, web: LittleWeb, path: str, sentence: str
-) -> None:
+async def test_a_page_that_cannot_be_fetched_gives_one_sentence(server: BrowserServer, web: LittleWeb) -> None:
     async with Client(server.url) as client:
-        assert await refusal(client, "open", id=web.url + path) == sentence
+        for path, sentence in PAGE_TROUBLE:
+            assert await refusal(client, "open", id=web.url + path) == sentence, path
 
 
 async def test_compressed_pages_are_decompressed_up_to_the_limit(server: BrowserServer, web: LittleWeb) -> None:
@@ -192,7 +179,7 @@ async def test_compressed_pages_are_decompressed_up_to_the_limit(server: Browser
         await call(client, "open", id=f"{web.url}/bomb-of-one")
         end = await call(client, "open", loc=1240)
     assert packed.text.endswith("L2: Packed words")
-    assert end.text.splitlines()[1] == "**viewing lines [1240 - 1251] of 1251**", "100000 bytes of 200 million"
+    assert end.text.splitlines()[1] == "**viewing lines [1240 - 1251] of 1251**", "100000 bytes of 10 million"
 
 
 async def test_plain_text_is_shown_as_it_is(server: BrowserServer, web: LittleWeb) -> None:
@@ -253,42 +240,29 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("url", REFUSED)
-async def test_by_default_only_the_public_web_is_reached(strict: BrowserServer, web: LittleWeb, url: str) -> None:
+async def test_by_default_only_the_public_web_is_reached(web: LittleWeb, tmp_path: Path) -> None:
     before = len(web.asked)
-    async with Client(strict.url) as client:
-        reason = await refusal(client, "open", id=url.format(port=web.port))
-    assert any(words in reason for words in ("refused", "Only http", "password", "not a URL", "no host")), reason
+    with browser_server(tmp_path / "log", "--backend", "searxng", "--url", web.url) as strict:
+        async with Client(strict.url) as client:
+            for url in REFUSED:
+                reason = await refusal(client, "open", id=url.format(port=web.port))
+                said = ("refused", "Only http", "password", "not a URL", "no host")
+                assert any(words in reason for words in said) and "secret" not in reason, (url, reason)
     assert len(web.asked) == before
-    assert "secret" not in reason
 
 
-async def test_redirects_and_links_to_refused_addresses_are_refused(tmp_path: Path) -> None:
+async def test_redirects_and_links_to_refused_addresses_are_refused(server: BrowserServer, web: LittleWeb) -> None:
     """A link, a redirect and a base element of a page are as untrusted as a URL of the model."""
-    with LittleWeb("127.0.0.2") as private, LittleWeb() as public:
-        private.answers["/secret"] = page("<p>Secret")
-        public.answers["/redirect"] = redirect(f"{private.url}/secret")
-        public.answers["/links"] = page(
-            f"<base href='{private.url}'><a href='{private.url}/secret'>a</a> <a href=x>b</a>"
-        )
-        options = ("--backend", "searxng", "--url", public.url, "--allow-network", "127.0.0.1/32")
-        with browser_server(tmp_path / "log", *options) as server:
-            async with Client(server.url) as client:
-                assert "127.0.0.2 is refused" in await refusal(client, "open", id=f"{public.url}/redirect")
-                await call(client, "open", id=f"{public.url}/links")
-                for link in (0, 1):
-                    assert "127.0.0.2 is refused" in await refusal(client, "open", id=link)
-        assert private.asked == []
-
-
-async def test_allowing_all_networks_opens_everything(tmp_path: Path) -> None:
     with LittleWeb("127.0.0.2") as private:
-        private.answers["/page"] = page("<p>Of the intranet")
-        options = ("--backend", "searxng", "--url", private.url, "--allow-network", "0.0.0.0/0,::/0")
-        with browser_server(tmp_path / "log", *options) as server:
-            async with Client(server.url) as client:
-                opened = await call(client, "open", id=f"{private.url}/page")
-    assert "Of the intranet" in opened.text
+        private.answers["/secret"] = page("<p>Secret")
+        web.answers["/redirect"] = redirect(f"{private.url}/secret")
+        web.answers["/links"] = page(f"<base href='{private.url}'><a href='{private.url}/secret'>a</a> <a href=x>b</a>")
+        async with Client(server.url) as client:
+            assert "127.0.0.2 is refused" in await refusal(client, "open", id=f"{web.url}/redirect")
+            await call(client, "open", id=f"{web.url}/links")
+            for link in (0, 1):
+                assert "127.0.0.2 is refused" in await refusal(client, "open", id=link)
+        assert private.asked == []
 
 
 # Exa
@@ -325,7 +299,7 @@ async def test_exa_searches_and_fetches(tmp_path: Path) -> None:
     assert "exa-secret" not in server.log.read_text()
 
 
-async def test_slow_sessions_do_not_hold_up_others(tmp_path: Path) -> None:
+async def test_slow_sessions_do_not_hold_up_others(server: BrowserServer, web: LittleWeb) -> None:
     """Calls of one session wait for each other; calls of other sessions do not wait for them."""
     go_on = threading.Event()
 
@@ -333,18 +307,15 @@ async def test_slow_sessions_do_not_hold_up_others(tmp_path: Path) -> None:
         go_on.wait(60)
         return page("<title>Late</title>")
 
-    with LittleWeb() as web:
-        web.answers = {"/slow": hang, "/fast": page("<title>Fast</title>")}
-        options = ("--backend", "searxng", "--url", web.url, "--allow-network", "127.0.0.1/32")
-        with browser_server(tmp_path / "log", *options) as server:
-            async with Client(server.url) as one, Client(server.url) as two:
-                slow = asyncio.create_task(call(one, "open", id=f"{web.url}/slow"))
-                behind = asyncio.create_task(call(one, "open"))
-                fast = await call(two, "open", id=f"{web.url}/fast")
-                assert not slow.done() and not behind.done()
-                go_on.set()
-                assert "Late" in (await slow).text and "Late" in (await behind).text
-    assert "Fast" in fast.text
+    web.answers["/slow"] = hang
+    async with Client(server.url) as one, Client(server.url) as two:
+        slow = asyncio.create_task(call(one, "open", id=f"{web.url}/slow"))
+        behind = asyncio.create_task(call(one, "open"))
+        fast = await call(two, "open", id=f"{web.url}/page")
+        assert not slow.done() and not behind.done()
+        go_on.set()
+        assert "Late" in (await slow).text and "Late" in (await behind).text
+    assert "A page" in fast.text
 
 
 # Options of a search
