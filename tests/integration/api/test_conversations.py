@@ -133,15 +133,3 @@ class TestItems:
         [user] = (await api.client.post(url, json={"items": [USER]})).json()["data"]
         referring = await api.background(input=[{"type": "item_reference", "id": user["id"]}])
         assert (await row_of(db, referring)).request["input"][0]["content"][0]["text"] == "Hello!"
-
-
-async def test_deleting_a_conversation_while_responses_end_fails_none_of_them(
-    api: Api, db: Database, player: Player, client: openai.AsyncOpenAI
-) -> None:
-    conversations = [await created(api) for _ in range(10)]
-    plays = [await player.begin(await api.background(conversation=conversation)) for conversation in conversations]
-    await asyncio.gather(
-        *(play.finished() for play in plays),
-        *(client.conversations.delete(conversation) for conversation in conversations),
-    )
-    assert {(await row_of(db, play.id)).status.value for play in plays} == {"completed"}
