@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
-
-import pytest
-from sqlalchemy import text
 
 from app.protocol.answerable import MAX_CALL_ID_CHARS
 from app.store.columns import to_json
 from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
-from app.store.context.calls import _CONVERSATION, without_call_in_chain, without_call_in_conversation
-from app.store.context.conversations import ConversationRow, NewItem, create
+from app.store.context.calls import without_call_in_chain, without_call_in_conversation
 from app.store.context.items import FoundSizes, find_items
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.tables import DEFAULT_PROJECT
+from tests.integration.store.common import begun, conversation, last_of, sql
 from tests.support.requests import message
-from tests.support.rows import Writer, claimed, queued
+from tests.support.rows import queued
 
 Json = dict[str, Any]
 
@@ -30,47 +26,26 @@ SUMMED: Json = {"id": "cmp_1", "type": "compaction", "encrypted_content": "x"}
 ODD = {**message('"mcp_call" \0'), "id": "msg_odd"}
 ODD_CALL = 'call "odd", {\\} \u00fc'
 
-KEYS = ("id", "type", "server_label", "approval_request_id")
-
 
 def brief(*items: Json) -> list[Json]:
-    return [{key: item.get(key) for key in KEYS} for item in items]
+    return [{key: item.get(key) for key in ("id", "type", "server_label", "approval_request_id")} for item in items]
 
 
 def call(call_id: str) -> Json:
-    return {
-        "id": f"fc_{call_id.encode().hex()[:40]}",
-        "type": "function_call",
-        "call_id": call_id,
-        "name": "f",
-        "arguments": "\0",
-    }
+    item_id = f"fc_{call_id.encode().hex()[:40]}"
+    return {"id": item_id, "type": "function_call", "call_id": call_id, "name": "f", "arguments": "\0"}
 
 
-async def sql(db: Database, statement: str) -> None:
-    async with db.autocommit() as connection:
-        await connection.execute(text(statement))
-
-
-async def conversation(db: Database, *items: Json) -> str:
-    row = ConversationRow("conv_1", "default", {}, datetime.now(UTC))
-    await create(db, row, [NewItem.of(item) for item in items])
-    return row.id
-
-
-async def answered(db: Database, output: list[Json], **request: Any) -> str:
+async def ended(db: Database, output: list[Json], **request: Any) -> str:
     """A response that has ended with this output."""
-    writer = Writer(await claimed(db, **request))
-    await logs.append(db, [writer.begin()])
-    last = writer.finish()
-    assert last.ending is not None
-    await logs.append(db, [replace(last, ending=replace(last.ending, output=output))])
+    writer = await begun(db, **request)
+    await logs.append(db, [last_of(writer, output=output)])
     return writer.row.id
 
 
 async def test_a_chain_has_approvals_in_order(db: Database) -> None:
-    first = await answered(db, [ASKED], input=[message("a"), ODD])
-    second = await answered(db, [SUMMED], input=[GIVEN, CALLED], previous_response_id=first)
+    first = await ended(db, [ASKED], input=[message("a"), ODD])
+    second = await ended(db, [SUMMED], input=[GIVEN, CALLED], previous_response_id=first)
     third = await queued(db, input=[message("b")], previous_response_id=second)
     assert await approvals_in_chain(db, "default", third) == brief(ASKED, GIVEN, CALLED, SUMMED)
     assert await approvals_in_chain(db, "default", first) == brief(ASKED)
@@ -79,15 +54,14 @@ async def test_a_chain_has_approvals_in_order(db: Database) -> None:
 
 async def test_a_conversation_has_approvals_up_to_a_position(db: Database) -> None:
     made = await conversation(db, ODD, ASKED, message("a"), GIVEN)
-    found = await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62)
-    assert found == brief(ASKED, GIVEN)
+    assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(ASKED, GIVEN)
     assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 0) == []
 
 
 async def test_calls_of_inputs_and_of_outputs_are_found_in_a_chain(db: Database) -> None:
-    first = await answered(db, [call("call_3"), call(ODD_CALL)], input=[call("call_1"), call("call_2")])
-    second = await answered(db, [message("b")], input=[message("b")], previous_response_id=first)
-    third = await answered(db, [call("call_4")], input=[message("c")], previous_response_id=second)
+    first = await ended(db, [call("call_3"), call(ODD_CALL)], input=[call("call_1"), call("call_2")])
+    second = await ended(db, [message("b")], input=[message("b")], previous_response_id=first)
+    third = await ended(db, [call("call_4")], input=[message("c")], previous_response_id=second)
     asked = {"call_1", "call_2", "call_3", "call_4", "call_5", ODD_CALL}
     assert await without_call_in_chain(db, "default", third, asked) == {"call_5"}
     assert await without_call_in_chain(db, "default", first, asked) == {"call_4", "call_5"}
@@ -97,18 +71,15 @@ async def test_calls_of_inputs_and_of_outputs_are_found_in_a_chain(db: Database)
 async def test_calls_that_no_output_can_name_harm_no_ending(db: Database) -> None:
     calls = [call("a\0b"), call("x" * (MAX_CALL_ID_CHARS + 1)), call(""), call("call_1")]
     made = await conversation(db)
-    ended = await answered(db, calls, input=[message("a")], conversation={"id": made})
-    assert await without_call_in_chain(db, "default", ended, {"call_1", "call_2"}) == {"call_2"}
+    response_id = await ended(db, calls, input=[message("a")], conversation={"id": made})
+    assert await without_call_in_chain(db, "default", response_id, {"call_1", "call_2"}) == {"call_2"}
 
 
 async def test_an_ending_adds_its_calls_and_approvals_to_the_conversation(db: Database) -> None:
     made = await conversation(db, call("call_1"))
-    writer = Writer(await claimed(db, input=[call("call_2")], conversation={"id": made}))
-    await logs.append(db, [writer.begin()])
-    last = writer.finish()
-    assert last.ending is not None
-    ending = replace(last.ending, output=[call("call_3"), ASKED])
-    await logs.append(db, [replace(last, ending=ending, conversation_input=[call("call_2"), GIVEN])])
+    writer = await begun(db, input=[call("call_2")], conversation={"id": made})
+    last = last_of(writer, output=[call("call_3"), ASKED])
+    await logs.append(db, [replace(last, conversation_input=[call("call_2"), GIVEN])])
     asked = {"call_1", "call_2", "call_3", "call_4"}
     assert await without_call_in_conversation(db, DEFAULT_PROJECT, made, asked) == {"call_4"}
     assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(GIVEN, ASKED)
@@ -117,32 +88,21 @@ async def test_an_ending_adds_its_calls_and_approvals_to_the_conversation(db: Da
 async def test_no_context_is_searched(db: Database) -> None:
     """What they are found by stays when the items themselves are others."""
     made = await conversation(db, call("call_1"), ASKED)
-    ended = await answered(db, [call("call_2"), GIVEN], input=[call("call_1"), ASKED])
+    response_id = await ended(db, [call("call_2"), GIVEN], input=[call("call_1"), ASKED])
     await sql(db, "UPDATE conversation_items SET item = '{}'")
-    await sql(db, """UPDATE responses SET request = '{"input": []}', output = '[]'""")
+    await sql(db, "UPDATE responses SET request = :request, output = '[]'", request='{"input": []}')
     assert await without_call_in_conversation(db, DEFAULT_PROJECT, made, {"call_1"}) == set()
-    assert await without_call_in_chain(db, "default", ended, {"call_1", "call_2"}) == set()
+    assert await without_call_in_chain(db, "default", response_id, {"call_1", "call_2"}) == set()
     assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(ASKED)
-    assert await approvals_in_chain(db, "default", ended) == brief(ASKED, GIVEN)
+    assert await approvals_in_chain(db, "default", response_id) == brief(ASKED, GIVEN)
 
 
-async def test_calls_of_a_conversation_are_found_by_their_index(db: Database) -> None:
-    made = await conversation(db, *(call(f"call_{number}") for number in range(50)))
-    await sql(db, "ANALYZE conversation_items")
-    async with db.begin() as connection:
-        await connection.execute(text("SET LOCAL enable_seqscan = off"))
-        explain = text(f"EXPLAIN {_CONVERSATION.text}")
-        plan = "\n".join(
-            (await connection.execute(explain, {"ids": ["call_1"], "id": made, "project": DEFAULT_PROJECT})).scalars()
-        )
-    assert "conversation_items_call_idx" in plan, plan
-
-
-@pytest.mark.parametrize(("part", "damaged"), [("", "request = '{\"input\": 5}'"), ("in", "output = '5'")])
-async def test_a_reference_is_looked_for_in_the_input_or_in_the_output(db: Database, part: str, damaged: str) -> None:
+async def test_a_reference_is_looked_for_in_the_input_or_in_the_output(db: Database) -> None:
     """An id says which; a search of the other would raise."""
-    ended = await answered(db, [], input=[message("a")])
-    item = {**message("found"), "id": f"msg_{ended.removeprefix('resp_')}_{part}0"}
-    other, column = ("request", f'{{"input": [{to_json(item)}]}}') if part else ("output", f"[{to_json(item)}]")
-    await sql(db, f"UPDATE responses SET {other} = '{column}', {damaged}".replace(":", r"\:"))
-    assert await find_items(db, "default", [item["id"]], FoundSizes({}, 0, 0)) == {item["id"]: item}
+    change = "UPDATE responses SET request = CAST(:request AS json), output = CAST(:output AS json) WHERE id = :id"
+    for part in ("", "in"):
+        response_id = await ended(db, [], input=[message("a")])
+        item = {**message("found"), "id": f"msg_{response_id.removeprefix('resp_')}_{part}0"}
+        request, output = ({"input": [item]}, 5) if part else ({"input": 5}, [item])
+        await sql(db, change, request=to_json(request), output=to_json(output), id=response_id)
+        assert await find_items(db, "default", [item["id"]], FoundSizes({}, 0, 0)) == {item["id"]: item}, part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -15,16 +15,15 @@ from app.api.errors import api_error_of
 from app.sizes import LARGE_BYTES
 from app.store import database, servers
 from app.store.context import conversations
-from app.store.context.conversations import ConversationRow, NewItem
 from app.store.context.items import FoundSizes, find_items, measure_items
 from app.store.database import Database, PoolInUse, StatementTimeout, StoreBusy, StoreUnavailable
 from app.store.responses import logs
-from app.store.trouble import Trouble, trouble_of
+from tests.integration.store.common import conversation, scalar
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, queued
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-PID = text("SELECT pg_backend_pid()")
+PID = "SELECT pg_backend_pid()"
 PROVOKED: list[tuple[str, type[Exception]]] = [
     ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)", StatementTimeout),
     ("SELECT pg_cancel_backend(pg_backend_pid())", StatementTimeout),
@@ -39,30 +38,27 @@ PROVOKED: list[tuple[str, type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("statements", "raised"), PROVOKED)
-async def test_errors_of_a_real_postgres_are_told_apart(db: Database, statements: str, raised: type[Exception]) -> None:
-    with pytest.raises(Exception) as caught:
-        async with db.begin() as connection:
-            for statement in statements.split("; ") if "DO" not in statements else [statements]:
-                await connection.execute(text(statement))
-    assert type(caught.value) is raised or (raised is DBAPIError and isinstance(caught.value, DBAPIError))
-    await db.ping()
+async def test_errors_of_a_real_postgres_are_told_apart(db: Database) -> None:
+    for statements, raised in PROVOKED:
+        with pytest.raises(Exception) as caught:
+            async with db.begin() as connection:
+                for statement in statements.split("; ") if "DO" not in statements else [statements]:
+                    await connection.execute(text(statement))
+        is_raised = isinstance(caught.value, DBAPIError) if raised is DBAPIError else type(caught.value) is raised
+        assert is_raised, statements
+        await db.ping()
 
 
 async def test_a_server_that_became_a_standby_is_left(db: Database) -> None:
     other = db.sibling(1)
 
-    async def server() -> int:
-        async with other.autocommit() as connection:
-            return int((await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one())
-
-    first = await server()
-    assert await server() == first
+    first = await scalar(other, PID)
+    assert await scalar(other, PID) == first
     with pytest.raises(StoreUnavailable):
         async with other.begin() as connection:
             await connection.execute(text("SET LOCAL transaction_read_only = on"))
             await connection.execute(text("INSERT INTO projects VALUES ('x')"))
-    assert await server() != first
+    assert await scalar(other, PID) != first
     await other.close()
 
 
@@ -83,13 +79,6 @@ async def test_a_statement_that_the_driver_gives_up_is_busy_and_a_connect_withou
     await other.close()
 
 
-async def test_a_value_that_the_driver_cannot_send_is_bad_data(db: Database) -> None:
-    with pytest.raises(Exception) as caught:
-        async with db.driver_connection() as connection:
-            await connection.fetch("SELECT $1::int", "x")
-    assert trouble_of(caught.value) is Trouble.BAD_DATA
-
-
 async def test_a_connection_that_was_closed_while_idle_is_replaced(db: Database) -> None:
     other = db.sibling(1)
     await other.ping()
@@ -100,42 +89,18 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced(db: Database)
     await other.close()
 
 
-async def test_new_connections_that_are_closed_at_once_mean_that_postgres_is_away(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connect = asyncpg.connect
-
-    async def closed(*args: object, **options: object) -> asyncpg.Connection:
-        connection = await connect(*args, **options)
-        if not healthy:
-            connection.terminate()
-        return connection
-
-    monkeypatch.setattr(asyncpg, "connect", closed)
-    other = db.sibling(1)
-    for healthy in (False, True, False):
-        if healthy:
-            await other.ping()
-            async with other.pooled_driver_connection() as idle:
-                pass
-            idle.terminate()
-        else:
-            with pytest.raises(StoreUnavailable) as caught:
-                await other.ping()
-            assert type(caught.value) is StoreUnavailable
-    await other.close()
-
-
 async def test_after_a_statement_without_an_answer_all_connections_of_the_pool_are_new(services: Any) -> None:
     """They may all lead to a server whose address has fallen silent."""
     other = Database(services.database_url, 2, driver_seconds=0.5)
-    async with other.autocommit() as first, other.autocommit() as second:
-        before = {(await each.execute(PID)).scalar_one() for each in (first, second)}
+
+    async def servers_of_both() -> set[int]:
+        async with other.autocommit() as first, other.autocommit() as second:
+            return {(await each.execute(text(PID))).scalar_one() for each in (first, second)}
+
+    before = await servers_of_both()
     with pytest.raises(StoreBusy):
         await other.execute(text("SELECT pg_sleep(60)"))
-    async with other.autocommit() as first, other.autocommit() as second:
-        after = {(await each.execute(PID)).scalar_one() for each in (first, second)}
-    assert not before & after
+    assert not before & await servers_of_both()
     await other.close()
 
 
@@ -163,7 +128,7 @@ async def test_a_pool_in_use_is_no_outage_and_long_work_leaves_a_connection(
     small = Database(services.database_url, 2)
     try:
         async with small.begin(waits=True):
-            other = asyncio.ensure_future(small.execute(PID, large=True))
+            other = asyncio.ensure_future(small.execute(text(PID), large=True))
             await until(lambda: small.long_work._lines)
             await small.ping()
             async with small.autocommit():
@@ -176,63 +141,46 @@ async def test_a_pool_in_use_is_no_outage_and_long_work_leaves_a_connection(
         await small.close()
 
 
-SEARCHES = ["measured references", "found references", "a log", "a conversation"]
-"""What one small request has Postgres read that is large."""
-
-
-@pytest.mark.parametrize("what", SEARCHES)
 async def test_large_reads_leave_a_connection_and_the_small_ones_beside_them_do_not_wait(
-    services: Any, db: Database, what: str
+    services: Any, db: Database
 ) -> None:
     small = Database(services.database_url, 2, 5.0)
-    items = [{**message("x" * size), "id": f"msg_{size}"} for size in (10, 2 * LARGE_BYTES)]
-    row = ConversationRow("conv_1", "default", {}, datetime.now(UTC))
-    await conversations.create(db, row, [NewItem.of(item) for item in items])
+    made = await conversation(db, *({**message("x" * n), "id": f"msg_{n}"} for n in (10, 2 * LARGE_BYTES)))
     running = (await claimed(db)).id
-
-    async def read(size: int) -> object:
-        match what:
-            case "measured references":
-                return await measure_items(small, "default", [f"msg_{size}"], size)
-            case "found references":
-                return await find_items(small, "default", [f"msg_{size}"], FoundSizes({}, 10, size))
-            case "a log":
-                return await (logs.read_page if size == 10 else logs.read)(small, running)
-            case _:
-                return await conversations.get_item(small, "default", "conv_1", f"msg_{size}")
-
-    try:
+    reads: dict[str, Callable[[int], Awaitable[object]]] = {
+        "measured references": lambda size: measure_items(small, "default", [f"msg_{size}"], size),
+        "found references": lambda size: find_items(small, "default", [f"msg_{size}"], FoundSizes({}, 10, size)),
+        "a log": lambda size: (logs.read_page if size == 10 else logs.read)(small, running),
+        "a conversation": lambda size: conversations.get_item(small, "default", made, f"msg_{size}"),
+    }
+    for name, read in reads.items():
         with small.long_work.take("another"):
-            large = [asyncio.create_task(read(2 * LARGE_BYTES)) for _ in range(10)]
+            large = [asyncio.ensure_future(read(2 * LARGE_BYTES)) for _ in range(10)]
             await until(lambda: small.long_work._lines)
-            assert await asyncio.wait_for(read(10), PATIENCE_SECONDS)
-            assert not any(task.done() for task in large)
-        assert all(await asyncio.wait_for(asyncio.gather(*large), PATIENCE_SECONDS))
+            assert await asyncio.wait_for(read(10), PATIENCE_SECONDS), name
+            assert not any(task.done() for task in large), name
+        assert all(await asyncio.wait_for(asyncio.gather(*large), PATIENCE_SECONDS)), name
         assert small.long_work.held == 0
-    finally:
-        await small.close()
+    await small.close()
 
 
 TIMEOUT = text("SELECT current_setting('statement_timeout')")
 
 
-async def timeouts(url: str, *, large: bool) -> list[str]:
-    """The time-out of a transaction, and that of the statement after it."""
-    limited = Database(url, 1, 5.0)
-    try:
+async def test_what_is_large_may_take_longer_and_nothing_else(services: Any, db: Database) -> None:
+    """Through PgBouncer nothing is set: it would keep it for whoever has the connection next."""
+    url = services.database_url
+    for of, large, expected in (
+        (url, False, ["5s", "5s"]),
+        (url, True, ["1min", "5s"]),
+        (f"{url}&pgbouncer=true", False, ["0", "0"]),
+    ):
+        limited = Database(of, 1, 5.0)
         async with limited.begin(large=large) as connection:
             within = (await connection.execute(TIMEOUT)).scalar_one()
-        return [within, (await limited.execute(TIMEOUT))[0][0]]
-    finally:
+        assert [within, (await limited.execute(TIMEOUT))[0][0]] == expected
         await limited.close()
-
-
-async def test_what_is_large_may_take_longer_and_nothing_else(services: Any) -> None:
-    assert await timeouts(services.database_url, large=False) == ["5s", "5s"]
-    assert await timeouts(services.database_url, large=True) == ["1min", "5s"]
-    limited = Database(services.database_url, 1, 5.0)
-    assert [row[0] for row in await limited.execute(TIMEOUT, large=True)] == ["1min"]
-    await limited.close()
+    assert [row[0] for row in await db.execute(TIMEOUT, large=True)] == ["0"], "workers keep the one of their role"
 
 
 async def test_a_connection_whose_caller_leaves_while_it_is_made_is_closed(
@@ -251,15 +199,6 @@ async def test_a_connection_whose_caller_leaves_while_it_is_made_is_closed(
     with pytest.raises(asyncio.CancelledError):
         await connecting
     assert begun[0].is_closed()
-
-
-async def test_a_session_that_keeps_nothing_has_the_time_out_of_the_driver(services: Any) -> None:
-    """PgBouncer would keep it for whoever has the connection next."""
-    assert await timeouts(f"{services.database_url}&pgbouncer=true", large=False) == ["0", "0"]
-
-
-async def test_workers_and_maintenance_keep_the_time_out_of_their_role(db: Database) -> None:
-    assert [row[0] for row in await db.execute(TIMEOUT, large=True)] == ["0"]
 
 
 async def test_a_statement_that_takes_too_long_is_ended_and_the_connection_serves_the_next(services: Any) -> None:

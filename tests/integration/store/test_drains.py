@@ -1,17 +1,14 @@
-"""Drained workers are sent nothing, whatever becomes of their leases."""
+"""Drained workers, whatever becomes of their leases. test_dispatch_model.py drains, too: they are sent nothing."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from sqlalchemy import text
 
 from app.store.database import Database
 from app.store.queue import drains, redelivery, workers
-from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
+from tests.integration.store.common import sql
 from tests.support.roles import as_role
-from tests.support.rows import new_response
 from tests.support.waiting_rows import end, sent, take, waiting, with_slots
 
 
@@ -27,38 +24,9 @@ async def undrain(db: Database, node: str) -> bool:
         return await drains.undrain(connection, node)
 
 
-async def nodes(db: Database) -> Counter[str]:
-    has = "SELECT sent_to FROM responses WHERE sent_at IS NOT NULL AND finished_at IS NULL"
-    return Counter(row.sent_to for row in await db.execute(text(has)))
-
-
 async def drained(db: Database) -> list[str]:
     async with db.autocommit() as connection:
         return [each.node for each in (await drains.nodes(connection)).values() if each.draining_since is not None]
-
-
-async def test_a_drained_worker_is_sent_nothing_until_it_is_given_back(db: Database) -> None:
-    await with_slots(db, 4, "v")
-    await with_slots(db, 4, "w")
-    await drain(db, "w")
-    await Inserter(db).create(new_response())
-    await waiting(db, "a", 20)
-    await sent(db)
-    assert await nodes(db) == {"v": 4}
-    assert await undrain(db, "w")
-    await sent(db)
-    assert await nodes(db) == {"v": 4, "w": 4}
-
-
-async def test_what_it_runs_stays_and_what_it_has_not_claimed_goes_to_others_in_its_order(db: Database) -> None:
-    await with_slots(db, 6, "w")
-    ids = await waiting(db, "a", 8)
-    assert await sent(db) == ids[:6]
-    await take(db, ids[:2], "w")
-    assert await drain(db, "w") == 4
-    await with_slots(db, 6, "v")
-    assert await sent(db) == ids[2:]
-    assert await nodes(db) == {"w": 2, "v": 6}
 
 
 async def test_a_worker_that_was_drained_has_all_of_its_slots_when_it_is_given_back(db: Database) -> None:
@@ -122,11 +90,10 @@ async def test_a_drain_is_forgotten_a_day_after_its_worker_was_missed_first(db: 
     await drain(db, "gone")
 
     async def ages() -> set[str]:
-        async with db.autocommit() as connection:
-            await connection.execute(text("UPDATE drains SET absent_since = absent_since - interval '13 hours'"))
-            await connection.execute(text("UPDATE drains SET since = since - interval '9 days'"))
+        ago = "absent_since = absent_since - interval '13 hours', since = since - interval '9 days'"
+        await sql(db, f"UPDATE drains SET {ago}")
         await drains.forget(as_role(db, MAINTENANCE))
-        return {row.node for row in await db.execute(text("SELECT node FROM drains"))}
+        return {row.node for row in await sql(db, "SELECT node FROM drains")}
 
     assert await ages() == {"w", "gone"}
     assert await ages() == {"w", "gone"}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sqlalchemy import text
-
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
 from app.store.database import Database
 from app.store.queue import drains, fleet, pauses
 from app.store.responses import claims
+from tests.integration.store.common import sql
 from tests.support.rows import alive, claim, claimed, queued, release_all
 from tests.support.waiting_rows import QUEUE, waiting, weigh
 
@@ -31,7 +30,7 @@ async def shown(db: Database) -> dict[str, dict[tuple[str, ...], float]]:
 
 async def counted(db: Database) -> dict[tuple[str, ...], float]:
     found: Counter[tuple[str, ...]] = Counter()
-    for queue, priority, state, number in await db.execute(text(STATES)):
+    for queue, priority, state, number in await sql(db, STATES):
         found[(queue.removeprefix("model."), *class_of(priority), state)] += number
     return dict(found)
 
@@ -69,18 +68,14 @@ async def test_a_suspect_is_none_any_more_once_it_made_progress(db: Database) ->
         "INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)"
         " VALUES (:id, 50, 50, 2, false, 'abcd', '', 0)"
     )
-    async with db.begin() as connection:
-        await connection.execute(text(chunk), {"id": row.id})
+    await sql(db, chunk, id=row.id)
     assert await suspects() == 0
 
 
 async def test_the_age_is_that_of_the_oldest_response_that_nobody_has_claimed(db: Database) -> None:
     first = await queued(db)
     await queued(db)
-    async with db.begin() as connection:
-        await connection.execute(
-            text("UPDATE responses SET inserted_at = inserted_at - interval '100 s' WHERE id = :id"), {"id": first}
-        )
+    await sql(db, "UPDATE responses SET inserted_at = inserted_at - interval '100 s' WHERE id = :id", id=first)
     key = ("scripted", "default", "background")
     assert 100 <= (await shown(db))["oldest_queued_seconds"][key] < 3600
     await alive(db, "w")
@@ -92,8 +87,7 @@ async def test_workers_are_those_whose_lease_lasts_by_model(db: Database) -> Non
     await alive(db, "w1")
     await alive(db, "w2")
     await alive(db, "gone", lease_seconds=-1)
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE workers SET slots = 0 WHERE id = 'w2'"))
+    await sql(db, "UPDATE workers SET slots = 0 WHERE id = 'w2'")
     found = await shown(db)
     assert nonzero(found["workers"]) == {("scripted", "ready"): 1, ("scripted", "draining"): 1}
     assert found["slots"] == {("scripted",): 32}
@@ -122,8 +116,8 @@ async def test_what_is_paused_is_counted_and_is_not_the_oldest_of_what_waits(db:
     for project, seconds in (("a", 500), ("b", 100)):
         await weigh(db, project, 1)
         await waiting(db, project, 1)
-        old = text("UPDATE responses SET inserted_at = now() - make_interval(secs => :age) WHERE project = :project")
-        await db.execute(old, {"age": seconds, "project": project})
+        old = "UPDATE responses SET inserted_at = now() - make_interval(secs => :age) WHERE project = :project"
+        await sql(db, old, age=seconds, project=project)
     key = ("scripted", "default", "background")
     for project, oldest in (("a", 100), (None, 0)):
         async with db.begin() as connection:
@@ -139,8 +133,7 @@ async def test_logs_count_from_the_end_of_their_retention_on(db: Database) -> No
         " worker = NULL, log_bytes = 1000, log = :log WHERE id = :id"
     )
     for age, log, size in ((3000, "live", 0), (4000, "live", 1000), (4000, "merged", 1000), (4000, "deleted", 0)):
-        async with db.begin() as connection:
-            await connection.execute(text(ended), {"age": age, "log": log, "id": response.id})
+        await sql(db, ended, age=age, log=log, id=response.id)
         found = await shown(db)
         assert found["reclaimable_log_bytes"] == {(): size}
         assert (found["log_overdue_seconds"][()] >= 400) is bool(size)

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from os import urandom
-from typing import Any
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
-from app import sizes
 from app.protocol.events import frames
 from app.protocol.events.deltas import Text
 from app.protocol.status import Status
 from app.sizes import grouped
 from app.store import retention
-from app.store.context import conversations
-from app.store.context.conversations import ConversationRow
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.responses import claims, endings, logs, lookup
-from app.store.responses.logs import Entry, ItemTaken
+from app.store.responses.logs import ItemTaken
 from app.store.rows import ResponseRow
+from tests.integration.store.common import answered, begun, blocked, conversation, held, sql
+from tests.support.logs import row_of, text_of
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, merge_all, queued
-from tests.support.services import Services
-from tests.support.waiting import until
 
 
 async def numbers(db: Database, response_id: str, after: int = -1) -> list[int]:
@@ -37,20 +31,11 @@ async def numbers(db: Database, response_id: str, after: int = -1) -> list[int]:
 
 
 async def finished(db: Database, words: int = 5) -> ResponseRow:
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
-    for number in range(words):
-        await logs.append(db, [writer.say(f"{number} ", number)])
-    await logs.append(db, [writer.finish()])
-    return row
+    return (await answered(db, *(f"{number} " for number in range(words)))).row
 
 
-async def _blocked(db: Database) -> bool:
-    """Whether a connection waits for a lock."""
-    async with db.autocommit() as connection:
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        return bool((await connection.execute(text(waiting))).scalar_one())
+def soon(seconds: float = 1.0) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
 async def test_appended_chunks_are_read_in_order_with_their_tokens(db: Database) -> None:
@@ -64,21 +49,12 @@ async def test_appended_chunks_are_read_in_order_with_their_tokens(db: Database)
     assert reading.status is Status.IN_PROGRESS
 
 
-async def test_one_commit_appends_to_many_responses_and_refuses_only_fenced_ones(db: Database) -> None:
-    rows = [await claimed(db) for _ in range(4)]
-    await endings.cancel(db, rows[2].id, None)
-    mine = await logs.append(db, [Writer(row).begin() for row in rows])
-    assert mine == {rows[0].id, rows[1].id, rows[3].id}
-
-
 async def test_the_last_chunk_and_the_final_row_are_one_commit(db: Database) -> None:
-    row = await finished(db)
-    final = await lookup.find(db, row.id)
-    assert final is not None
-    assert final.status is Status.COMPLETED
+    row = await row_of(db, (await finished(db)).id)
+    assert row.status is Status.COMPLETED
     reading = await logs.read(db, row.id)
     assert reading.chunks[-1].final
-    assert frames.decode(reading.chunks[-1].frames)[-1]["response"] == final.as_object()
+    assert frames.decode(reading.chunks[-1].frames)[-1]["response"] == row.as_object()
 
 
 async def test_another_attempt_or_another_worker_writes_nothing(db: Database) -> None:
@@ -105,22 +81,15 @@ async def test_a_repeated_append_that_meets_the_first_one_under_way_is_repeated_
 ) -> None:
     row = await claimed(db)
     entry = Writer(row).begin()
-    statement, parameters = logs._statement([entry])
-    async with db.pooled_driver_connection() as first:
-        transaction = first.transaction()
-        await transaction.start()
-        await first.fetch(statement, *parameters)
+    chunk = "INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)"
+    values = {"id": row.id, "first": entry.chunk.first, "last": entry.chunk.last}
+    async with db.begin() as first:
+        await first.execute(text(f"{chunk} VALUES (:id, :first, :last, 1, false, '', '', 0)"), values)
         second = asyncio.create_task(logs.append(db, [entry]))
-        waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'")
-
-        async def is_waiting() -> bool:
-            async with db.autocommit() as connection:
-                return bool((await connection.execute(waits)).scalar_one())
-
-        await until(is_waiting)
-        await transaction.commit()
+        await blocked(db)
     with pytest.raises(StoreBusy):
         await second
+    await sql(db, "DELETE FROM chunks WHERE response_id = :id AND first > 0", id=row.id)
     assert await logs.append(db, [entry]) == {row.id}
     assert await numbers(db, row.id) == [0, 1, 2]
 
@@ -149,37 +118,31 @@ async def test_reading_after_any_number_returns_exactly_the_rest(db: Database) -
 
 
 async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FOR SHARE is for this race: a cancel ends the response while an append is under way."""
+    """A cancel comes while an append is under way, which holds the first row and waits for the second one."""
     monkeypatch.setattr(endings, "PAUSES", ())
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
-    statement, parameters = logs._statement([writer.say("in time", 1)])
-    async with db.driver_connection() as connection, connection.transaction():
-        appended = await connection.fetch(statement, *parameters)
-        assert [found["response_id"] for found in appended] == [row.id]
+    first, second = sorted([await begun(db), await begun(db)], key=lambda each: each.row.id)
+    async with held(db, second.row.id):
+        appending = asyncio.create_task(logs.append(db, [each.say("in time", 1) for each in (first, second)]))
+        await blocked(db)
         with pytest.raises(StoreLocked):
-            await endings.cancel(db, row.id, None)
-    cancellation = await endings.cancel(db, row.id, None)
-    assert cancellation is not None
-    assert cancellation.chunk is not None
-    log = await numbers(db, row.id)
+            await endings.cancel(db, first.row.id, None)
+    assert await appending == {first.row.id, second.row.id}
+    cancellation = await endings.cancel(db, first.row.id, None)
+    assert cancellation is not None and cancellation.chunk is not None
+    log = await numbers(db, first.row.id)
     assert log == list(range(len(log)))
-    assert cancellation.row.output is not None
-    assert cancellation.row.output[0]["content"][0]["text"] == "in time"
+    assert text_of(cancellation.row) == "in time"
 
 
 async def test_an_ending_is_written_although_its_row_changes_meanwhile(db: Database) -> None:
     """One statement locks the row, appends to its log and changes it, although its snapshot of the row may be old."""
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
+    writer = await begun(db)
     async with db.begin() as changing:
-        await changing.execute(text("UPDATE responses SET sent_at = now() WHERE id = :id"), {"id": row.id})
+        await changing.execute(text("UPDATE responses SET sent_at = now() WHERE id = :id"), {"id": writer.row.id})
         ending = asyncio.create_task(logs.append(db, [writer.finish()]))
-        await until(lambda: _blocked(db), what="the append waits for the change")
-    assert await ending == {row.id}
-    reading = await logs.read(db, row.id)
+        await blocked(db)
+    assert await ending == {writer.row.id}
+    reading = await logs.read(db, writer.row.id)
     assert reading.status is Status.COMPLETED
     assert reading.chunks[-1].final
 
@@ -199,40 +162,25 @@ async def test_a_batch_ends_some_responses_and_continues_others(db: Database) ->
 
 
 async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database) -> None:
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
+    writer = await begun(db)
+    entry = writer.say("a", 1)
     async with db.driver_connection() as connection:
         pid = connection.get_server_pid()
-    async with db.begin() as locking:
-        await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": row.id})
-        entry = writer.say("a", 1)
+    async with held(db, writer.row.id):
         appending = asyncio.create_task(logs.append(db, [entry]))
-        await until(lambda: _blocked(db), what="the append waits for the row")
-        await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        await blocked(db)
+        await sql(db, "SELECT pg_terminate_backend(:pid)", pid=pid)
         with pytest.raises(StoreUnavailable):
             await appending
-    assert await logs.append(db, [entry]) == {row.id}
-    assert await numbers(db, row.id) == [0, 1, 2, *range(entry.chunk.first, entry.chunk.last + 1)]
-
-
-async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: Database) -> None:
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
-    async with db.driver_connection() as connection:
-        cut = connection
-    async with db.autocommit() as other:
-        await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
-    await until(cut.is_closed, what="the connection is lost")
-    assert await logs.append(db, [writer.say("a", 1)]) == {row.id}
+    assert await logs.append(db, [entry]) == {writer.row.id}
+    assert await numbers(db, writer.row.id) == [0, 1, 2, *range(entry.chunk.first, entry.chunk.last + 1)]
 
 
 async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: Database) -> None:
     """The cut may also come after Postgres has closed the connection and before the driver has noticed."""
     row = await claimed(db)
     writer = Writer(row)
-    entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(30))]
+    entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(11))]
     async with db.autocommit() as other:
         for turns, entry in enumerate(entries):
             async with db.driver_connection() as connection:
@@ -249,15 +197,6 @@ async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: D
     assert log == list(range(len(log)))
 
 
-async def test_an_append_without_a_database_raises_store_unavailable(services: Services) -> None:
-    url = make_url(services.database_url).set(database="absent")
-    absent = Database(url.render_as_string(hide_password=False), 1)
-    with pytest.raises(StoreUnavailable):
-        async with absent.driver_connection():
-            pass
-    await absent.close()
-
-
 async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:
     row = await finished(db)
     before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
@@ -267,7 +206,7 @@ async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> No
     assert [chunk.final for chunk in reading.chunks] == [True]  # The log is smaller than a page.
     assert reading.chunks[0].frames == original
     assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
-    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
+    assert await retention.merge_finished(db, soon()) == 0
 
 
 @pytest.mark.parametrize("page_bytes", [1, 3000, 2**20])
@@ -285,55 +224,34 @@ async def test_a_page_of_a_merged_log_has_whole_chunks(
         assert await numbers(db, row.id, 3) == (await numbers(db, row.id))[4:]
 
 
-async def test_a_short_log_stays_as_it_is_until_retention_deletes_it(db: Database) -> None:
-    short, long = await finished(db), await claimed(db)
-    writer = Writer(long)
-    for entry in (writer.begin(), writer.say(urandom(8192).hex(), *range(100)), writer.finish()):
-        await logs.append(db, [entry])
-    cancelled = await claimed(db)
+async def test_a_short_log_stays_as_it_is_until_retention_deletes_it_and_keeps_the_response(db: Database) -> None:
+    short, long, cancelled = await finished(db), await begun(db, urandom(8192).hex()), await claimed(db)
+    assert await logs.append(db, [long.finish()])
     await endings.cancel(db, cancelled.id, None)
     kept = [(await logs.read(db, row.id)).chunks for row in (short, cancelled)]
-    soon = datetime.now(UTC) + timedelta(seconds=1)
-    assert await retention.merge_finished(db, soon) == 1
-    assert [len(chunk.tokens) for chunk in (await logs.read(db, long.id)).chunks] == [0]
+    assert await retention.merge_finished(db, soon()) == 1
+    assert [len(chunk.tokens) for chunk in (await logs.read(db, long.row.id)).chunks] == [0]
     assert [(await logs.read(db, row.id)).chunks for row in (short, cancelled)] == kept
-    assert await retention.delete_events(db, soon) == 3
+    assert await retention.delete_events(db, soon()) == 3
+    assert await numbers(db, short.id) == await numbers(db, long.row.id) == []
+    found = await row_of(db, short.id)
+    assert (found.status, found.log) == (Status.COMPLETED, "deleted")
+    assert await retention.delete_events(db, soon()) == 0
 
 
-async def test_a_log_whose_row_is_locked_is_merged_later_and_holds_up_no_other(db: Database) -> None:
+async def test_finished_logs_of_the_right_age_are_merged_and_a_locked_one_later(db: Database) -> None:
     rows = [await finished(db) for _ in range(3)]
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE responses SET log = 'live'"))
-    async with db.begin() as other:
-        await other.execute(text("SELECT FROM responses WHERE id = :id FOR UPDATE"), {"id": rows[1].id})
-        assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 2
-    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
-
-
-async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> None:
-    await finished(db)
     await claimed(db)
     await queued(db)
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE responses SET log = 'live'"))
-    assert await retention.merge_finished(db, datetime.now(UTC) - timedelta(seconds=60)) == 0
-    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
-
-
-async def test_retention_of_events_keeps_the_response(db: Database) -> None:
-    row = await finished(db)
-    soon = datetime.now(UTC) + timedelta(seconds=1)
-    await merge_all(db)
-    assert await retention.delete_events(db, soon) == 1
-    assert await numbers(db, row.id) == []
-    kept = await lookup.find(db, row.id)
-    assert kept is not None
-    assert (kept.status, kept.log) == (Status.COMPLETED, "deleted")
-    assert await retention.delete_events(db, soon) == 0
+    await sql(db, "UPDATE responses SET log = 'live'")
+    assert await retention.merge_finished(db, soon(-60.0)) == 0
+    async with held(db, rows[1].id):
+        assert await retention.merge_finished(db, soon()) == 2
+    assert await retention.merge_finished(db, soon()) == 1
 
 
 async def test_readers_during_a_merge_all_see_the_whole_log(db: Database) -> None:
-    rows = [await finished(db) for _ in range(10)]
+    rows = [await finished(db) for _ in range(4)]
     expected = await numbers(db, rows[0].id)
 
     async def look(row: ResponseRow) -> None:
@@ -343,70 +261,26 @@ async def test_readers_during_a_merge_all_see_the_whole_log(db: Database) -> Non
     await asyncio.gather(merge_all(db), merge_all(db), *(look(row) for row in rows))
 
 
-async def test_an_append_reads_no_response_but_its_own(db: Database) -> None:
-    """Old statistics say that hardly anything runs. Postgres must not choose an index of running responses for that."""
-    waiting = [await queued(db) for _ in range(300)]
-    async with db.autocommit() as connection:
-        await connection.execute(text("VACUUM ANALYZE responses"))
-    rows = [await claim(db, response_id, WORKER) for response_id in waiting]
-    writers = [Writer(row) for row in rows[:8] if row is not None]
-    begun = [writer.begin() for writer in writers]
-    ended = [writer.finish() for writer in writers]
-    plans = []
-    async with db.driver_connection() as connection:
-        for statement, parameters in map(logs._statement, (begun, ended)):
-            plans += await connection.fetch(f"EXPLAIN {statement}", *parameters)
-    assert statement == logs._APPEND_AND_END
-    plan = "\n".join(row[0] for row in plans)
-    for index in ("responses_worker_idx", "responses_released_idx"):
-        assert index not in plan
-
-
-async def test_large_logs_are_merged_beside_the_event_loop(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "LARGE_BYTES", 1)
-    row = await claimed(db)
-    writer = Writer(row)
-    for entry in (writer.begin(), writer.say("answer"), writer.finish()):
-        await logs.append(db, [entry])
-    threads, paged = [], retention._pages
-
-    def watched(*arguments: Any) -> Any:
-        threads.append(threading.current_thread())
-        return paged(*arguments)
-
-    monkeypatch.setattr(retention, "_pages", watched)
-    assert await merge_all(db) == 1
-    assert len(threads) == 1 and threading.main_thread() not in threads
-
-
 async def _in_conversation(db: Database, item_id: str) -> Writer:
     """A response that was answered, and adds an item with this id to its conversation."""
-    item = {**message("Hi"), "id": item_id}
-    row = await claimed(db, conversation={"id": "conv_1"}, input=[item])
-    writer = Writer(row)
-    for entry in (writer.begin(), writer.say("yes")):
-        await logs.append(db, [entry])
-    return writer
+    return await begun(db, "yes", conversation={"id": "conv_1"}, input=[{**message("Hi"), "id": item_id}])
 
 
-@pytest.fixture
-async def conversation(db: Database) -> str:
-    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
-    return "conv_1"
-
-
-async def test_an_item_whose_id_was_taken_meanwhile_is_not_lost_in_silence(db: Database, conversation: str) -> None:
+async def test_an_item_whose_id_was_taken_meanwhile_is_not_lost_in_silence(db: Database) -> None:
+    await conversation(db)
     first, second, other = [await _in_conversation(db, item_id) for item_id in ("msg_1", "msg_1", "msg_2")]
     assert await logs.append(db, [first.finish()]) == {first.row.id}
     taken = second.finish()
     with pytest.raises(ItemTaken):
         await logs.append(db, [taken, other.finish()])
     for writer in (second, other):
-        found = await lookup.find(db, writer.row.id)
-        assert found is not None and found.status is Status.IN_PROGRESS, "nothing of that transaction was committed"
+        assert (await row_of(db, writer.row.id)).status is Status.IN_PROGRESS, (
+            "nothing of that transaction was committed"
+        )
 
 
-async def test_an_end_waits_for_nobody_who_deletes_its_conversation(db: Database, conversation: str) -> None:
+async def test_an_end_waits_for_nobody_who_deletes_its_conversation(db: Database) -> None:
+    await conversation(db)
     writer = await _in_conversation(db, "msg_1")
     last = writer.finish()
     async with db.begin() as other:
@@ -414,27 +288,3 @@ async def test_an_end_waits_for_nobody_who_deletes_its_conversation(db: Database
         with pytest.raises(StoreLocked):
             await logs.append(db, [last])
     assert await logs.append(db, [last]) == {writer.row.id}
-
-
-async def test_the_items_of_a_large_end_are_encoded_before_its_row_is_locked(
-    db: Database, conversation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sizes, "LARGE_BYTES", 1)
-    writer = await _in_conversation(db, "msg_1")
-    last, go = writer.finish(), threading.Event()
-    encode, encoding = logs._item_parameters, threading.Event()
-
-    def slowly(entries: Sequence[Entry]) -> list[list[Any]]:
-        encoding.set()
-        go.wait(60)
-        return encode(entries)
-
-    monkeypatch.setattr(logs, "_item_parameters", slowly)
-    ending = asyncio.create_task(logs.append(db, [last]))
-    try:
-        await until(encoding.is_set)
-        async with db.begin() as other:
-            await other.execute(text("SELECT FROM responses FOR UPDATE NOWAIT"))
-    finally:
-        go.set()
-    assert await ending == {writer.row.id}

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from app.queue.message import Priority, list_of
-from app.scheduling.decisions import Sending
-from app.scheduling.loads import Ahead
 from app.store.context.size import find_previous
 from app.store.database import Database
 from app.store.queue import redelivery, workers
 from app.store.queue.workers import WorkerIdentity
 from app.store.responses import claims
-from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import PREFIX_BYTES, NewResponse
 from app.store.tables import DEFAULT_PROJECT
+from tests.integration.store.common import placed, sql
 from tests.support.rows import new_response
 from tests.support.waiting_rows import QUEUE, end, sent, take, waiting
 
@@ -37,20 +33,7 @@ async def with_workers(db: Database, **slots: int) -> None:
 
 async def insert(db: Database, *made: NewResponse) -> list[str | None]:
     """Inserts responses together; returns the node that each is sent to, None of those that wait."""
-    nodes: dict[str, str | None] = {}
-
-    def note(new: NewResponse, sending: Sending) -> None:
-        nodes[new.id] = sending.sent_to
-
-    inserter = Inserter(db, note)
-    await asyncio.gather(*map(inserter.create, made))
-    await inserter.close()
-    return [nodes[new.id] for new in made]
-
-
-async def place(db: Database, **request: Any) -> str | None:
-    """Where a new response is sent."""
-    return (await insert(db, new_response(**request)))[0]
+    return [sending.sent_to for sending in await placed(db, *made)]
 
 
 async def following(db: Database, response_id: str) -> NewResponse:
@@ -62,37 +45,26 @@ async def following(db: Database, response_id: str) -> NewResponse:
 
 async def nodes_of(db: Database, ids: Sequence[str]) -> list[str]:
     found = "SELECT id, sent_to FROM responses WHERE id = ANY(:ids)"
-    nodes = {row.id: row.sent_to for row in await db.execute(text(found), {"ids": list(ids)})}
+    nodes = {row.id: row.sent_to for row in await sql(db, found, ids=list(ids))}
     return [nodes[each] for each in ids]
 
 
 async def loads(db: Database) -> Counter[str]:
     has = "SELECT sent_to FROM responses WHERE sent_at IS NOT NULL AND finished_at IS NULL"
-    return Counter(row.sent_to for row in await db.execute(text(has)))
+    return Counter(row.sent_to for row in await sql(db, has))
 
 
 # Balance
 
 
-@pytest.mark.parametrize("together", [True, False])
-async def test_a_burst_is_shared_so_that_equal_workers_differ_by_at_most_one(db: Database, together: bool) -> None:
+async def test_a_burst_is_shared_so_that_equal_workers_differ_by_at_most_one(db: Database) -> None:
     await with_workers(db, a=32, b=32, c=32)
-    made = [new_response() for _ in range(32)]
-    if together:
-        await insert(db, *made)
-    else:
-        for new in made:
-            await insert(db, new)
+    await insert(db, *(new_response() for _ in range(20)))
+    for _ in range(12):
+        await insert(db, new_response())
     found = await loads(db)
     assert found.total() == 32
     assert max(found.values()) - min(found.values()) <= 1
-
-
-async def test_a_worker_gets_more_ahead_if_it_wants_so(db: Database) -> None:
-    await waiting(db, "a", 100)
-    await with_workers(db, fast=8, slow=8)
-    await sent(db, Ahead("fast", 10))
-    assert await loads(db) == {"fast": 18, "slow": 8}
 
 
 async def test_claimed_responses_count_for_the_worker_that_claimed_them(db: Database) -> None:
@@ -102,7 +74,7 @@ async def test_claimed_responses_count_for_the_worker_that_claimed_them(db: Data
     assert await insert(db, *made) == ["a", "b"]
     await claims.claim_all(db, [(each.id, "b") for each in made])
     assert await loads(db) == {"b": 2}
-    assert await place(db) == "a"
+    assert await insert(db, new_response()) == ["a"]
 
 
 async def test_counts_take_no_place_and_go_to_the_list_of_all_workers(db: Database) -> None:
@@ -112,13 +84,6 @@ async def test_counts_take_no_place_and_go_to_the_list_of_all_workers(db: Databa
     await claims.claim_all(db, [(count.id, "a")])
     assert await insert(db, *(new_response() for _ in range(9))) == ["a"] * 8 + [None]
     assert list_of(QUEUE, Priority.COUNT, "a") == f"{QUEUE}#counts"
-
-
-async def test_each_worker_keeps_places_for_the_foreground(db: Database) -> None:
-    await with_workers(db, a=16, b=16)
-    await insert(db, *(new_response() for _ in range(30)))
-    foreground = [replace(new_response(), priority=Priority.FOREGROUND.value) for _ in range(3)]
-    assert await insert(db, *foreground) == ["a", "b", None]
 
 
 # Affinity
@@ -151,11 +116,6 @@ async def test_a_response_that_waited_goes_where_the_one_before_it_ran(db: Datab
     assert await nodes_of(db, [late.id]) == ["b"]
 
 
-async def test_what_begins_alike_goes_to_one_worker(db: Database) -> None:
-    await with_workers(db, **{f"w{number}": 32 for number in range(4)})
-    assert len({await place(db, prompt_cache_key="k") for _ in range(8)}) == 1
-
-
 def test_what_begins_alike_has_one_affinity() -> None:
     tools = [{"type": "function", "name": "f", "parameters": {"description": LONG}}]
     for alike in ({"prompt_cache_key": "k"}, {"conversation": {"id": "c"}}, {"instructions": LONG}, {"tools": tools}):
@@ -169,15 +129,6 @@ def test_short_beginnings_and_other_projects_are_not_alike() -> None:
 
 
 # Workers that stop, die, or take nothing
-
-
-async def test_nothing_is_sent_to_a_worker_that_takes_nothing(db: Database) -> None:
-    await with_workers(db, a=4, b=4)
-    await workers.heartbeat(db, "a", 3600.0, {}, 0)
-    assert await place(db) == "b"
-    await waiting(db, "a", 10)
-    await sent(db)
-    assert set(await loads(db)) == {"b"}
 
 
 @pytest.mark.parametrize("goes", [True, False])
@@ -207,9 +158,7 @@ async def test_a_worker_that_never_claims_is_sent_less_until_its_next_heartbeat(
     left_lying = [each for each, node in zip(first, await nodes_of(db, first), strict=True) if node == "a"]
     assert len(left_lying) == 5
     await take(db, [each for each in first if each not in left_lying], "b")
-    async with db.autocommit() as connection:
-        late = "UPDATE responses SET sent_at = now() - interval '1 hour' WHERE sent_to = 'a'"
-        await connection.execute(text(late))
+    await sql(db, "UPDATE responses SET sent_at = now() - interval '1 hour' WHERE sent_to = 'a'")
     assert sorted(await redelivery.put_back(db, LOST)) == sorted(left_lying)
     await end(db, ids[:1])
     await sent(db)

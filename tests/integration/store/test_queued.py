@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from app.announcer import Announcer
 from app.protocol.status import Status
@@ -20,6 +19,7 @@ from app.store.responses import queued as together
 from app.store.rows import Notice
 from app.streaming.follow import LogFollower
 from app.streaming.pubsub import PubSub
+from tests.integration.store.common import held, sql
 from tests.support.bulk import many_queued
 from tests.support.logs import events_of, row_of, whole
 from tests.support.rows import WORKER, claim, queued
@@ -59,14 +59,13 @@ async def test_rows_and_events_are_those_of_an_end_by_itself(db: Database, statu
 
 
 async def test_what_does_not_wait_any_more_or_is_held_by_others_is_left(db: Database) -> None:
-    waits, held, runs, ended = await many_queued(db, 4)
+    waits, locked, runs, ended = await many_queued(db, 4)
     await claim(db, runs, WORKER)
     await endings.cancel(db, ended, None)
-    async with db.begin() as holding:
-        await holding.execute(text("SELECT FROM responses WHERE id = :id FOR UPDATE"), {"id": held})
-        told = await cancelled(db, [waits, held, runs, ended, "resp_unknown"])
+    async with held(db, locked):
+        told = await cancelled(db, [waits, locked, runs, ended, "resp_unknown"])
     assert [notice.response_id for notice in told] == [waits]
-    assert (await row_of(db, held)).status is Status.QUEUED
+    assert (await row_of(db, locked)).status is Status.QUEUED
     assert (await row_of(db, runs)).status is Status.IN_PROGRESS
 
 
@@ -99,9 +98,7 @@ async def test_a_reader_learns_of_it_at_once(db: Database, pubsub: PubSub) -> No
 
 async def test_an_opening_that_cannot_be_read_takes_no_end_away(db: Database) -> None:
     (response_id,) = await many_queued(db, 1)
-    poison = text("UPDATE chunks SET frames = 'poison' WHERE response_id = :id")
-    async with db.autocommit() as connection:
-        await connection.execute(poison, {"id": response_id})
+    await sql(db, "UPDATE chunks SET frames = 'poison'")
     await cancelled(db, [response_id])
     (end,) = (await logs.read(db, response_id, 1)).chunks
     assert end.final and b'"status":"cancelled"' in end.frames and response_id.encode() in end.frames
@@ -114,16 +111,9 @@ async def test_a_long_log_is_merged_with_its_end_and_deleted_with_it(db: Databas
     now = await retention.now(db) + timedelta(seconds=1)
     assert await retention.merge_finished(db, now) == 1
     assert before == ("live", await events_of(db, response_id))
-    rows = await db.execute(text("SELECT first, last, final FROM chunks WHERE response_id = :id"), {"id": response_id})
+    rows = await sql(db, "SELECT first, last, final FROM chunks")
     assert list(map(tuple, rows)) == [(0, 2, True)]
     await stored(db, "default")
     assert await retention.delete_events(db, now) == 1
     assert (await logs.read(db, response_id)).chunks == ()
     await stored(db, "default")
-
-
-async def test_a_short_log_is_deleted_with_its_end(db: Database) -> None:
-    (response_id,) = await many_queued(db, 1)
-    await cancelled(db, [response_id])
-    assert await retention.delete_events(db, await retention.now(db) + timedelta(seconds=1)) == 1
-    assert (await logs.read(db, response_id)).chunks == ()

@@ -14,12 +14,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.access.caller import Scope
-from app.protocol.status import Status
 from app.store.database import Database
 from app.store.migrate import _config, _upgrade
-from app.store.responses import logs
 from app.store.tables import metadata
-from tests.support.rows import Writer, claimed, queued
+from tests.integration.store.common import sql
+from tests.support.rows import queued
 from tests.support.services import AS_OWNER
 
 DECLARED = "declared"
@@ -67,7 +66,10 @@ async def in_transaction(db: Database) -> AsyncIterator[AsyncConnection]:
         await connection.rollback()
 
 
-async def test_the_migrated_schema_is_that_of_the_tables(in_transaction: AsyncConnection) -> None:
+async def test_the_migrated_schema_is_that_of_the_tables_and_alembic_finds_nothing_to_migrate(
+    in_transaction: AsyncConnection,
+) -> None:
+    assert await in_transaction.run_sync(differences) == []
     migrated = await schema_of(in_transaction, "public")
     await in_transaction.execute(text(f"CREATE SCHEMA {DECLARED}"))
     await in_transaction.execute(text(f"SET LOCAL search_path = {DECLARED}"))
@@ -75,10 +77,6 @@ async def test_the_migrated_schema_is_that_of_the_tables(in_transaction: AsyncCo
     declared = await schema_of(in_transaction, DECLARED)
     assert (sorted(migrated - declared), sorted(declared - migrated)) == ([], [])
     assert len(declared) > 200
-
-
-async def test_alembic_finds_nothing_to_migrate(in_transaction: AsyncConnection) -> None:
-    assert await in_transaction.run_sync(differences) == []
 
 
 async def test_the_newest_migration_can_be_undone_and_done_again(db: Database) -> None:
@@ -103,61 +101,51 @@ WORKER = """
 """
 
 
-@pytest.mark.parametrize(
-    ("constraint", "statement"),
-    [
-        ("responses_reserved_all_or_none", RESPONSE.format("reserved_at = now()")),
-        ("responses_reserved_all_or_none", RESPONSE.format("reserved_input = 1, reserved_output = 1")),
-        ("responses_priority_known", RESPONSE.format("priority = 4")),
-        ("responses_place_in_chain", RESPONSE.format("chain_length = 0")),
-        ("responses_cost_not_negative", RESPONSE.format("cost = -1")),
-        ("api_keys_scopes_known", KEY.format("'{everything}'")),
-        ("api_keys_scopes_known", KEY.format("'{}'")),
-        ("limits_kind_known", LIMIT.format("'tokens_per_year', 1")),
-        ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 0")),
-        ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 9007199254740991")),
-        ("workers_engine_has_room", WORKER.format("4096, -1, 'chat'")),
-        ("workers_engine_has_room", WORKER.format("0, 1, 'chat'")),
-        ("workers_format_known", WORKER.format("4096, 1, 'auto'")),
-    ],
-)
-async def test_postgres_refuses_what_must_not_be(db: Database, constraint: str, statement: str) -> None:
+CONVERSATION = "INSERT INTO conversations (id, project, metadata, created_at) VALUES (:id, 'nobody', '{}', now())"
+AUDITED = """
+    INSERT INTO audit_logs (id, project, effective_at, type, resource, details)
+    VALUES (:id, 'nobody', now(), 't', 'r', '{}')
+"""
+FINAL = """
+    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
+    SELECT :id, n, n, 1, true, '', '', 0 FROM generate_series(98, 99) n
+"""
+FORBIDDEN = [
+    ("responses_reserved_all_or_none", RESPONSE.format("reserved_at = now()")),
+    ("responses_reserved_all_or_none", RESPONSE.format("reserved_input = 1, reserved_output = 1")),
+    ("responses_priority_known", RESPONSE.format("priority = 4")),
+    ("responses_place_in_chain", RESPONSE.format("chain_length = 0")),
+    ("responses_cost_not_negative", RESPONSE.format("cost = -1")),
+    ("responses_", RESPONSE.format("status = 'cancelled'")),  # a final row without its time
+    ("responses_", RESPONSE.format("finished_at = now()")),  # a time without a final row
+    ("responses_", "UPDATE responses SET error = '{}' WHERE id = :id"),  # an error without a failure
+    ("responses_", RESPONSE.format("worker = 'w'")),  # an owner while queued
+    ("responses_", RESPONSE.format("status = 'paused'")),
+    ("responses_", RESPONSE.format("status = 'in_progress', started_at = now()")),  # without an attempt
+    ("api_keys_scopes_known", KEY.format("'{everything}'")),
+    ("api_keys_scopes_known", KEY.format("'{}'")),
+    ("limits_kind_known", LIMIT.format("'tokens_per_year', 1")),
+    ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 0")),
+    ("limits_value_in_bounds", LIMIT.format("'tokens_per_day', 9007199254740991")),
+    ("workers_engine_has_room", WORKER.format("4096, -1, 'chat'")),
+    ("workers_engine_has_room", WORKER.format("0, 1, 'chat'")),
+    ("workers_format_known", WORKER.format("4096, 1, 'auto'")),
+    ("conversations_project_fkey", CONVERSATION),
+    ("audit_logs_project_fkey", AUDITED),
+    ("chunks_final_idx", FINAL),
+]
+
+
+async def test_postgres_refuses_what_must_not_be(db: Database) -> None:
     response_id = await queued(db)
-    with pytest.raises(IntegrityError, match=constraint):
-        async with db.begin() as connection:
-            await connection.execute(text(statement), {"id": response_id})
+    for constraint, statement in FORBIDDEN:
+        with pytest.raises(IntegrityError, match=constraint):
+            await sql(db, statement, id=response_id)
+            pytest.fail(f"Postgres takes {statement}")
 
 
-@pytest.mark.parametrize("table", ["conversations", "audit_logs"])
-async def test_what_belongs_to_a_project_names_one_that_exists(db: Database, table: str) -> None:
-    columns = {
-        "conversations": "(id, project, metadata, created_at) VALUES ('a', 'nobody', '{}', now())",
-        "audit_logs": (
-            "(id, project, effective_at, type, resource, details) VALUES ('a', 'nobody', now(), 't', 'r', '{}')"
-        ),
-    }
-    with pytest.raises(IntegrityError, match=f"{table}_project_fkey"):
-        async with db.begin() as connection:
-            await connection.execute(text(f"INSERT INTO {table} {columns[table]}"))
-
-
-async def test_a_log_has_one_final_chunk(db: Database) -> None:
-    writer = Writer(await claimed(db))
-    await logs.append(db, [writer.begin()])
-    assert await logs.append(db, [writer.finish()]) == {writer.row.id}
-    another = """
-        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
-        VALUES (:id, 99, 99, 1, true, '', '', 0)
-    """
-    with pytest.raises(IntegrityError, match="chunks_final_idx"):
-        async with db.begin() as connection:
-            await connection.execute(text(another), {"id": writer.row.id})
-    assert Status((await logs.read(db, writer.row.id)).status) is Status.COMPLETED
-
-
-@pytest.mark.parametrize("scope", Scope)
-async def test_every_scope_is_one_that_postgres_knows(db: Database, scope: Scope) -> None:
-    project = "NULL" if scope in {Scope.ADMIN, Scope.OPERATOR} else "'default'"
-    statement = KEY.replace("'default'", project).format(f"'{{{scope.value}}}'")
-    async with db.autocommit() as connection:
-        await connection.execute(text(statement), {"id": scope.value})
+async def test_every_scope_is_one_that_postgres_knows(db: Database) -> None:
+    for scope in Scope:
+        project = "NULL" if scope in {Scope.ADMIN, Scope.OPERATOR} else "'default'"
+        key = KEY.replace("'default'", project).replace("sha256('a')", f"sha256('{scope.value}')")
+        await sql(db, key.format(f"'{{{scope.value}}}'"), id=scope.value)

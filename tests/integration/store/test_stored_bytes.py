@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,11 +22,11 @@ from app.store.responses import endings, logs
 from app.store.responses.inserts import Inserter
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits
-from tests.support.limited import PROJECT, limited_project, put, reserving, stop_the_clock, used
+from tests.integration.store.common import answered, begun, blocked, last_of, scalar, sql
+from tests.support.limited import PROJECT, limited_project, put, reserving, used
 from tests.support.requests import message
-from tests.support.rows import WORKER, Writer, alive, claim, claimed, merge_all, new_response, queued
+from tests.support.rows import alive, merge_all, queued
 from tests.support.stored import stored
-from tests.support.waiting import until
 
 STORED = LimitKind.STORED_BYTES.value
 CONVERSATION = "conv_1"
@@ -44,7 +43,7 @@ def item(number: int, text: str = "Hi") -> dict[str, Any]:
     return {**message(text), "id": f"msg_{number}"}
 
 
-async def conversation(db: Database, *items: dict[str, Any], project: str = DEFAULT_PROJECT, **more: bool) -> None:
+async def made(db: Database, *items: dict[str, Any], project: str = DEFAULT_PROJECT, **more: bool) -> None:
     row = ConversationRow(CONVERSATION, project, {"a": "b"}, datetime.now(UTC))
     await conversations.create(db, row, list(map(NewItem.of, items)), **more)
 
@@ -58,10 +57,7 @@ async def add(db: Database, *items: dict[str, Any], project: str = DEFAULT_PROJE
 
 async def ended(db: Database, **request: Any) -> str:
     """A response that ran to its end, with a log of several chunks."""
-    writer = Writer(await claimed(db, **request))
-    for entry in (writer.begin(), writer.say("a" * 500, 1, 2), writer.say("b" * 500, 3), writer.finish()):
-        assert await logs.append(db, [entry])
-    return writer.row.id
+    return (await answered(db, "a" * 500, "b" * 500, **request)).row.id
 
 
 async def aged(db: Database) -> datetime:
@@ -70,42 +66,20 @@ async def aged(db: Database) -> datetime:
 
 
 class TestCounting:
-    async def test_a_response_counts_with_its_log_from_its_end(self, db: Database) -> None:
-        writer = Writer(await claimed(db))
+    async def test_a_response_counts_with_its_log_messages_and_tool_results_from_its_end(self, db: Database) -> None:
+        writer = await begun(db, "a" * 500)
         assert await stored(db, DEFAULT_PROJECT) == 0
-        await logs.append(db, [writer.begin()])
-        await logs.append(db, [writer.say("a" * 500, 1, 2)])
-        assert await stored(db, DEFAULT_PROJECT) == 0
-        assert await logs.append(db, [writer.finish()])
-        assert await stored(db, DEFAULT_PROJECT) > 1500  # the delta, the end of the text, the output
+        messages = {"input_messages": ["m" * 3000]}
+        last = last_of(writer, messages=messages, tool_results={"0": {"a": "t" * 2000}})
+        assert await asyncio.gather(*(logs.append(db, [last]) for _ in range(2))), "one counts"
+        assert await stored(db, DEFAULT_PROJECT) > 6500  # the delta, the end of the text, the output
 
-    async def test_an_ending_with_messages_and_tool_results_counts_them(self, db: Database) -> None:
-        writer = Writer(await claimed(db))
-        await logs.append(db, [writer.begin()])
-        last = writer.finish()
-        assert last.ending is not None
-        more = replace(last.ending, messages={"input_messages": ["m" * 3000]}, tool_results={"0": {"a": "t" * 2000}})
-        await logs.append(db, [replace(last, ending=more)])
-        assert await stored(db, DEFAULT_PROJECT) > 5000
-
-    async def test_a_chunk_that_is_appended_twice_counts_once(self, db: Database) -> None:
-        writer = Writer(await claimed(db))
-        begin = writer.begin()
-        await logs.append(db, [begin])
-        await logs.append(db, [begin])
-        last = writer.finish()
-        await asyncio.gather(logs.append(db, [last]), logs.append(db, [last]))
-        assert await stored(db, DEFAULT_PROJECT) > 0
-
-    @pytest.mark.parametrize("begun", [False, True])
-    async def test_a_cancel_a_failure_and_a_deletion_count_what_is_left(self, db: Database, begun: bool) -> None:
-        ids = [await queued(db) for _ in range(3)]
-        for response_id in ids if begun else ():
-            row = await claim(db, response_id, WORKER)
-            assert row is not None
-            writer = Writer(row)
-            await logs.append(db, [writer.begin()])
-            await logs.append(db, [writer.say("a" * 100, 1)])
+    @pytest.mark.parametrize("runs", [False, True])
+    async def test_a_cancel_a_failure_and_a_deletion_count_what_is_left(self, db: Database, runs: bool) -> None:
+        request = {"secrets": {"mcp": "s" * 1000}}  # which an ending erases
+        ids = [
+            (await begun(db, "a" * 100, **request)).row.id if runs else await queued(db, **request) for _ in range(3)
+        ]
         await endings.cancel(db, ids[0], None)
         one = await stored(db, DEFAULT_PROJECT)
         await endings.fail(db, ids[1], "server_error", "no")
@@ -113,15 +87,6 @@ class TestCounting:
         for response_id in ids:
             assert await endings.delete(db, DEFAULT_PROJECT, response_id)
         assert await stored(db, DEFAULT_PROJECT) == 0
-
-    async def test_secrets_that_an_ending_erases_are_counted_no_more(self, db: Database) -> None:
-        response_id = await queued(db, secrets={"mcp": "s" * 1000})
-        await endings.cancel(db, response_id, None)
-        assert await stored(db, DEFAULT_PROJECT) > 0
-        writer = Writer(await claimed(db, secrets={"mcp": "s" * 1000}))
-        await logs.append(db, [writer.begin()])
-        await logs.append(db, [writer.finish()])
-        assert await stored(db, DEFAULT_PROJECT) > 0
 
     @pytest.mark.parametrize("store", [True, False])
     async def test_merging_deleting_logs_and_deleting_responses_give_back(self, db: Database, store: bool) -> None:
@@ -139,8 +104,7 @@ class TestCounting:
 
     async def test_a_log_that_cannot_be_merged_counts_as_it_is(self, db: Database) -> None:
         response_id = await ended(db)
-        async with db.begin() as connection:
-            await connection.execute(text("UPDATE chunks SET last = last + 90 WHERE first = 0"))
+        await sql(db, "UPDATE chunks SET last = last + 90 WHERE first = 0")
         before = await stored(db, DEFAULT_PROJECT)
         assert await merge_all(db) == 1
         assert await stored(db, DEFAULT_PROJECT) == before
@@ -148,7 +112,7 @@ class TestCounting:
         assert await stored(db, DEFAULT_PROJECT) == 0
 
     async def test_conversations_count_with_their_items_and_metadata(self, db: Database) -> None:
-        await conversation(db, item(1, "x" * 1000), item(2))
+        await made(db, item(1, "x" * 1000), item(2))
         first = await stored(db, DEFAULT_PROJECT)
         assert await add(db, item(3, "é" * 1000), item(4))
         assert await stored(db, DEFAULT_PROJECT) > first + 2000
@@ -161,7 +125,7 @@ class TestCounting:
     async def test_the_items_that_a_response_adds_to_its_conversation_count_in_the_conversation(
         self, db: Database
     ) -> None:
-        await conversation(db)
+        await made(db)
         response_id = await ended(db, conversation={"id": CONVERSATION}, input=[item(1, "x" * 1000)])
         found = await conversations.list_items(db, DEFAULT_PROJECT, CONVERSATION, Page(10))
         assert found is not None and len(found[0]) == 2
@@ -170,40 +134,33 @@ class TestCounting:
         assert 1000 < await stored(db, DEFAULT_PROJECT) < both - 1000
 
     async def test_what_is_rolled_back_is_not_counted(self, db: Database) -> None:
-        await conversation(db, item(1))
+        await made(db, item(1))
         before = await stored(db, DEFAULT_PROJECT)
         with pytest.raises(DuplicateItem):
             await add(db, item(2), item(1))
         assert await stored(db, DEFAULT_PROJECT) == before
 
     async def test_an_item_and_its_conversation_that_are_deleted_at_once_count_once(self, db: Database) -> None:
-        await conversation(db, item(1, "x" * 1000), item(2))
+        await made(db, item(1, "x" * 1000), item(2))
         async with db.begin() as connection:
             await connection.execute(text("DELETE FROM conversation_items WHERE id = 'msg_1'"))
             removing = asyncio.create_task(conversations.remove(db, DEFAULT_PROJECT, CONVERSATION))
-            await _waits_for_a_lock(db)
+            await blocked(db)
         assert await removing
         assert await stored(db, DEFAULT_PROJECT) == 0
 
-    async def test_each_project_counts_its_own(self, db: Database) -> None:
+    async def test_each_project_counts_its_own_and_maintenance_adds_up_the_notes_of_all(self, db: Database) -> None:
         await limited_project(db)
-        mine = await queued(db, PROJECT)
-        await endings.cancel(db, mine, PROJECT)
+        await endings.cancel(db, await queued(db, PROJECT), PROJECT)
         assert await stored(db, DEFAULT_PROJECT) == 0 < await stored(db, PROJECT)
-
-    async def test_maintenance_adds_up_the_notes_of_all_projects(self, db: Database) -> None:
-        await limited_project(db)
-        for project in (DEFAULT_PROJECT, PROJECT):
-            await endings.cancel(db, await queued(db, project), project)
+        await endings.cancel(db, await queued(db), None)
         await limits.settle(db)
-        async with db.autocommit() as connection:
-            left = await connection.execute(text("SELECT count(*) FROM stored_changes"))
-            counted = await connection.execute(text("SELECT stored_bytes FROM projects"))
-            assert left.scalar_one() == 0 and min(counted.scalars()) > 0
+        assert await scalar(db, "SELECT count(*) FROM stored_changes") == 0
+        assert await scalar(db, "SELECT min(stored_bytes) FROM projects") > 0
         await stored(db, PROJECT)
 
     async def test_everything_at_once_is_counted_once(self, db: Database) -> None:
-        await conversation(db)
+        await made(db)
 
         async def client(number: int) -> None:
             response_id = await ended(db, conversation={"id": CONVERSATION}, input=[item(number)])
@@ -213,12 +170,12 @@ class TestCounting:
                 await conversations.remove_item(db, DEFAULT_PROJECT, CONVERSATION, f"msg_{number}")
 
         async def maintain() -> None:
-            for _ in range(10):
+            for _ in range(5):
                 await merge_all(db)
                 await limits.settle(db)
 
         await alive(db)
-        await asyncio.gather(*map(client, range(20)), maintain(), maintain())
+        await asyncio.gather(*map(client, range(10)), maintain(), maintain())
         assert await stored(db, DEFAULT_PROJECT) > 0
 
 
@@ -258,8 +215,8 @@ class TestTheLimit:
     async def test_a_conversation_and_items_that_do_not_fit_are_refused(self, db: Database) -> None:
         await limited_project(db, stored_bytes=2000)
         with pytest.raises(LimitReached, match="Such a request never fits"):
-            await conversation(db, item(1, "x" * 2000), project=PROJECT, is_limited=True)
-        await conversation(db, item(1, "x" * 1000), project=PROJECT, is_limited=True)
+            await made(db, item(1, "x" * 2000), project=PROJECT, is_limited=True)
+        await made(db, item(1, "x" * 1000), project=PROJECT, is_limited=True)
         with pytest.raises(LimitReached, match="stored_bytes"):
             await add(db, item(2, "x" * 1000), project=PROJECT, is_limited=True)
         assert await add(db, item(2), project=PROJECT, is_limited=True)
@@ -267,7 +224,7 @@ class TestTheLimit:
 
     async def test_metadata_that_does_not_fit_is_refused_and_shorter_metadata_never(self, db: Database) -> None:
         await limited_project(db)
-        await conversation(db, project=PROJECT)
+        await made(db, project=PROJECT)
         await self._set(db, "x" * 900)
         await put(db, LimitKind.STORED_BYTES, 1000)
         with pytest.raises(LimitReached, match="stored_bytes"):
@@ -285,27 +242,9 @@ class TestTheLimit:
 
     async def test_many_at_once_store_not_one_byte_too_many(self, db: Database, inserter: Inserter) -> None:
         await limited_project(db, stored_bytes=20_000)
-        await conversation(db, project=PROJECT)
-        made = [inserter.create(reserving(input="x" * 1000)) for _ in range(20)]
+        await made(db, project=PROJECT)
+        creates = [inserter.create(reserving(input="x" * 1000)) for _ in range(16)]
         added = [add(db, item(number, "x" * 1000), project=PROJECT, is_limited=True) for number in range(8)]
-        results = await asyncio.gather(*made, *added, return_exceptions=True)
+        results = await asyncio.gather(*creates, *added, return_exceptions=True)
         assert {type(result) for result in results} == {Allowance, bool, LimitReached}
         assert 18_000 < (await used(db))[STORED] <= 20_000
-
-    async def test_the_other_limits_stay_as_they_were(self, db: Database, inserter: Inserter) -> None:
-        await limited_project(db, stored_bytes=10**6, unfinished_responses=5, tokens_per_minute=10**6)
-        await stop_the_clock(db)
-        await inserter.create(reserving())
-        await conversation(db, item(1), project=PROJECT, is_limited=True)
-        taken = await used(db)
-        assert taken["unfinished_responses"] == 1 and taken["tokens_per_minute"] > 0
-        assert await inserter.create(new_response()) is None
-
-
-async def _waits_for_a_lock(db: Database) -> None:
-    async def waits() -> bool:
-        async with db.autocommit() as connection:
-            blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            return bool((await connection.execute(text(blocked))).scalar_one())
-
-    await until(waits)

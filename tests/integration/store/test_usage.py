@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import text
-
 from app.protocol.status import Status
 from app.store import retention
 from app.store.database import Database, retry_until_available
@@ -19,28 +17,36 @@ from app.store.responses.new_rows import NewResponse
 from app.store.rows import BatchPlace, Origin
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
-from tests.support.player import row_of
+from tests.integration.store.common import scalar, sql
+from tests.support.logs import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
 from tests.support.waiting import until
 
 DAY = timedelta(days=1)
+RESPONSES = 40
+"""While Postgres is killed."""
 
 
-async def finished(
+async def claimed_by(
     db: Database,
     project: str = "default",
     key_id: str | None = None,
     priority: int = 6,
     place: BatchPlace | None = None,
-) -> str:
+) -> Writer:
+    """A response that a worker has claimed, which somebody with this key has asked for."""
     new = replace(new_response(None, project), origin=Origin(key_id), priority=priority, place=place)
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
-    writer = Writer(row)
+    return Writer(row)
+
+
+async def finished(db: Database, *who: Any, **more: Any) -> str:
+    writer = await claimed_by(db, *who, **more)
     await logs.append(db, [writer.begin()])
     await logs.append(db, [writer.finish()])
-    return new.id
+    return writer.row.id
 
 
 async def ledger(db: Database, project: str | None = None) -> list[Total]:
@@ -95,16 +101,11 @@ async def test_the_ledger_outlives_its_responses(db: Database) -> None:
 
 async def test_a_response_that_is_cut_off_counts_with_the_tokens_of_its_log(db: Database) -> None:
     for end in (partial(endings.cancel, project=None), partial(endings.fail, code="server_error", message="Away.")):
-        new = replace(new_response(None, "proj_a"), origin=Origin("key_1"))
-        await Inserter(db).create(new)
-        row = await claim(db, new.id, WORKER)
-        assert row is not None
-        writer = Writer(row)
-        await logs.append(db, [writer.begin(40, 30)])
-        await logs.append(db, [writer.say("Hi", 7)])
-        await logs.append(db, [writer.say("there", 8)])
-        await end(db, row.id)
-        assert (await row_of(db, row.id)).usage is None
+        writer = await claimed_by(db, "proj_a", "key_1")
+        for entry in (writer.begin(40, 30), writer.say("Hi", 7), writer.say("there", 8)):
+            await logs.append(db, [entry])
+        await end(db, writer.row.id)
+        assert (await row_of(db, writer.row.id)).usage is None
     assert totals(await ledger(db, "proj_a")) == (2, 80, 4)
     assert sum(row.cached_tokens for row in await ledger(db)) == 60
 
@@ -118,19 +119,18 @@ async def test_a_response_that_never_ran_and_the_server_s_own_work_are_not_in_it
 
 
 async def test_copies_of_maintenance_add_up_each_note_once(db: Database) -> None:
-    for number in range(30):
+    for number in range(12):
         await finished(db, f"proj_{number % 3}")
     seen = []
 
     async def look() -> None:
-        while len(seen) < 20:
+        while len(seen) < 9:
             seen.append(totals(await ledger(db)))
 
-    await asyncio.gather(look(), *(usage.add_up(db, 4) for _ in range(12)))
-    assert set(seen) == {(30, 30, 60)}
-    async with db.autocommit() as connection:
-        assert (await connection.execute(text("SELECT count(*) FROM usage_entries"))).scalar_one() == 0
-    assert totals(await ledger(db)) == (30, 30, 60)
+    await asyncio.gather(look(), *(usage.add_up(db, 2) for _ in range(9)))
+    assert set(seen) == {(12, 12, 24)}
+    assert await scalar(db, "SELECT count(*) FROM usage_entries") == 0
+    assert totals(await ledger(db)) == (12, 12, 24)
 
 
 async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(db: Database, services: Any) -> None:
@@ -156,13 +156,13 @@ async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(d
         return ended >= count
 
     async def kill() -> None:
-        for threshold in (10, 40, 70):
+        for threshold in (5, 15, 25):
             await until(partial(has_ended, threshold))
             await asyncio.to_thread(services.postgres.kill)
             await asyncio.to_thread(services.heal)
 
     async def add_up() -> None:
-        while ended < 100:
+        while ended < RESPONSES:
             await retry_until_available(lambda: usage.add_up(db, 7))
             await asyncio.sleep(0.01)
 
@@ -172,11 +172,10 @@ async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(d
         async with slots:
             await run()
 
-    await asyncio.gather(kill(), add_up(), *(in_turn() for _ in range(100)))
-    async with db.autocommit() as connection:
-        statement = "SELECT count(usage), sum((usage->>'input_tokens')::int), sum((usage->>'output_tokens')::int)"
-        sums = (await connection.execute(text(f"{statement} FROM responses"))).one()
-    assert totals(await ledger(db)) == tuple(sums) == (100, 100, 200)
+    await asyncio.gather(kill(), add_up(), *(in_turn() for _ in range(RESPONSES)))
+    counted = [f"sum(CAST(usage->>'{kind}_tokens' AS int))" for kind in ("input", "output")]
+    (sums,) = await sql(db, f"SELECT count(usage), {', '.join(counted)} FROM responses")
+    assert totals(await ledger(db)) == tuple(sums) == (RESPONSES, RESPONSES, 2 * RESPONSES)
 
 
 async def _insert_once(inserter: Inserter, db: Database, new: NewResponse) -> None:
@@ -207,14 +206,12 @@ async def test_the_audit_log_and_keys_that_ended_are_deleted_in_batches(db: Data
             CASE WHEN n <= 2 THEN now() - make_interval(days => n) END, CASE n WHEN 3 THEN now() - interval '4 days' END
         FROM generate_series(1, 4) n
     """
-    async with db.autocommit() as connection:
-        await connection.execute(text(entries))
-        await connection.execute(text(keys))
+    await sql(db, entries)
+    await sql(db, keys)
     before = datetime.now(UTC) - 1.5 * DAY
     assert await retention.delete_records(db, before, 2) == 2 + 2
     assert await retention.delete_records(db, before, 2) == 2
     assert await retention.delete_records(db, before, 2) == 0
     assert await retention.delete_records(db, datetime.now(UTC) - 0.5 * DAY, 2) == 1, "the key; entries stay for longer"
-    async with db.autocommit() as connection:
-        left = await connection.execute(text("SELECT id FROM audit_logs UNION ALL SELECT id FROM api_keys ORDER BY id"))
-        assert list(left.scalars()) == ["audit_1", "key_4"]
+    left = await sql(db, "SELECT id FROM audit_logs UNION ALL SELECT id FROM api_keys ORDER BY id")
+    assert [row.id for row in left] == ["audit_1", "key_4"]

@@ -1,21 +1,21 @@
-"""Work in windows on a real Postgres: deadlines in the order, how far it rises, and what goes together."""
+"""Work in windows on a real Postgres: how far it rises, its deadlines, and what goes together.
+
+The order: test_dispatch_model.py, and tests/unit/scheduling.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from app.protocol.status import Status
 from app.queue.message import Priority
-from app.scheduling.decisions import MAX_SENT
+from app.scheduling.loads import NOTHING_AHEAD
 from app.store.database import Database
-from app.store.layout import LAYOUT
 from app.store.queue import dispatch, windows
 from app.store.queue.dispatch import FlowCorrection, QueueFlow
 from app.store.responses import claims, endings
@@ -23,90 +23,32 @@ from app.store.responses.endings import Overdue
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
 from app.store.roles.rights import MAINTENANCE
+from tests.integration.store.common import scalar, sql
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, alive, claim, new_response
 from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, weigh, with_slots
 
 HOUR = 3600.0
-BACKGROUND = Priority.BACKGROUND
-OF_A = QueueFlow(QUEUE, "a", Priority.WINDOW)
+WINDOW = Priority.WINDOW
+OF_A = QueueFlow(QUEUE, "a", WINDOW)
 
 
 async def part_of_a(db: Database) -> float:
-    rows = await db.execute(text("SELECT part FROM flows WHERE project = 'a' AND priority = 10"))
+    rows = await sql(db, "SELECT part FROM flows WHERE project = 'a' AND priority = 10")
     return rows[0].part if rows else 0.0
 
 
-async def measured(db: Database, seconds: float, tokens: int, priority: Priority = Priority.WINDOW) -> None:
-    """Responses of `a` take so much, on the mean."""
+async def measured(db: Database, seconds: float, tokens: int, project: str = "a", of: Priority = WINDOW) -> None:
+    """Responses of a project took so much, on the mean; a dispatch has noted it."""
+    await waiting(db, "first", 1)
     correction = FlowCorrection(64, 64 * tokens, 64 * tokens, 64 * tokens, 64 * seconds)
-    async with db.begin() as connection:
-        await dispatch._correct_flows(connection, QUEUE, {QueueFlow(QUEUE, "a", priority): correction})
-
-
-# The order
-
-
-async def test_the_nearest_deadline_goes_first_and_ordinary_background_before_all(db: Database) -> None:
-    day, hours = await waiting(db, "a", 2, window=24 * HOUR), await waiting(db, "a", 2, window=8 * HOUR)
-    soon, ordinary = await waiting(db, "a", 2, window=2 * HOUR), await waiting(db, "a", 2)
-    await with_slots(db, 5)
-    assert await drain(db, 8) == [*ordinary, *soon, *hours, *day]
-
-
-async def test_until_it_rises_ordinary_background_of_all_projects_goes_before_it(db: Database) -> None:
-    await waiting(db, "a", 6, window=2 * HOUR)
-    ordinary = [*await waiting(db, "b", 6), *await waiting(db, "a", 6)]
-    await with_slots(db, 4)
-    assert set(await drain(db, 12)) == set(ordinary)
-
-
-async def test_what_has_risen_takes_of_its_own_project_and_nothing_of_others(db: Database) -> None:
-    await waiting(db, "a", 300, window=2 * HOUR)
-    await waiting(db, "a", 300)
-    await waiting(db, "b", 300)
-    await with_slots(db, 10)
-    await windows.raise_to(db, {OF_A: 0.5})
-    found = [each.split("-")[0].rsplit(".", 1)[0] for each in await drain(db, 200)]
-    assert found.count("b.BACKGROUND") == pytest.approx(100, abs=3)
-    assert found.count("a.WINDOW") == pytest.approx(50, abs=3)
-
-
-async def test_what_cannot_be_in_time_any_more_is_sent_last(db: Database) -> None:
-    late, soon = await waiting(db, "a", 70, window=300.0), await waiting(db, "a", 4, window=HOUR)
-    await with_slots(db, 4)
-    await windows.raise_to(db, {OF_A: 1.0})
-    await measured(db, 200.0, 100)
-    assert await sent(db) == soon, "although more are late than a dispatch reads"
-    await end(db, soon)
-    assert await sent(db) == late[:4]
-
-
-@pytest.mark.parametrize("known", [0, 50])
-async def test_a_dispatch_reads_no_more_of_a_long_line_than_it_may_send(db: Database, known: int) -> None:
-    for number in range(100):
-        if number == known:
-            async with db.autocommit() as connection:
-                await connection.execute(text("VACUUM ANALYZE responses"))
-        await waiting(db, "a", 200, window=24 * HOUR - number)
-    await with_slots(db, 8)
-    values = {"queue": QUEUE, "virtual_time": 0.0, "layout": LAYOUT, "most": 8, "foreground_most": 8}
-    async with db.begin() as connection:
-        await connection.execute(dispatch._LOCK, {"queue": QUEUE})
-        explained = text(f"EXPLAIN (ANALYZE, TIMING OFF) {dispatch._FACTS.text}")
-        plan = "\n".join((await connection.execute(explained, {**values, "foreground": False})).scalars())
-    scans = re.findall(r"Index (?:Only )?Scan using responses_waiting_idx .*actual rows=(\d+)", plan)
-    assert scans and max(map(int, scans)) <= 8
-    assert "Seq Scan on responses" not in plan and "Sort Key: (COALESCE" not in plan
+    flow = QueueFlow(QUEUE, project, of)
+    assert await dispatch.dispatch(db, QUEUE, NOTHING_AHEAD, {flow: correction})
+    await end(db, [row.id for row in await sql(db, "SELECT id FROM responses WHERE project = 'first'")])
+    await sql(db, "DELETE FROM flows WHERE project = 'first'")
 
 
 # How far it rises
-
-
-async def test_without_work_in_windows_nothing_is_written(db: Database) -> None:
-    await waiting(db, "a", 3)
-    await windows.raise_all(as_role(db, MAINTENANCE))
-    assert await db.execute(text("SELECT * FROM flows")) == []
 
 
 async def test_it_rises_as_its_time_runs_out(db: Database) -> None:
@@ -117,11 +59,10 @@ async def test_it_rises_as_its_time_runs_out(db: Database) -> None:
     await waiting(db, "a", 200, window=8 * HOUR, cost=1000)
     await windows.raise_all(as_role(db, MAINTENANCE))
     assert await part_of_a(db) == 0.0
-    due = text("UPDATE responses SET due_at = now() + make_interval(secs => :left)")
+    due = "UPDATE responses SET due_at = now() + make_interval(secs => :left) WHERE project = 'a'"
     parts = []
     for left in (2.0, 1.6, 1.3, 0.9):
-        async with db.autocommit() as connection:
-            await connection.execute(due, {"left": left * HOUR})
+        await sql(db, due, left=left * HOUR)
         await windows.raise_all(as_role(db, MAINTENANCE))
         parts.append(await part_of_a(db))
     assert parts == sorted(parts) and parts[0] < 0.3 and parts[-1] == 1.0
@@ -136,41 +77,24 @@ async def test_lines_that_are_in_their_file_count_with_those_that_are_responses(
     ids = await waiting(db, "a", 50, window=1.3 * HOUR, cost=1000)
     await windows.raise_all(as_role(db, MAINTENANCE))
     assert await part_of_a(db) == 0.0
-    async with db.autocommit() as connection:
-        for line, each in enumerate(ids, 101):
-            of_batch = "UPDATE responses SET batch_id = 'b', batch_line = :line, custom_id = id WHERE id = :id"
-            await connection.execute(text(of_batch), {"id": each, "line": line})
-        batch = (
-            "INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, total, expanded,"
-            " numbered, created_at, due_at)"
-            " VALUES ('b', 'a', '/v1/responses', 'f', '2h', 'in_progress', 300, 150, 100, now(), now())"
-        )
-        await connection.execute(text(batch))
+    of_batch = "batch_id = 'b', custom_id = id, batch_line = 100 + CAST(split_part(id, '-', 2) AS int)"
+    await sql(db, f"UPDATE responses SET {of_batch} WHERE id = ANY(:ids)", ids=ids)
+    batch = (
+        "INSERT INTO batches (id, project, endpoint, input_file, completion_window, status, total, expanded,"
+        " numbered, created_at, due_at)"
+        " VALUES ('b', 'a', '/v1/responses', 'f', '2h', 'in_progress', 300, 150, 100, now(), now())"
+    )
+    await sql(db, batch)
     await windows.raise_all(as_role(db, MAINTENANCE))
     assert 0.5 < await part_of_a(db) < 1.0
-
-
-async def test_what_others_may_take_makes_it_rise_sooner(db: Database) -> None:
-    await with_slots(db, 10)
-    await windows.raise_to(db, {OF_A: 0.0})
-    await measured(db, 10.0, 100)
-    await waiting(db, "a", 200, window=3 * HOUR, cost=1000)
-    await windows.raise_all(as_role(db, MAINTENANCE))
-    assert await part_of_a(db) == 0.0
-    await waiting(db, "b", 1)
-    await sent(db)  # it has a flow now
-    await windows.raise_all(as_role(db, MAINTENANCE))
-    assert 0.3 < await part_of_a(db) < 0.8
 
 
 async def test_until_its_own_are_measured_those_of_other_flows_tell_the_speed(db: Database) -> None:
     await with_slots(db, 10)
     await waiting(db, "b", 1)
     await sent(db)
+    await measured(db, 50.0, 5, "b", Priority.BACKGROUND)
     await waiting(db, "a", 100, window=2 * HOUR, cost=1000)
-    correction = FlowCorrection(64, 64, 64, 64 * 5, 64 * 50.0)
-    async with db.begin() as connection:
-        await dispatch._correct_flows(connection, QUEUE, {QueueFlow(QUEUE, "b", BACKGROUND): correction})
     await windows.raise_all(as_role(db, MAINTENANCE))
     assert await part_of_a(db) == 1.0, "0.1 tokens a second"
 
@@ -178,22 +102,22 @@ async def test_until_its_own_are_measured_those_of_other_flows_tell_the_speed(db
 async def test_a_rise_and_a_dispatch_wait_for_each_other(db: Database) -> None:
     await with_slots(db, 40)
     for project in "abcd":
-        await waiting(db, project, 60, window=2 * HOUR)
+        await waiting(db, project, 30, window=2 * HOUR)
 
     async def rise() -> None:
         for number in range(20):
             flows = {QueueFlow(QUEUE, each, Priority.WINDOW): number / 20 for each in "dcba"}
             await windows.raise_to(db, flows)
 
-    taken, _ = await asyncio.gather(drain(db, 240), rise())
-    assert len(taken) == 240
+    taken, _ = await asyncio.gather(drain(db, 120), rise())
+    assert len(taken) == 120
 
 
 # The end of a window
 
 
 def in_window(seconds: float, **request: Any) -> NewResponse:
-    return replace(new_response(**request), priority=Priority.WINDOW.value, window_seconds=seconds)
+    return replace(new_response(**request), priority=WINDOW.value, window_seconds=seconds)
 
 
 async def test_what_misses_its_window_is_not_claimed_and_found_overdue_in_every_status(db: Database) -> None:
@@ -206,8 +130,7 @@ async def test_what_misses_its_window_is_not_claimed_and_found_overdue_in_every_
         assert await claim(db, each.id, WORKER) is not None
     assert await claims.yield_(db, yielded.id, 1, WORKER)
     assert await endings.find_overdue(db) == []
-    async with db.autocommit() as connection:
-        await connection.execute(text("UPDATE responses SET due_at = now() - interval '1 second'"))
+    await sql(db, "UPDATE responses SET due_at = now() - interval '1 second'")
     assert await claim(db, waits.id, WORKER) is None
     found = {each.id: each for each in await endings.find_overdue(db)}
     assert found == {
@@ -218,7 +141,7 @@ async def test_what_misses_its_window_is_not_claimed_and_found_overdue_in_every_
 
 
 async def test_work_in_windows_has_a_deadline_and_nothing_else_has(db: Database) -> None:
-    for wrong in (replace(new_response(), window_seconds=5.0), replace(new_response(), priority=Priority.WINDOW.value)):
+    for wrong in (replace(new_response(), window_seconds=5.0), replace(new_response(), priority=WINDOW.value)):
         with pytest.raises(IntegrityError, match="due_in_window"):
             await Inserter(db).create(wrong)
 
@@ -240,7 +163,7 @@ async def test_what_continues_goes_ahead_of_strangers_once_the_first_has_begun(
 ) -> None:
     def new(continuation: str | None = None) -> NewResponse:
         made = new_response(continuation_id=continuation)
-        return made if window is None else replace(made, priority=Priority.WINDOW.value, window_seconds=window)
+        return made if window is None else replace(made, priority=WINDOW.value, window_seconds=window)
 
     stranger, head, between, second, after = await inserted(db, new(), new("c"), new(), new("c"), new())
     await with_slots(db, 2)
@@ -256,16 +179,15 @@ async def test_a_continuation_belongs_to_its_project_and_class(db: Database) -> 
     other = new_response(project="b", continuation_id="c")
     flex = replace(new_response(continuation_id="c"), priority=Priority.FLEX.value)
     await inserted(db, head, other, flex)
-    rows = await db.execute(text("SELECT rank, heads FROM responses WHERE heads IS NOT NULL"))
+    rows = await sql(db, "SELECT rank, heads FROM responses WHERE heads IS NOT NULL")
     assert [(row.rank, row.heads) for row in rows] == [(None, "c")] * 3
 
 
 async def test_an_old_head_is_followed_no_more(db: Database) -> None:
     await waiting(db, "default")
     (head,) = await inserted(db, new_response(continuation_id="c"))
-    async with db.autocommit() as connection:
-        old = "UPDATE responses SET inserted_at = inserted_at - interval '3 hours' WHERE id = :id"
-        await connection.execute(text(old), {"id": head})
+    old = "UPDATE responses SET inserted_at = inserted_at - interval '3 hours' WHERE id = :id"
+    await sql(db, old, id=head)
     (between, again) = await inserted(db, new_response(), new_response(continuation_id="c"))
     await with_slots(db, 8)
     assert (await sent(db))[-3:] == [head, between, again]
@@ -274,7 +196,7 @@ async def test_an_old_head_is_followed_no_more(db: Database) -> None:
 async def test_a_deadline_is_never_put_off_by_a_head_with_more_time(db: Database) -> None:
     head, soon = in_window(8 * HOUR, continuation_id="c"), in_window(2 * HOUR, continuation_id="c")
     await inserted(db, head, soon)
-    rows = await db.execute(text("SELECT id FROM responses ORDER BY rank"))
+    rows = await sql(db, "SELECT id FROM responses ORDER BY rank")
     assert [row.id for row in rows] == [soon.id, head.id]
 
 
@@ -285,15 +207,8 @@ async def test_what_continues_goes_to_the_same_worker(db: Database) -> None:
     for _ in range(6):
         made = new_response(continuation_id="agent-7")
         await inserted(db, made)
-        rows = await db.execute(text("SELECT sent_to FROM responses WHERE id = :id"), {"id": made.id})
-        nodes.add(rows[0].sent_to)
+        nodes.add(await scalar(db, "SELECT sent_to FROM responses WHERE id = :id", id=made.id))
         await end(db, [made.id])
     assert len(nodes) == 1
     alone = new_response(prompt_cache_key="k")
     assert new_response(prompt_cache_key="k", continuation_id="c").affinity != alone.affinity
-
-
-async def test_most_of_a_dispatch_may_be_work_in_windows(db: Database) -> None:
-    ids = await waiting(db, "a", MAX_SENT + 6, window=2 * HOUR)
-    await with_slots(db, MAX_SENT + 6)
-    assert await sent(db) == ids

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from app.store.database import Database, StoreUnavailable
 from app.store.queue import workers
 from app.store.responses import endings
+from tests.integration.store.common import scalar, sql
 from tests.support.logs import row_of
 from tests.support.rows import SLOTS, WORKER, alive, claim, claimed, queued
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -34,6 +35,8 @@ async def test_a_living_worker_keeps_its_responses(db: Database) -> None:
         await claimed(db)
         for _ in range(3):
             assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+        await sql(db, "UPDATE workers SET absent_since = now() + interval '1 hour'")  # the clock went back
+        assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
 
 
 async def test_a_worker_whose_lock_is_missing_twice_is_dead_whatever_its_lease_says(db: Database) -> None:
@@ -44,30 +47,26 @@ async def test_a_worker_whose_lock_is_missing_twice_is_dead_whatever_its_lease_s
     assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
 
 
+HOLDER = """
+    pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND state = 'idle in transaction'
+"""
+
+
 async def test_the_transaction_that_holds_the_lock_delays_no_vacuum(db: Database) -> None:
-    async with workers.presence(db, WORKER) as check, db.autocommit() as connection:
+    async with workers.presence(db, WORKER) as check:
         await check()
-        holder = text(
-            "SELECT backend_xid, backend_xmin FROM pg_stat_activity JOIN pg_locks USING (pid)"
-            " WHERE locktype = 'advisory' AND state = 'idle in transaction'"
-        )
-        assert (await connection.execute(holder)).all() == [(None, None)]
+        assert await sql(db, f"SELECT backend_xid, backend_xmin FROM {HOLDER}") == [(None, None)]
 
 
 async def test_no_time_out_of_the_role_ends_the_transaction_that_holds_the_lock(migrated: str, db: Database) -> None:
     """The time-out is long, because it also ends what SQLAlchemy asks a new connection when the machine is slow."""
     separator = "&" if "?" in migrated else "?"
     impatient = Database(f"{migrated}{separator}options=-c%20idle_in_transaction_session_timeout%3D2s", 2)
-    holder_idled = text(
-        "SELECT now() - state_change > interval '2.5 s' FROM pg_stat_activity JOIN pg_locks USING (pid)"
-        " WHERE locktype = 'advisory' AND state = 'idle in transaction'"
-    )
     try:
         async with workers.presence(impatient, WORKER) as check:
 
             async def idled_longer_than_the_time_out() -> bool:
-                async with db.autocommit() as connection:
-                    return bool(await connection.scalar(holder_idled))
+                return bool(await scalar(db, f"SELECT now() - state_change > interval '2.5 s' FROM {HOLDER}"))
 
             await until(idled_longer_than_the_time_out)
             await check()
@@ -95,9 +94,8 @@ async def test_after_a_failover_workers_have_time_to_come_back(db: Database) -> 
     await alive(db)
     await claimed(db)
     watch = workers.ServerWatch()
-    assert not watch.has_moved(
-        datetime(2026, 11, 1, tzinfo=UTC), 3600.0
-    )  # that server is gone; another one answers now
+    gone = datetime(2026, 11, 1, tzinfo=UTC)  # when that server started; another one answers now
+    assert not watch.has_moved(gone, 3600.0)
     for _ in range(3):
         assert await workers.release_dead_workers(db, 0.0, 3600.0, watch) == []
     assert await workers.release_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
@@ -108,18 +106,8 @@ async def test_a_dead_worker_is_noticed_although_the_clock_of_postgres_went_back
     await alive(db)
     await claimed(db)
     assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
-    async with db.autocommit() as connection:
-        await connection.execute(text("UPDATE workers SET absent_since = absent_since + interval '1 hour'"))
+    await sql(db, "UPDATE workers SET absent_since = absent_since + interval '1 hour'")
     assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == [WORKER]
-
-
-async def test_a_living_worker_stays_although_the_clock_of_postgres_went_back(db: Database) -> None:
-    async with workers.presence(db, WORKER):
-        await alive(db)
-        await claimed(db)
-        async with db.autocommit() as connection:
-            await connection.execute(text("UPDATE workers SET absent_since = now() + interval '1 hour'"))
-        assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
 
 
 async def test_a_lease_that_ran_out_while_nobody_could_renew_it_is_not_the_end(db: Database) -> None:
@@ -148,15 +136,13 @@ async def test_a_worker_without_a_heartbeat_for_its_lease_is_dead_although_it_ho
 
 async def passed(db: Database, seconds: int) -> None:
     """Moves the times of the workers back, as if so many seconds had passed."""
-    async with db.autocommit() as connection:
-        ago = f"interval '{seconds} seconds'"
-        times = f"lease_until = lease_until - {ago}, absent_since = absent_since - {ago}"
-        await connection.execute(text(f"UPDATE workers SET {times}"))
+    ago = f"interval '{seconds} seconds'"
+    await sql(db, f"UPDATE workers SET lease_until = lease_until - {ago}, absent_since = absent_since - {ago}")
 
 
 async def absent_since(db: Database) -> object:
-    async with db.autocommit() as connection:
-        return (await connection.execute(text("SELECT absent_since FROM workers"))).scalar_one()
+    found: object = await scalar(db, "SELECT absent_since FROM workers")
+    return found
 
 
 async def test_after_a_silence_of_postgres_workers_have_time_to_come_back(
@@ -201,22 +187,14 @@ async def test_what_a_worker_left_behind_when_it_unregistered_is_released_and_ha
     assert (found.worker, found.crashes) == (None, 0)
 
 
-async def test_a_heartbeat_finds_responses_that_no_longer_belong_to_the_worker(db: Database) -> None:
+async def test_a_heartbeat_finds_what_no_longer_belongs_to_the_worker_and_what_does_not_run_there(db: Database) -> None:
     await alive(db)
-    kept, cancelled = await claimed(db), await claimed(db)
+    running, cancelled, forgotten, old = [await claimed(db) for _ in range(4)]
     await endings.cancel(db, cancelled.id, None)
-    running = {kept.id: 1, cancelled.id: 1, "resp_gone": 1}
-    result = await workers.heartbeat(db, WORKER, 60.0, running, SLOTS)
-    assert set(result.fenced) == {cancelled.id, "resp_gone"}
-    assert result.orphaned == {}
-
-
-async def test_a_heartbeat_finds_responses_of_the_worker_that_do_not_run_there(db: Database) -> None:
-    await alive(db)
-    running, forgotten, old = await claimed(db), await claimed(db), await claimed(db)
-    result = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0}, SLOTS)
+    own = {running.id: 1, cancelled.id: 1, "resp_gone": 1, old.id: 0}
+    result = await workers.heartbeat(db, WORKER, 60.0, own, SLOTS)
+    assert result.fenced == {cancelled.id: 1, "resp_gone": 1, old.id: 0}
     assert result.orphaned == {forgotten.id: 1, old.id: 1}
-    assert result.fenced == {old.id: 0}
 
 
 async def test_a_worker_that_was_removed_loses_its_lease_at_the_next_heartbeat(db: Database) -> None:
@@ -224,9 +202,3 @@ async def test_a_worker_that_was_removed_loses_its_lease_at_the_next_heartbeat(d
     await workers.release_dead_workers(db, lease_seconds=0.0)
     with pytest.raises(workers.LeaseLost):
         await workers.heartbeat(db, WORKER, 60.0, {}, SLOTS)
-
-
-async def test_ready_models_are_those_of_living_workers(db: Database) -> None:
-    await alive(db, "w1", model="one")
-    await alive(db, "w2", lease_seconds=0.0, model="two")
-    assert await workers.ready_models(db) == {"one"}
