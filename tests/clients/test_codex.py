@@ -157,23 +157,21 @@ LONG_SESSION = [
     turns(*[LARGE] * 6, "All done."),
     turns(LARGE, LARGE * 4, "All done."),
     "/say Four thousand bytes. " + "y" * 4000,
-    turns(*[LARGE] * 6, "All done."),
     turns(*[LARGE] * 5, LARGE * 3, "All done."),
     "/say Four thousand bytes. " + "y" * 4000,
-    turns(*[LARGE] * 6, "All done."),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["Longhaul", "OpenAI"], ids=["by-codex", "by-the-api"])
 async def test_a_session_in_a_small_context_goes_on_beyond_it(tmp_path: Path, small_line: Line, name: str) -> None:
-    """Instructions and tools take 7,300 of the 32,768 tokens; outputs and messages come to 90,000."""
+    """Instructions and tools take 7,300 of the 32,768 tokens; outputs and messages come to 55,000."""
     codex = Codex(tmp_path, small_line.url, name=name)
     thread = (await codex.say("/summary /say There were many outputs.")).thread
     for prompt in LONG_SESSION:
         turn = await codex.say(prompt, thread=thread)
         assert turn.items("error") == []
-    assert len(codex.written("compacted")) > 3
+    assert len(codex.written("compacted")) > 1
     assert b"context_length_exceeded" not in small_line.received
     assert b"response.incomplete" not in small_line.received
 

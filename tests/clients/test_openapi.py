@@ -18,10 +18,8 @@ from hypothesis import Phase, settings
 
 from tests.support.longhaul import Longhaul
 
-# `make test-long` sends 3,000 requests, some to every operation; `pytest --hypothesis-profile everything` sends 8,000.
+# `make test-long` sends thousands of requests, some to every operation; `pytest --hypothesis-profile everything` more.
 EVERYTHING = settings.get_current_profile_name() == "everything"
-EXAMPLES = settings(max_examples=8, derandomize=True, phases=[Phase.explicit, Phase.generate])
-"""A fixed number of examples, the same in every run. Failing ones are not shrunk: that takes minutes."""
 ITEM_BODIES = ("Compact", "CountTokens", "CreateConversation", "CreateItems")
 """Bodies whose items and tools are those of POST /v1/responses, read by the same models."""
 ALTERNATIVES = 2 if EVERYTHING else 1
@@ -77,8 +75,10 @@ def loaded(document: dict[str, Any], **config: Any) -> Any:
     return schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict({**refusing, **config}))
 
 
-def failing(schema: Any, url: str, change: Callable[[Any], bool]) -> dict[str, Exception]:
+def failing(schema: Any, url: str, examples: int, change: Callable[[Any], bool]) -> dict[str, Exception]:
     """Sends what schemathesis derives and draws for each operation; `change` says whether a case is sent.
+
+    The examples are the same in every run. Failing ones are not shrunk: that takes minutes.
 
     It leaves out that all a schema allows is accepted (fields have to agree with each other, too), and that `Allow`
     names documented methods only (GET /v1/responses/compact is a GET of a response called "compact").
@@ -97,6 +97,7 @@ def failing(schema: Any, url: str, change: Callable[[Any], bool]) -> dict[str, E
         openapi.negative_data_rejection,
         openapi.unsupported_method,
     ]
+    drawn = settings(max_examples=examples, derandomize=True, phases=[Phase.explicit, Phase.generate])
     failed: dict[str, Exception] = {}
     with requests.Session() as session:  # it keeps its connection: thousands of new ones take longer
 
@@ -104,7 +105,7 @@ def failing(schema: Any, url: str, change: Callable[[Any], bool]) -> dict[str, E
             if change(case):
                 case.call_and_validate(base_url=url, session=session, checks=wanted, timeout=30)
 
-        for made in get_all_tests(schema=schema, test_func=send, settings=EXAMPLES, given_kwargs={}):
+        for made in get_all_tests(schema=schema, test_func=send, settings=drawn, given_kwargs={}):
             operation, test = made.ok()
             try:
                 test()
@@ -167,7 +168,7 @@ def test_any_request_gets_a_documented_answer(scripted: Longhaul) -> None:
         of_largest = case.operation.label == LARGEST and case.meta is not None
         return not of_largest or case.meta.phase.name is not TestPhase.COVERAGE or next(derived) % SHARE == 0
 
-    assert failing(loaded(short_document()), scripted.url, is_sent) == {}
+    assert failing(loaded(short_document()), scripted.url, 4, is_sent) == {}
 
 
 def test_any_request_about_an_existing_resource_gets_a_documented_answer(
@@ -185,7 +186,8 @@ def test_any_request_about_an_existing_resource_gets_a_documented_answer(
     schema = loaded(document(), phases={"coverage": {"enabled": False}})
     schema = schema.exclude(method="DELETE").exclude(path="/v1/responses/{response_id}/cancel")
     assert (
-        failing(schema.include(path_regex=r"\{|responses$|input_tokens$|compact$"), scripted.url, about_existing) == {}
+        failing(schema.include(path_regex=r"\{|responses$|input_tokens$|compact$"), scripted.url, 4, about_existing)
+        == {}
     )
 
 

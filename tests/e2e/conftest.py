@@ -1,19 +1,59 @@
-"""A client of the session's shared installation, and installations that files share (tests/support/sharing.py)."""
+"""Installations that files share (tests/support/sharing.py), also those that kill: each waits for what it needs."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import asyncpg
+import httpx
 import pytest
 from openai import OpenAI
 
-from tests.e2e.acceptance.installed import SCRIPTED
+from app.local.ports import free_port
+from tests.e2e.gpt_oss import gpt_oss, library
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
+from tests.support.tool_servers import ToolProcess, tool_process
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
+
+__all__ = ["gpt_oss", "library"]
 
 FEW_SLOTS = 4
+SCRIPTED = """
+[[models]]
+name = "scripted"
+engine = "tests.support.scripted:ScriptedEngine"
+tool_parser = "hermes"
+reasoning_parser = "qwen3"
+[models.engine_args]
+tokens_per_second = 400.0
+max_num_seqs = 40
+"""
+TOOL_SERVERS = """
+[[tool_servers]]
+label = "tests"
+url = "{url}"
+after_crash = "again"
+
+[[tool_servers]]
+label = "careful"
+url = "{url}?other"
+after_crash = "fail"
+
+[[tool_servers]]
+label = "python"
+kind = "python"
+url = "{url}?third"
+
+[[tool_servers]]
+label = "local"
+command = {command}
+"""
 
 
 @pytest.fixture(scope="session")
@@ -30,17 +70,81 @@ def scripted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def pair(scripted_models: Path) -> Iterator[Longhaul]:
-    """`longhaul up --workers 2` on the scripted engine."""
-    with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, workers=2)) as installation:
-        yield installation
+def tools() -> Iterator[ToolProcess]:
+    """The tool servers of `pair`."""
+    with open_folder() as folder, tool_process(folder) as server:
+        folder.chmod(0o755)
+        yield server
+
+
+@pytest.fixture(scope="package")
+def pair(tools: ToolProcess) -> Iterator[Longhaul]:
+    """`longhaul up --workers 2` on the scripted engine: with tools, two processes of the API, and metrics."""
+    env = {"LONGHAUL_METRICS_PORT": str(free_port()), "LONGHAUL_API_PROCESSES": "2"}
+    with open_folder() as folder:
+        models = folder / "models.toml"
+        command = json.dumps(list(tools.command().command or ()))
+        models.write_text(SCRIPTED + TOOL_SERVERS.format(url=tools.url, command=command))
+        with running(Longhaul(folder / "home", models, workers=2, **env)) as installation:
+            yield installation
+
+
+@pytest.fixture
+def both(pair: Longhaul) -> list[str]:
+    """The names of its two workers, once both take responses: one is enough for an installation to be ready."""
+
+    def ready() -> bool:
+        return [each["state"] for each in workers(pair).values()] == ["ready", "ready"]
+
+    until_sync(ready, what=lambda: str(workers(pair)))
+    return sorted(workers(pair))
 
 
 @pytest.fixture(scope="package")
 def guarded() -> Iterator[Longhaul]:
-    """`LONGHAUL_AUTH=keys longhaul up --workers 2` on the scripted engine, with FEW_SLOTS in each."""
+    """`longhaul up --workers 2` that asks for keys and logs JSON, on the scripted engine with FEW_SLOTS in each."""
+    said = {"LONGHAUL_AUTH": "keys", "LONGHAUL_LOG_FORMAT": "json", "LONGHAUL_LOG_REQUESTS": "summary"}
     with open_folder() as folder:
         models = folder / "models.toml"
         models.write_text(SCRIPTED.replace("max_num_seqs = 40", f"max_num_seqs = {FEW_SLOTS}"))
-        with running(Longhaul(folder / "home", models, workers=2, LONGHAUL_AUTH="keys")) as installation:
+        with running(Longhaul(folder / "home", models, workers=2, **said)) as installation:
             yield installation
+
+
+def admin_of(guarded: Longhaul) -> httpx.Client:
+    """A client with the first admin key."""
+    key = (guarded.home / "admin-key").read_text().strip()
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.Client(base_url=f"{guarded.url}/v1/organization", headers=headers, timeout=PATIENCE_SECONDS)
+
+
+def new_project(guarded: Longhaul, name: str) -> tuple[str, str]:
+    """A new project, and its key."""
+    with admin_of(guarded) as admin:
+        project = admin.post("/projects", json={"name": name}).raise_for_status().json()["id"]
+        account = admin.post(f"/projects/{project}/service_accounts", json={"name": name}).raise_for_status().json()
+    return project, account["api_key"]["value"]
+
+
+def workers(pair: Longhaul) -> dict[str, dict[str, Any]]:
+    with pair.http() as http:
+        return {each["name"]: each for each in http.get("/v1/operator/workers").json()["data"]}
+
+
+def read(installation: Longhaul, statement: str, *values: Any) -> list[Any]:
+    """Rows of the installation's database."""
+
+    async def rows() -> list[Any]:
+        lines = (installation.home / "services").read_text().splitlines()
+        connection = await asyncpg.connect(dict(line.split("=", 1) for line in lines)["DATABASE_URL"])
+        try:
+            return list(await connection.fetch(statement, *values))
+        finally:
+            await connection.close()
+
+    return asyncio.run(rows())
+
+
+def counted(numbers: int) -> str:
+    """The scripted engine's answer to `/count NUMBERS`."""
+    return " ".join(str(number + 1) for number in range(numbers))

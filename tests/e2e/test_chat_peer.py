@@ -20,12 +20,14 @@ import pytest
 from config.models import ServedModel
 from tests.bench.contenders.models import NAME, Served
 from tests.bench.contenders.peer import Peer
+from tests.e2e.gpt_oss import toml
 from tests.engine.cases import demo_model
 from tests.models.gpt_oss_folder import gpt_oss_model
+from tests.support.collector import Collector, collecting
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 pytestmark = [pytest.mark.vllm, pytest.mark.long]
 
@@ -50,7 +52,6 @@ def user(text: str) -> Json:
 
 CASES: dict[str, Json] = {
     "plain": {"messages": [user("Hello!")]},
-    "system": {"messages": [{"role": "system", "content": "Answer briefly."}, user("Hi")]},
     "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is 17 times 23?"}]}]},
     "scripts": {"messages": [user("Say hello in Chinese, Greek and emoji.")]},
     "cut": {"messages": [user("Count from 1 to 60.")], "max_tokens": 20},
@@ -77,7 +78,6 @@ CASES: dict[str, Json] = {
 DEMO_CASES: dict[str, Json] = {
     **CASES,
     "logprobs": {"messages": [user("Hello!")], "logprobs": True, "top_logprobs": 3},
-    "logprobs alone": {"messages": [user("Hello!")], "logprobs": True},
     "reasoning": {"messages": [user("What is 17 times 23?")], **THINKING},
     "reasoned call": {"messages": [user("What is the weather in Paris?")], "tools": [WEATHER], **THINKING},
     "cut reasoning": {"messages": [user("What is 17 times 23?")], "max_tokens": 8, **THINKING},
@@ -208,13 +208,7 @@ context_length = 4096
 engine_args = {args}
 chat_template_args = {{ enable_thinking = false }}
 """
-GPT_OSS = """
-[[models]]
-name = "gpt-oss"
-path = {path}
-context_length = 4096
-engine_args = {args}
-"""
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 @dataclass(frozen=True)
@@ -226,22 +220,37 @@ class Both:
     vllm: Answers
 
 
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    with collecting() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def demo(collector: Collector) -> Iterator[Longhaul]:
+    """With the engine arguments of the peer. vLLM sends its spans."""
+    with open_folder() as folder:
+        model, models = demo_model(), folder / "models.toml"
+        args = toml({**model.engine_args, "otlp_traces_endpoint": collector.url})
+        models.write_text(DEMO.format(path=json.dumps(model.path), args=args))
+        said = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "LONGHAUL_LOG_FORMAT": "json"}
+        installation = Longhaul(folder / "home", models, VLLM_LOGGING_LEVEL="INFO", **said)
+        installation.ready_seconds = READY_SECONDS
+        with running(installation):
+            yield installation
+
+
 @pytest.fixture(scope="module", params=["demo", "gpt-oss"])
-def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+def both(request: pytest.FixtureRequest) -> Both:
     is_demo = request.param == "demo"
     model = demo_model() if is_demo else gpt_oss_model()
     parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"} if is_demo else {"tool_call_parser": "openai"}
     cases = DEMO_CASES if is_demo else GPT_OSS_CASES
-    with open_folder() as folder:
-        with vllm_answers(ChatPeer(folder, model, **parsers), cases) as theirs:
-            pass
-        models = folder / "models.toml"
-        args = "{ " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in model.engine_args.items()) + " }"
-        models.write_text((DEMO if is_demo else GPT_OSS).format(path=json.dumps(model.path), args=args))
-        installation = Longhaul(folder / "home", models)
-        installation.ready_seconds = READY_SECONDS
-        with running(installation) as longhaul:
-            yield Both(request.param, ask_all(longhaul.url, request.param, cases), theirs)
+    with open_folder() as folder, vllm_answers(ChatPeer(folder, model, **parsers), cases) as theirs:
+        pass
+    longhaul: Longhaul = request.getfixturevalue("demo" if is_demo else "gpt_oss")
+    name = "demo" if is_demo else "tiny-gpt-oss"
+    return Both(request.param, ask_all(longhaul.url, name, cases), theirs)
 
 
 def test_every_answer_is_vllms(both: Both) -> None:
@@ -260,3 +269,21 @@ def alike(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, list | tuple):
         return len(ours) == len(theirs) and all(map(alike, ours, theirs))
     return bool(ours == theirs)
+
+
+def test_the_spans_of_a_response_are_of_its_trace_and_the_engine_s_log_names_the_worker(
+    demo: Longhaul, collector: Collector
+) -> None:
+    """tests/integration/generation/test_trace.py has later attempts, which get the same trace."""
+    with demo.http() as http:
+        trace = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+        answer = http.post("/v1/responses", json={"model": "demo", "input": "Hello!"}, headers=trace)
+    response_id = answer.raise_for_status().json()["id"]
+    (span,) = until_sync(lambda: collector.of(TRACE), what="its span")
+    assert (span.name, span.parent_span_id.hex()) == ("llm_request", SPAN)
+    ids = {each.key: each.value.string_value for each in span.attributes}
+    assert ids["gen_ai.request.id"].startswith(f"{response_id}-1-")
+    lines = [json.loads(line) for line in demo.log.read_text().splitlines()]
+    engines = {(line["process"], line["worker"]) for line in lines if line["logger"].startswith("vllm.v1.engine.core")}
+    (claimed,) = [each for each in lines if each.get("response_id") == response_id and each["message"] == "claimed"]
+    assert engines == {("EngineCore", claimed["worker"])}

@@ -1,8 +1,10 @@
-"""`LONGHAUL_AUTH=keys longhaul up`: two projects of one installation, with the commands and the official client."""
+"""`LONGHAUL_AUTH=keys longhaul up`: two projects of one installation; one request through all processes."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import stat
 import subprocess
 from contextlib import ExitStack
@@ -13,10 +15,13 @@ import openai
 import pytest
 from openai import OpenAI
 
+from tests.e2e.conftest import new_project
 from tests.support.longhaul import COMMAND, Longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 MODEL = "scripted"
+REQUEST_ID = "job-7/000001"
+SECRET = "the-secret-word"
 
 
 def command(installation: Longhaul, *arguments: str) -> str:
@@ -31,23 +36,12 @@ def client_of(installation: Longhaul, key: str) -> OpenAI:
     return OpenAI(base_url=f"{installation.url}/v1", api_key=key, max_retries=0)
 
 
-def completed(client: OpenAI, response_id: str) -> Any:
-    def final() -> Any:
-        response = client.responses.retrieve(response_id)
-        return response if response.status == "completed" else None
-
-    return until_sync(final, what=f"{response_id} is completed")
-
-
 def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Longhaul) -> None:
+    red = command(guarded, "projects", "create", "red")
+    keys = [command(guarded, "keys", "create", "--project", red, "--name", "red"), new_project(guarded, "blue")[1]]
     with ExitStack() as stack:
-        clients = []
-        for name in ("red", "blue"):
-            project = command(guarded, "projects", "create", name)
-            key = command(guarded, "keys", "create", "--project", project, "--name", name)
-            clients.append(stack.enter_context(client_of(guarded, key)))
-        made = [client.responses.create(model=MODEL, input="Hello!", background=True) for client in clients]
-        answers = [completed(client, response.id) for client, response in zip(clients, made, strict=True)]
+        clients = [stack.enter_context(client_of(guarded, key)) for key in keys]
+        answers = [client.responses.create(model=MODEL, input="Hello!") for client in clients]
         for client, own, other in zip(clients, answers, reversed(answers), strict=True):
             continued = client.responses.create(model=MODEL, input="Again!", previous_response_id=own.id)
             assert continued.status == "completed"
@@ -61,10 +55,57 @@ def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:
     file = guarded.home / "admin-key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     until_sync(lambda: f"The first admin key: {file}" in guarded.log.read_text(), what="the welcome")
-    key = file.read_text().strip()
-    assert key not in guarded.log.read_text()
-    with client_of(guarded, key) as client:
+    with client_of(guarded, file.read_text().strip()) as client:
         client.models.list()
         with pytest.raises(openai.PermissionDeniedError, match="belongs to no project"):
             client.responses.create(model=MODEL, input="Hello!")
     assert httpx.get(f"{guarded.url}/v1/models", timeout=PATIENCE_SECONDS).status_code == 401
+
+
+def lines_of(installation: Longhaul) -> list[dict[str, Any]]:
+    """All whole lines; each is one JSON object, whichever process it comes from."""
+    text = installation.log.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def test_a_request_is_named_in_the_lines_of_every_process_through_a_kill_9(guarded: Longhaul) -> None:
+    project, key = new_project(guarded, "green")
+
+    def found(message: str, **fields: Any) -> dict[str, Any] | None:
+        wanted = {"message": message, "response_id": response_id, **fields}
+        return next((line for line in lines_of(guarded) if wanted.items() <= line.items()), None)
+
+    until_sync(
+        lambda: sum("is ready as" in line["message"] for line in lines_of(guarded)) == 2, what="two workers are ready"
+    )
+    with httpx.Client(base_url=guarded.url, timeout=PATIENCE_SECONDS) as http:
+        headers = {"Authorization": f"Bearer {key}", "x-request-id": REQUEST_ID}
+        body = {"model": MODEL, "input": f"/repeat 60 {SECRET}", "background": True}
+        answer = http.post("/v1/responses", json=body, headers=headers)
+        assert (answer.status_code, answer.headers["x-request-id"]) == (200, REQUEST_ID)
+        response_id = answer.json()["id"]
+        first = until_sync(lambda: found("claimed", attempt=1), what="the first claim")
+        os.kill(first["pid"], signal.SIGKILL)
+        last = until_sync(lambda: found("completed", attempt=2), what="the end of the second attempt")
+        assert SECRET in http.get(f"/v1/responses/{response_id}", headers=headers).text
+    lines = lines_of(guarded)
+    named = [line for line in lines if line.get("response_id") == response_id and line["process"] != "api"]
+    said = [(line["process"], line["message"], line["attempt"], line["worker"]) for line in named]
+    assert said == [
+        ("worker", "claimed", 1, first["worker"]),
+        ("maintenance", "the worker is gone; the response goes to another one", 1, first["worker"]),
+        ("worker", "claimed", 2, last["worker"]),
+        ("worker", "response", 2, last["worker"]),
+        ("worker", "completed", 2, last["worker"]),
+    ]
+    assert {line["request_id"] for line in named} == {REQUEST_ID}
+    assert first["worker"] != last["worker"]
+    asked = found("request", method="POST", process="api")
+    assert asked is not None and (asked["request_id"], asked["project"]) == (REQUEST_ID, project)
+
+    # Every line of every process is JSON, and none has a secret.
+    assert {"api", "worker", "maintenance", "longhaul"} <= {line["process"] for line in lines}
+    assert all({"time", "level", "logger", "message", "process"} <= line.keys() for line in lines)
+    admin_key, flower = ((guarded.home / name).read_text().strip() for name in ("admin-key", "flower-auth"))
+    for secret in (SECRET, admin_key, flower.partition(":")[2], "sk-lh-"):
+        assert secret not in guarded.log.read_text()

@@ -2,124 +2,93 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import asyncpg
 import httpx
 import psutil
-import pytest
 
-from app.local.ports import free_port
-from tests.support.installations import running
+from tests.e2e.conftest import read
 from tests.support.longhaul import Longhaul, send_all
 from tests.support.promql import Query, queries
 from tests.support.scrapes import UNFINISHED, Scrape, responses_by_state, unfinished_responses
-from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 
 OF_PROMETHEUS = {"instance", "job"}
 """Labels that Prometheus adds."""
-LONG = {"model": "scripted", "input": "/count 100000", "background": True}
+ENDLESS: dict[str, Any] = {"model": "scripted", "input": "/hang 5", "background": True}
+MORE_THAN_SLOTS = 90
 
 
-@pytest.fixture(scope="module")
-def fleet(scripted_models: Path) -> Iterator[Longhaul]:
-    env = {"LONGHAUL_METRICS_PORT": str(free_port()), "LONGHAUL_API_PROCESSES": "2"}
-    with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, workers=2, **env)) as installation:
-        yield installation
-
-
-def targets(fleet: Longhaul) -> dict[str, list[str]]:
+def targets(pair: Longhaul) -> dict[str, list[str]]:
     """The addresses in the file that Prometheus reads, by process."""
-    found = json.loads((fleet.home / "metrics.json").read_text())
+    found = json.loads((pair.home / "metrics.json").read_text())
     return {each["labels"]["process"]: each["targets"] for each in found}
 
 
-def scraped(fleet: Longhaul, process: str = "") -> Scrape:
+def scraped(pair: Longhaul, process: str = "") -> Scrape:
     """The metrics of all processes whose name begins so, together. Raises an error if one does not answer."""
-    addresses = [each for name, found in targets(fleet).items() if name.startswith(process) for each in found]
+    addresses = [each for name, found in targets(pair).items() if name.startswith(process) for each in found]
     return Scrape.of_all([httpx.get(f"http://{address}/metrics", timeout=20).text for address in addresses])
 
 
-def is_served(fleet: Longhaul) -> bool:
+def is_served(pair: Longhaul) -> bool:
     try:
-        return scraped(fleet).value("longhaul_fleet_up") == 1
+        return scraped(pair).value("longhaul_fleet_up") == 1
     except httpx.HTTPError:
         return False
 
 
-def read(fleet: Longhaul, statement: str) -> list[Any]:
-    async def rows() -> list[Any]:
-        url = dict(line.split("=", 1) for line in (fleet.home / "services").read_text().splitlines())["DATABASE_URL"]
-        connection = await asyncpg.connect(url)
-        try:
-            return list(await connection.fetch(statement))
-        finally:
-            await connection.close()
-
-    return asyncio.run(rows())
+def rows(pair: Longhaul) -> dict[tuple[str, ...], int]:
+    return responses_by_state(map(tuple, read(pair, UNFINISHED)))
 
 
-def rows(fleet: Longhaul) -> dict[tuple[str, ...], int]:
-    return responses_by_state(map(tuple, read(fleet, UNFINISHED)))
+def gauges(pair: Longhaul) -> dict[tuple[str, ...], int]:
+    return unfinished_responses(scraped(pair, "maintenance"))
 
 
-def gauges(fleet: Longhaul) -> dict[tuple[str, ...], int]:
-    return unfinished_responses(scraped(fleet, "maintenance"))
-
-
-def assert_that_gauges_are_rows(fleet: Longhaul, unfinished: int) -> None:
+def assert_that_gauges_are_rows(pair: Longhaul, unfinished: int) -> None:
     """At a moment at which nothing changes between two looks at the rows."""
 
     def settled() -> bool:
-        before, shown = rows(fleet), gauges(fleet)
-        if before != rows(fleet) or sum(before.values()) != unfinished:
+        before, shown = rows(pair), gauges(pair)
+        if before != rows(pair) or sum(before.values()) != unfinished:
             return False
         assert shown == before
         return True
 
-    until_sync(settled, what=lambda: f"{unfinished} unfinished: {rows(fleet)}")
+    until_sync(settled, what=lambda: f"{unfinished} unfinished: {rows(pair)}")
 
 
-def test_each_process_has_a_port_of_its_own_and_prometheus_finds_them_all(fleet: Longhaul) -> None:
-    found = targets(fleet)
+def test_each_process_has_a_port_and_a_worker_one_name_everywhere(pair: Longhaul, both: list[str]) -> None:
+    found = targets(pair)
     assert sorted(found) == ["api", "maintenance", "worker.1", "worker.2"]
     assert [len(found[name]) for name in sorted(found)] == [2, 1, 1, 1]
-    addresses = [each for each in found.values() for each in each]
-    assert len(set(addresses)) == 5
-    until_sync(lambda: is_served(fleet), what="metrics of all")
-    assert scraped(fleet, "worker").value("longhaul_worker_slots", model="scripted") == 80
+    assert len({each for addresses in found.values() for each in addresses}) == 5
+    until_sync(lambda: is_served(pair), what="metrics of all")
+    assert scraped(pair, "worker").value("longhaul_worker_slots", model="scripted") == 80
+    places = {(each["unit"], each["device"]) for each in read(pair, "SELECT unit, device FROM workers")}
+    assert places == {("worker.1", "scripted"), ("worker.2", "scripted")}
+    info = scraped(pair, "worker").families["longhaul_worker_info"]
+    assert {each.labels["worker"] for each in info.samples} == set(both)
+    log = pair.log.read_text()
+    assert all(f"scripted is ready as {node}" in log for node in both)
+    with pair.flower as flower:
+        until_sync(lambda: set(both) <= set(flower.get("/api/workers", params={"refresh": "1"}).json()))
 
 
-def test_a_worker_has_one_name_in_its_row_its_metrics_its_log_and_flower(fleet: Longhaul) -> None:
-    until_sync(lambda: is_served(fleet), what="metrics of all")
-    workers = read(fleet, "SELECT id, node, unit, device FROM workers")
-    nodes = {each["node"] for each in workers}
-    assert {each["id"] for each in workers} == nodes
-    assert {(each["unit"], each["device"]) for each in workers} == {("worker.1", "scripted"), ("worker.2", "scripted")}
-    info = scraped(fleet, "worker").families["longhaul_worker_info"]
-    assert {each.labels["worker"] for each in info.samples} == nodes
-    log = fleet.log.read_text()
-    assert all(f"scripted is ready as {node}" in log for node in nodes)
-    with fleet.flower as flower:
-        until_sync(lambda: set(flower.get("/api/workers", params={"refresh": "1"}).json()) == nodes)
-
-
-def test_what_happens_is_counted_where_it_is_known(fleet: Longhaul) -> None:
-    before = scraped(fleet)
-    with fleet.client() as client:
+def test_what_happens_is_counted_where_it_is_known(pair: Longhaul) -> None:
+    before = scraped(pair)
+    with pair.client() as client:
         for _ in range(4):
             client.responses.create(model="scripted", input="/say Hello there")
         *_, last = client.responses.create(model="scripted", input="/count 20", stream=True)
     assert last.type == "response.completed"
     ended = {"model": "scripted", "status": "completed"}
-    until_sync(lambda: scraped(fleet).value("longhaul_run_seconds_count", **ended) == 5, what="five runs")
-    after = scraped(fleet)
+    begun = before.value("longhaul_run_seconds_count", **ended)
+    until_sync(lambda: scraped(pair).value("longhaul_run_seconds_count", **ended) == begun + 5, what="five runs")
+    after = scraped(pair)
 
     def grown(name: str, **labels: str) -> float:
         return after.value(name, **labels) - before.value(name, **labels)
@@ -135,37 +104,37 @@ def test_what_happens_is_counted_where_it_is_known(fleet: Longhaul) -> None:
     assert after.value("longhaul_bound_size", bound="connections") == 2 * 4096
 
 
-def test_gauges_are_the_rows_also_after_every_process_was_killed(fleet: Longhaul) -> None:
-    count = 200
-    with fleet.http() as http:
-        ids = [http.post("/v1/responses", json=LONG).raise_for_status().json()["id"] for _ in range(count)]
-        assert_that_gauges_are_rows(fleet, count)
-        send_all(processes(fleet), signal.SIGKILL)
-        until_sync(lambda: is_served(fleet), what="metrics of all after the kill")
-        assert_that_gauges_are_rows(fleet, count)
-        assert scraped(fleet, "worker").value("longhaul_takeovers_total", reason="release") > 0
+def test_gauges_are_the_rows_also_after_every_process_was_killed(pair: Longhaul) -> None:
+    count = MORE_THAN_SLOTS
+    with pair.http() as http:
+        ids = [http.post("/v1/responses", json=ENDLESS).raise_for_status().json()["id"] for _ in range(count)]
+        assert_that_gauges_are_rows(pair, count)
+        send_all(processes(pair), signal.SIGKILL)
+        until_sync(lambda: is_served(pair), what="metrics of all after the kill")
+        assert_that_gauges_are_rows(pair, count)
+        assert scraped(pair, "worker").value("longhaul_takeovers_total", reason="release") > 0
         for response_id in ids:
             http.post(f"/v1/responses/{response_id}/cancel").raise_for_status()
-    assert_that_gauges_are_rows(fleet, 0)
-    assert scraped(fleet, "api").value("longhaul_outside_endings_total", status="cancelled") == count
+    assert_that_gauges_are_rows(pair, 0)
+    assert scraped(pair, "api").value("longhaul_outside_endings_total", status="cancelled") == count
 
 
-def processes(fleet: Longhaul) -> list[psutil.Process]:
+def processes(pair: Longhaul) -> list[psutil.Process]:
     """All but the supervisor, the services and the guardians, parents first."""
-    programs = [each for name in ("longhaul api", "longhaul maintenance", "celeryd") for each in fleet.named([name])]
+    programs = [each for name in ("longhaul api", "longhaul maintenance", "celeryd") for each in pair.named([name])]
     assert len(programs) == 4
     return [process for program in programs for process in (program, *program.children(recursive=True))]
 
 
-def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(fleet: Longhaul) -> None:
-    until_sync(lambda: is_served(fleet), what="metrics of all")
-    with fleet.http() as http:
+def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(pair: Longhaul) -> None:
+    until_sync(lambda: is_served(pair), what="metrics of all")
+    with pair.http() as http:
         http.get("/v1/models").raise_for_status()
-    postgres = fleet.named(["postgres"])
+    postgres = pair.named(["postgres"])
     assert postgres
     send_all(postgres, signal.SIGSTOP)
     try:
-        found = scraped(fleet)
+        found = scraped(pair)
         assert found.value("longhaul_fleet_up") == 0
         assert "longhaul_fleet_responses" not in {name for name in found.labels if found.value(name)}
         assert found.value("longhaul_worker_slots") == 80
@@ -173,15 +142,15 @@ def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(fleet: Long
         assert "longhaul_maintenance_step_seconds_count" in found.labels
     finally:
         send_all(postgres, signal.SIGCONT)
-    until_sync(lambda: is_served(fleet), what="the fleet's metrics again")
+    until_sync(lambda: is_served(pair), what="the fleet's metrics again")
 
 
-def test_every_query_of_the_board_and_the_alerts_asks_for_what_a_scrape_has(fleet: Longhaul) -> None:
-    with fleet.client() as client:
+def test_every_query_of_the_board_and_the_alerts_asks_for_what_a_scrape_has(pair: Longhaul) -> None:
+    with pair.client() as client:
         client.responses.create(model="scripted", input="/say Hello")
-        ids = [client.responses.create(**LONG).id for _ in range(100)]
-        until_sync(lambda: is_served(fleet), what="metrics of all")
-        found = scraped(fleet).labels
+        ids = [client.responses.create(**ENDLESS).id for _ in range(MORE_THAN_SLOTS)]
+        until_sync(lambda: is_served(pair), what="metrics of all")
+        found = scraped(pair).labels
         for response_id in ids:
             client.responses.cancel(response_id)
     checked = set()

@@ -33,7 +33,7 @@ block_size = 32
 kv_cache_memory_bytes = 67108864
 tensor_parallel_size = 2
 """
-TOKENS = 2000
+TOKENS = 700
 """Seconds on any machine: the rank is killed long before the end."""
 
 

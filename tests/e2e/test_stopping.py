@@ -16,7 +16,7 @@ ANSWER = " ".join(["word"] * 1000)
 
 
 @pytest.mark.long
-def test_the_foreground_answer_is_complete_and_without_one_nothing_waits(scripted_models: Path) -> None:
+def test_the_foreground_answer_is_complete(scripted_models: Path) -> None:
     with open_folder() as folder, ThreadPoolExecutor(1) as threads:
         graces = {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0", "LONGHAUL_API_GRACE_SECONDS": "1000"}
         installation = Longhaul(folder / "home", scripted_models, **graces)
@@ -29,5 +29,3 @@ def test_the_foreground_answer_is_complete_and_without_one_nothing_waits(scripte
             assert installation.stop() == 0
             final: Any = rest.result()[-1]
         assert (final.type, final.response.output_text) == ("response.completed", ANSWER)
-        installation.start()
-        assert installation.stop() == 0  # it waits for a minute; an answer would have 1,000 s

@@ -18,10 +18,7 @@ ENGINES = (
     "tests/e2e/test_chat_peer.py",
     "tests/e2e/test_gpt_oss.py",
     "tests/e2e/test_images.py",
-    "tests/e2e/test_many_batches.py",
-    "tests/e2e/test_bare_folder.py",
     "tests/e2e/test_ranks.py",
-    "tests/e2e/test_traces.py",
     "tests/engine/",
     "tests/bench/",  # would refuse to measure beside an engine
 )
@@ -34,6 +31,8 @@ LONGEST_FIRST = (*ENGINES, CLIENTS, *OTHERS)
 TOGETHER = {
     "tests/e2e/test_batches.py": "pair",
     "tests/e2e/test_draining.py": "pair",
+    "tests/e2e/test_metrics.py": "pair",
+    "tests/e2e/test_tools.py": "pair",
     "tests/e2e/test_two_workers.py": "pair",
     "tests/e2e/test_keys.py": "guarded",
     "tests/e2e/test_operators_hour.py": "guarded",
