@@ -38,11 +38,11 @@ def spoil(path: Path) -> None:
     path.write_text("[[models]")
 
 
-async def served(api: Api) -> list[str]:
-    return [model["id"] for model in (await api.client.get("/v1/models")).json()["data"]]
+async def serves(api: Api, *names: str) -> bool:
+    return [model["id"] for model in (await api.client.get("/v1/models")).json()["data"]] == list(names)
 
 
-async def test_a_model_that_is_added_is_served_while_a_stream_of_another_goes_on(
+async def test_models_are_added_and_taken_away_while_a_stream_goes_on(
     following: Api, path: Path, player: Player
 ) -> None:
     async with following.streaming(background=True) as stream:
@@ -50,19 +50,12 @@ async def test_a_model_that_is_added_is_served_while_a_stream_of_another_goes_on
         assert first is not None
         play = await player.begin(first["response"]["id"])
         write(path, MODEL, "added")
-        await until(lambda: _serves(following, "added"))
+        await until(lambda: serves(following, MODEL, "added"))
         assert (await following.post(model="added", background=True)).status_code == 200
         await play.finished()
         assert b"response.completed" in await stream.rest()
-
-
-async def _serves(api: Api, name: str) -> bool:
-    return name in await served(api)
-
-
-async def test_a_model_that_is_taken_away_is_a_404_and_readiness_knows_it_no_more(following: Api, path: Path) -> None:
     write(path, "other")
-    await until(lambda: _serves(following, "other"))
+    await until(lambda: serves(following, "other"))
     assert (await following.post(background=True)).status_code == 404
     assert (await following.client.get("/health/ready")).json()["models"]["without_worker"] == ["other"]
 
@@ -76,8 +69,8 @@ async def test_a_content_that_is_not_valid_keeps_the_models_and_is_logged_once(
         return [record.message for record in caplog.records if "not valid TOML" in record.message]
 
     await until(complaints)
-    assert await served(following) == [MODEL]
+    assert await serves(following, MODEL)
     write(path, MODEL, "added")
-    await until(lambda: _serves(following, "added"))
+    await until(lambda: serves(following, MODEL, "added"))
     (complaint,) = complaints()
     assert complaint.endswith("; the models stay as they were")

@@ -40,32 +40,22 @@ async def listed(api: Api, path: str) -> list[Json]:
     return data
 
 
-async def test_u0000_in_the_input_is_stored_listed_and_continued(api: Api, db: Database, player: Player) -> None:
-    first = await player.answer(NUL, response_id=await api.background(input=ITEMS, instructions=NUL))
+async def test_u0000_is_stored_listed_streamed_and_continued(api: Api, db: Database, player: Player) -> None:
+    first = await player.answer(NUL, response_id=await api.background(input=ITEMS, instructions=NUL, stream=True))
     assert (await api.get(first)).json()["instructions"] == NUL
+    async with api.resuming(first) as reader:
+        said = [event["delta"] async for event in _events(reader) if event["type"] == "response.output_text.delta"]
+    assert "".join(said) == NUL, "the stream is replayed"
     assert plain(await listed(api, f"/v1/responses/{first}/input_items")) == ITEMS
 
     output = (await api.get(first)).json()["output"]
+    again = await row_of(db, await api.background(input=[*output, {"role": "user", "content": "More!"}]))
+    assert again.request["input"][0] == output[0], "the server takes back its own output"
     second = await player.answer("B", response_id=await api.background(input="b", previous_response_id=first))
     context = await context_items(db, await row_of(db, second))
     assert plain(context) == plain([*ITEMS, *output])
     third = await row_of(db, await api.background(input="c", previous_response_id=second))
     assert (await context_items(db, third))[: len(context)] == context
-
-
-async def test_the_server_takes_back_its_own_output_with_u0000(api: Api, db: Database, player: Player) -> None:
-    first = await player.answer(NUL, response_id=await api.background())
-    output = (await api.get(first)).json()["output"]
-    second = await row_of(db, await api.background(input=[*output, {"role": "user", "content": "More!"}]))
-    assert second.request["input"][0] == output[0]
-
-
-async def test_a_stream_with_u0000_is_replayed(api: Api, player: Player) -> None:
-    response_id = await api.background(input=ITEMS, stream=True)
-    await player.answer(NUL, response_id=response_id)
-    async with api.resuming(response_id) as reader:
-        events = [event async for event in _events(reader)]
-    assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == NUL
 
 
 async def test_a_conversation_keeps_u0000(api: Api, db: Database, player: Player) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
-import httpx
-import pytest
 from sqlalchemy import text
 from websockets.asyncio.client import connect
 
 from app.store.database import Database
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.log_lines import Lines, logged
-from tests.support.player import Player
+from tests.support.player import ids
 from tests.support.tenants import Tenant, as_caller
 from tests.support.waiting import until
 
@@ -54,16 +53,13 @@ async def test_the_id_of_a_request_is_answered_kept_and_logged(api: Api, db: Dat
     assert (line["request_id"], line["response_id"]) == (ID, response_id)
     assert line["ms"] >= 0 and "response_id" not in refused
     assert SECRET not in json.dumps(lines.all) and "?" not in json.dumps(lines.of(ACCESS))
-
-
-async def test_an_id_that_is_none_is_replaced_and_a_trace_that_is_none_is_not_kept(api: Api, db: Database) -> None:
     forged = {"x-request-id": "x" * 8192, "traceparent": PARENT.upper(), "tracestate": "congo=1"}
     answer = await api.client.post(
         "/v1/responses", json={"model": MODEL, "input": "Hi", "background": True}, headers=forged
     )
     ours = answer.headers["x-request-id"]
-    assert ours.startswith("req_") and len(ours) == 36
-    assert await kept_of(db, answer.json()["id"]) == (ours, None, None)
+    assert ours.startswith("req_") and len(ours) == 36, "an id that is none is replaced"
+    assert await kept_of(db, answer.json()["id"]) == (ours, None, None), "a trace that is none is not kept"
 
 
 async def test_a_read_is_logged_with_the_response_that_it_names(api: Api) -> None:
@@ -72,6 +68,7 @@ async def test_a_read_is_logged_with_the_response_that_it_names(api: Api) -> Non
         for path in (response_id, f"{response_id}/input_items", "resp_1%22%0Ax?secret=1"):
             await api.client.get(f"/v1/responses/{path}", headers={"x-request-id": "r"})
         await api.client.head(f"/v1/responses/{response_id}")
+        await api.client.get("/health/live")  # logged at debug alone
         await api.client.get("/secret-path")
         await access_line(lines, route="other")
         found = lines.of(ACCESS)
@@ -82,53 +79,41 @@ async def test_a_read_is_logged_with_the_response_that_it_names(api: Api) -> Non
     assert "secret" not in json.dumps(found)
 
 
-async def test_probes_are_logged_at_debug_alone(api: Api) -> None:
-    with logged() as lines:
-        assert (await api.client.get("/health/live")).is_success
-        assert (await api.client.get("/v1/models")).is_success
-        await access_line(lines, route="/v1/models")
-        assert not lines.of(ACCESS, route="/health/live")
-
-
 async def test_a_key_and_its_project_are_in_the_line_and_the_secret_is_not(
     services: Any, tmp_path: Path, mine: Tenant
 ) -> None:
-    async with (
-        serving(settings_for(services, tmp_path, auth="keys")) as api,
-        as_caller(api, mine) as calling,
-    ):
-        await _check_key(calling, mine)
-
-
-async def _check_key(calling: Api, mine: Tenant) -> None:
-    with logged() as lines:
-        assert (await calling.client.get("/v1/models")).is_success
-        answer = await calling.client.get("/v1/models", headers={"Authorization": "Bearer sk-lh-of-nobody"})
-        assert answer.status_code == 401
-        refused = await access_line(lines, status=401)
+    async with serving(settings_for(services, tmp_path, auth="keys")) as api, as_caller(api, mine) as calling:
+        with logged() as lines:
+            assert (await calling.client.get("/v1/models")).is_success
+            answer = await calling.client.get("/v1/models", headers={"Authorization": "Bearer sk-lh-of-nobody"})
+            assert answer.status_code == 401
+            refused = await access_line(lines, status=401)
     line = lines.of(ACCESS, status=200)[0]
     assert line["project"] == mine.project and line["key_id"] == mine.key.row.id
     assert "project" not in refused and "sk-lh" not in json.dumps(lines.all)
 
 
-async def test_a_client_that_leaves_before_its_answer_is_logged_as_such(api: Api) -> None:
-    with logged() as lines:
-        with pytest.raises(httpx.TimeoutException):
-            await api.client.post("/v1/responses", json={"model": MODEL, "input": "Hi"}, timeout=1.0)
-        line = await access_line(lines, status=499)
-    assert line["response_id"].startswith("resp_")
-
-
-async def test_a_chat_completion_has_the_same(api: Api, db: Database, player: Player) -> None:
+async def test_a_chat_completion_has_the_same_and_a_client_that_leaves_before_its_answer_is_logged_as_such(
+    api: Api, db: Database
+) -> None:
     asked = {"model": MODEL, "messages": [{"role": "user", "content": SECRET}], "stream": True}
     with logged() as lines:
         async with api.client.stream("POST", "/v1/chat/completions", json=asked, headers=TRACE) as answer:
             assert answer.headers["x-request-id"] == ID
             response_id = answer.headers["x-longhaul-response"]
         line = await access_line(lines, route="/v1/chat/completions")
+        asking = asyncio.create_task(api.post(input=SECRET))
+        await until(lambda: _count(db, 2))
+        asking.cancel()
+        left = await access_line(lines, status=499)
     assert await kept_of(db, response_id) == (ID, PARENT, "congo=1")
     assert (line["status"], line["response_id"]) == (200, response_id)
+    assert left["response_id"] == (await ids(db))[1]
     assert SECRET not in json.dumps(lines.all)
+
+
+async def _count(db: Database, number: int) -> bool:
+    return len(await ids(db)) == number
 
 
 async def test_messages_of_a_websocket_have_its_id_and_a_line_each(api: Api, db: Database) -> None:

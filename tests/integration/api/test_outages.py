@@ -18,25 +18,37 @@ from app.store.responses import logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Play, Player, ids, one, row_of
-from tests.support.services import AS_OWNER
+from tests.support.rows import alive
 from tests.support.waiting import until
 
-FORMS = [{}, {"stream": True}, {"background": True}, {"background": True, "stream": True}]
+FORMS: list[dict[str, Any]] = [{}, {"stream": True}, {"background": True}, {"background": True, "stream": True}]
+SAID = {"role": "user", "content": "x"}
+ASKED = {"model": MODEL, "input": "x"}
+ROUTES: list[tuple[str, str, Any]] = [
+    *(("POST", "/v1/responses", {**ASKED, **form}) for form in FORMS),
+    ("POST", "/v1/responses/input_tokens", ASKED),
+    ("POST", "/v1/responses/compact", ASKED),
+    ("GET", "/v1/responses/resp_1", None),
+    ("GET", "/v1/responses/resp_1?stream=true", None),
+    ("GET", "/v1/responses/resp_1/input_items", None),
+    ("DELETE", "/v1/responses/resp_1", None),
+    ("POST", "/v1/responses/resp_1/cancel", None),
+    ("POST", "/v1/conversations", {"items": [SAID]}),
+    ("POST", "/v1/conversations/conv_1", {"metadata": {}}),
+    ("GET", "/v1/conversations/conv_1", None),
+    ("DELETE", "/v1/conversations/conv_1", None),
+    ("POST", "/v1/conversations/conv_1/items", {"items": [SAID]}),
+    ("GET", "/v1/conversations/conv_1/items", None),
+    ("GET", "/v1/conversations/conv_1/items/msg_1", None),
+    ("DELETE", "/v1/conversations/conv_1/items/msg_1", None),
+]
 
 
 async def healed(play: Play, *words: str) -> None:
     """Writes the rest of the response, on connections that may have broken with the servers."""
-
-    async def write() -> bool:
-        try:
-            await play.said(*words)
-            await play.finished()
-        except StoreUnavailable:
-            return False
-        return True
-
     await until(lambda: _answers(play._db))
-    assert await write()
+    await play.said(*words)
+    await play.finished()
 
 
 async def _answers(db: Database) -> bool:
@@ -47,156 +59,128 @@ async def _answers(db: Database) -> bool:
     return True
 
 
-class TestPostgresAway:
-    @pytest.mark.parametrize("form", FORMS)
-    async def test_create_is_a_503_with_retry_after(self, api: Api, services: Any, form: dict[str, Any]) -> None:
-        await asyncio.to_thread(services.postgres.stop)
-        answer = await api.post(**form)
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert answer.json()["error"]["type"] == "server_error"
-        assert answer.json()["error"]["code"] == "service_unavailable"
+async def _missing(api: Api, what: list[str]) -> bool:
+    missing: list[str] = (await api.client.get("/health/ready")).json()["missing"]
+    return missing == what
 
-    async def test_every_other_route_that_needs_postgres_is_a_503(self, api: Api, services: Any) -> None:
-        await asyncio.to_thread(services.postgres.stop)
-        url = "/v1/responses/resp_1"
-        for method, path in (("GET", url), ("GET", f"{url}?stream=true"), ("POST", f"{url}/cancel"), ("DELETE", url)):
-            answer = await api.client.request(method, path)
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert (await api.client.get("/v1/models")).status_code == 200
-        assert (await api.client.get("/health/live")).status_code == 200
 
-    async def test_the_api_recovers_when_postgres_is_back(self, api: Api, services: Any) -> None:
-        await asyncio.to_thread(services.postgres.stop)
-        assert (await api.post(background=True)).status_code == 503
-        await asyncio.to_thread(services.postgres.start)
+async def test_without_postgres_every_route_is_a_503_with_retry_after_until_it_is_back(api: Api, services: Any) -> None:
+    await asyncio.to_thread(services.postgres.stop)
+    for method, path, body in ROUTES:
+        answer = await api.client.request(method, path, json=body)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), (method, path)
+        error = answer.json()["error"]
+        assert (error["type"], error["code"]) == ("server_error", "service_unavailable"), (method, path)
+    answer = await api.client.get("/health/ready")
+    assert (answer.status_code, answer.json()["status"]) == (503, "not_ready")
+    assert "postgres" in answer.json()["missing"] and "redis" not in answer.json()["missing"]
+    for path in ("/v1/models", "/health/live"):
+        assert (await api.client.get(path)).status_code == 200
+    await asyncio.to_thread(services.postgres.start)
 
-        async def created() -> bool:
-            return (await api.post(background=True)).status_code == 200
+    async def created() -> bool:
+        return (await api.post(background=True)).status_code == 200
 
-        await until(created)
+    await until(created)
+    await until(lambda: _missing(api, ["workers"]))
 
-    @pytest.mark.parametrize("stream", [False, True])
-    async def test_a_foreground_request_survives_a_restart_of_postgres(
-        self, api: Api, services: Any, player: Player, stream: bool
-    ) -> None:
-        waiting = asyncio.create_task(api.post(stream=stream))
-        play = await player.begin()
+
+async def test_clients_and_readers_survive_a_restart_of_postgres(
+    api: Api, db: Database, services: Any, player: Player
+) -> None:
+    response_id = await api.background(stream=True)
+    reading = asyncio.create_task(api.streamed(response_id))
+    plays, clients = [await player.begin(response_id)], []
+    for stream in (False, True):
+        clients.append(asyncio.create_task(api.post(stream=stream)))
+        plays.append(await player.begin())
+    for play in plays:
         await play.said("Once ")
-        await asyncio.to_thread(services.postgres.restart)
+    await asyncio.to_thread(services.postgres.restart)
+    for play in plays:
         await healed(play, "upon")
-        answer = await waiting
-        assert answer.status_code == 200
-        assert "Once upon" in answer.text
-
-    async def test_a_reader_survives_a_restart_of_postgres(
-        self, api: Api, db: Database, services: Any, player: Player
-    ) -> None:
-        response_id = await api.background(stream=True)
-        reading = asyncio.create_task(api.streamed(response_id))
-        play = await player.begin(response_id)
-        await play.said("Once ")
-        await asyncio.to_thread(services.postgres.restart)
-        await healed(play, "upon")
-        log = await logs.read(db, response_id)
-        assert await reading == b"".join(chunk.frames for chunk in log.chunks) + frames.DONE
-
-    async def test_a_foreground_answer_waits_for_postgres_after_the_last_event(
-        self, api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The last event has arrived, and Postgres is gone before the row can be read."""
-        away = 3
-        show = lookup.show
-
-        async def sometimes(*args: Any) -> Any:
-            nonlocal away
-            away -= 1
-            if away >= 0:
-                raise StoreUnavailable("away")
-            return await show(*args)
-
-        monkeypatch.setattr(lookup, "show", sometimes)
-        async with player.at_work("Hi"):
-            assert (await api.post()).json()["status"] == "completed"
-        assert away < 0
-
-    async def test_a_missing_schema_is_a_503(self, api: Api, db: Database) -> None:
-        await _sql(db, "ALTER TABLE responses RENAME TO responses_to_come")
-        try:
-            assert (await api.post(background=True)).status_code == 503
-        finally:
-            await _sql(db, "ALTER TABLE responses_to_come RENAME TO responses")
-        assert (await api.post(background=True)).status_code == 200
+    for client in clients:
+        answer = await client
+        assert answer.status_code == 200 and "Once upon" in answer.text
+    log = await logs.read(db, response_id)
+    assert await reading == b"".join(chunk.frames for chunk in log.chunks) + frames.DONE
 
 
-async def _sql(db: Database, statement: str) -> None:
-    async with db.begin() as connection:
-        await connection.execute(text(AS_OWNER))
-        await connection.execute(text(statement))
+async def test_a_foreground_answer_waits_for_postgres_after_the_last_event(
+    api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last event has arrived, and Postgres is gone before the row can be read."""
+    away = 3
+    show = lookup.show
+
+    async def sometimes(*args: Any) -> Any:
+        nonlocal away
+        away -= 1
+        if away >= 0:
+            raise StoreUnavailable("away")
+        return await show(*args)
+
+    monkeypatch.setattr(lookup, "show", sometimes)
+    async with player.at_work("Hi"):
+        assert (await api.post()).json()["status"] == "completed"
+    assert away < 0
 
 
-class TestRedisAway:
-    @pytest.mark.parametrize("stream", [False, True])
-    async def test_foreground_requests_are_refused_and_nothing_is_stored(
-        self, api: Api, db: Database, services: Any, stream: bool
-    ) -> None:
-        await asyncio.to_thread(services.valkey.stop)
-        await until(lambda: not api.runtime.pubsub.connected)
+async def test_without_redis_background_work_goes_on_and_foreground_requests_are_refused_until_it_is_back(
+    api: Api, db: Database, services: Any, player: Player
+) -> None:
+    await alive(db, model=MODEL)
+    await asyncio.to_thread(services.valkey.stop)
+    await until(lambda: not api.runtime.pubsub.connected)
+    for stream in (False, True):
         answer = await api.post(stream=stream)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert await ids(db) == []
+    assert await ids(db) == []
+    reading = asyncio.create_task(api.post(background=True, stream=True))
+    await Player(db, None).answer("Hi", response_id=await one(db))
+    assert b"event: response.completed\n" in (await reading).content, "streamed through Postgres"
+    response_id = await api.background()
+    assert (await row_of(db, response_id)).status is Status.QUEUED
+    answer = await api.client.post(f"/v1/responses/{response_id}/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    await until(lambda: _missing(api, ["redis", "workers"]))
+    assert (await api.client.get("/health/ready")).status_code == 200
+    assert (await api.client.get("/health/ready", params={"model": MODEL})).status_code == 503
+    await asyncio.to_thread(services.valkey.start)
+    await until(lambda: api.runtime.pubsub.connected)
+    async with player.at_work("Hi"):
+        assert (await api.post()).status_code == 200
+    await until(lambda: _missing(api, ["workers"]))
 
-    async def test_background_requests_are_accepted_without_redis(self, api: Api, db: Database, services: Any) -> None:
-        await asyncio.to_thread(services.valkey.stop)
-        response_id = await api.background()
-        assert (await row_of(db, response_id)).status is Status.QUEUED
 
-    async def test_a_background_response_is_streamed_through_postgres(
-        self, api: Api, db: Database, services: Any
-    ) -> None:
-        await asyncio.to_thread(services.valkey.stop)
-        reading = asyncio.create_task(api.post(background=True, stream=True))
-        await Player(db, None).answer("Hi", response_id=await one(db))
-        assert b"event: response.completed\n" in (await reading).content
-
-    async def test_cancel_is_decided_in_postgres(self, api: Api, db: Database, services: Any) -> None:
-        response_id = await api.background()
-        await asyncio.to_thread(services.valkey.stop)
-        answer = await api.client.post(f"/v1/responses/{response_id}/cancel")
-        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
-
-    @pytest.mark.parametrize("stream", [False, True])
-    async def test_a_foreground_request_survives_an_emptied_redis(
-        self, api: Api, db: Database, services: Any, player: Player, stream: bool
-    ) -> None:
-        waiting = asyncio.create_task(api.post(stream=stream))
-        play = await player.begin()
-        await play.said("Once ")
-        await asyncio.to_thread(services.empty_valkey)
+async def test_foreground_requests_survive_an_emptied_redis(api: Api, services: Any, player: Player) -> None:
+    clients, plays = [], []
+    for stream in (False, True):
+        clients.append(asyncio.create_task(api.post(stream=stream)))
+        plays.append(await player.begin())
+        await plays[-1].said("Once ")
+    await asyncio.to_thread(services.empty_valkey)
+    for play, client in zip(plays, clients, strict=True):
         await (await play.said("upon")).finished()
-        answer = await waiting
-        assert answer.status_code == 200
-        assert "Once upon" in answer.text
-
-    async def test_foreground_requests_are_accepted_when_redis_is_back(
-        self, api: Api, services: Any, player: Player
-    ) -> None:
-        await asyncio.to_thread(services.valkey.restart)
-        await until(lambda: api.runtime.pubsub.connected)
-        async with player.at_work("Hi"):
-            assert (await api.post()).status_code == 200
+        answer = await client
+        assert answer.status_code == 200 and "Once upon" in answer.text
 
 
-@pytest.mark.parametrize("form", FORMS)
 async def test_a_message_that_cannot_be_sent_is_no_error(
-    api: Api, db: Database, player: Player, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]
+    api: Api, db: Database, player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
         raise QueueUnavailable("no")
 
     monkeypatch.setattr(TaskQueue, "enqueue", fail)
     async with player.at_work("Hi"):
-        assert (await api.post(**form)).status_code == 200
-        await until(lambda: ids(db, "completed"))
+        for form in FORMS:
+            assert (await api.post(**form)).status_code == 200
+        await until(lambda: _all_completed(db, len(FORMS)))
+
+
+async def _all_completed(db: Database, count: int) -> bool:
+    return len(await ids(db, "completed")) == count
 
 
 async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
@@ -207,7 +191,7 @@ async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
     async with serving(settings_for(services, tmp_path)) as api:
         assert (await api.client.get("/health/live")).status_code == 200
         assert (await api.client.get("/health/ready")).json()["missing"][:2] == ["postgres", "redis"]
-        assert (await api.post(model=MODEL)).status_code == 503
+        assert (await api.post()).status_code == 503
         await asyncio.to_thread(services.heal)
         await until(lambda: api.runtime.pubsub.connected)
         await until(lambda: _answers(db))
@@ -216,16 +200,16 @@ async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
 
 
 async def test_a_statement_that_takes_too_long_is_a_503_that_names_it_and_changes_nothing(
-    api: Api, services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = (await api.client.post("/v1/conversations", json={})).json()["id"]
-    path = f"/v1/conversations/{made}/items"
-    sent = {"items": [{"role": "user", "content": text} for text in ("a", "b")]}
     monkeypatch.setattr(main, "CALLER_SECONDS", 1.0)
-    async with serving(settings_for(services, tmp_path)) as impatient, db.begin() as connection:
-        await connection.execute(text("SELECT 1 FROM conversations FOR UPDATE"))
-        answer = await impatient.client.post(path, json=sent)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json()["error"]["code"] == "statement_timeout"
-    assert (await api.client.get(path)).json()["data"] == []
-    assert (await api.client.post(path, json=sent)).status_code == 200
+    async with serving(settings_for(services, tmp_path)) as impatient:
+        made = (await impatient.client.post("/v1/conversations", json={})).json()["id"]
+        path, sent = f"/v1/conversations/{made}/items", {"items": [SAID, SAID]}
+        async with db.begin() as connection:
+            await connection.execute(text("SELECT 1 FROM conversations FOR UPDATE"))
+            answer = await impatient.client.post(path, json=sent)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"]["code"] == "statement_timeout"
+        assert (await impatient.client.get(path)).json()["data"] == []
+        assert (await impatient.client.post(path, json=sent)).status_code == 200

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import openai
-import pytest
 from sqlalchemy import text
 
 from app.protocol.events import frames
@@ -16,6 +16,24 @@ from tests.support.api import Api, Reader
 from tests.support.player import Player
 
 WORDS = [f"w{number} " for number in range(20)]
+BAD_QUERIES: list[tuple[dict[str, Any], str]] = [
+    ({"starting_after": "-1", "stream": "true"}, "starting_after"),
+    ({"starting_after": "1.5", "stream": "true"}, "starting_after"),
+    ({"starting_after": "one", "stream": "true"}, "starting_after"),
+    ({"starting_after": "", "stream": "true"}, "starting_after"),
+    ({"starting_after": " 1", "stream": "true"}, "starting_after"),
+    ({"starting_after": "1_0", "stream": "true"}, "starting_after"),
+    ({"starting_after": "٣", "stream": "true"}, "starting_after"),
+    ({"starting_after": "1"}, "starting_after"),
+    ({"starting_after": "1", "stream": "false"}, "starting_after"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream": ["true", "false"]}, "stream"),
+    ({"include": "web_search_call.results"}, "include"),
+    ({"include[]": "file_search_call.everything"}, "include[]"),
+    ({"include_obfuscation": "true"}, "include_obfuscation"),
+    ({"include_obfuscation": "yes", "stream": "true"}, "include_obfuscation"),
+    ({"limit": "1"}, "limit"),
+]
 
 
 async def log_of(db: Database, response_id: str) -> list[bytes]:
@@ -24,51 +42,21 @@ async def log_of(db: Database, response_id: str) -> list[bytes]:
     return frames.split(b"".join(chunk.frames for chunk in reading.chunks))
 
 
-async def test_a_finished_response_is_streamed_from_any_number(api: Api, db: Database, player: Player) -> None:
-    response_id = await player.answer(*WORDS, response_id=await api.background(stream=True))
-    log = await log_of(db, response_id)
-    for after in range(-1, len(log)):
-        query = {} if after < 0 else {"starting_after": after}
-        answer = await api.get(response_id, stream="true", **query)
-        assert answer.content == b"".join(log[after + 1 :]) + frames.DONE
-
-
-async def test_past_the_end_the_stream_ends_at_once(api: Api, player: Player) -> None:
-    response_id = await player.answer("Hi", response_id=await api.background(stream=True))
-    for after in (10_000, 2**31, 10**30):
-        answer = await api.get(response_id, stream="true", starting_after=after)
-        assert (answer.status_code, answer.content) == (200, frames.DONE)
-
-
-async def test_past_the_end_of_a_running_response_the_stream_waits_for_new_events(
-    api: Api, db: Database, player: Player
-) -> None:
+async def test_a_response_is_streamed_from_any_number_and_past_its_end(api: Api, db: Database, player: Player) -> None:
     response_id = await api.background(stream=True)
     play = await player.begin(response_id)
-    async with api.resuming(response_id, starting_after=2) as reader:
-        await (await play.said("Hi")).finished()
+    async with api.resuming(response_id, starting_after=2) as reader:  # of what has not ended it waits for new events
+        await (await play.said(*WORDS)).finished()
         assert (await reader.event() or {})["sequence_number"] == 3
         await reader.rest()
-
-
-async def test_a_reader_that_leaves_at_event_20_misses_nothing(api: Api, db: Database, player: Player) -> None:
-    read: list[bytes] = []
-    async with api.streaming(background=True) as reader:
-        response_id = (await reader.event() or {})["response"]["id"]
-        play = await player.begin(response_id)
-        await play.said(*WORDS)
-        first_half = (await log_of(db, response_id))[:21]
-        read += first_half[:1]
-        for _ in range(20):
-            frame = await reader.logged()
-            assert frame is not None
-            read.append(frame)
-    assert read == first_half
-    await (await play.said(*WORDS)).finished()
-
-    rest = await api.get(response_id, stream="true", starting_after=20)
-    whole = await api.get(response_id, stream="true")
-    assert b"".join(read) + rest.content == whole.content
+    log = await log_of(db, response_id)
+    for after in (-1, *range(len(log)), 10_000, 2**31, 10**30):
+        query = {} if after < 0 else {"starting_after": after}
+        answer = await api.get(response_id, stream="true", **query)
+        assert (answer.status_code, answer.content) == (200, b"".join(log[after + 1 :]) + frames.DONE)
+    for query, named in BAD_QUERIES:
+        refused = await api.get(response_id, **query)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, named), query
 
 
 async def test_readers_that_join_at_different_times_get_the_same_bytes(api: Api, db: Database, player: Player) -> None:
@@ -102,7 +90,7 @@ async def test_readers_without_redis_messages_poll_postgres(api: Api, db: Databa
     assert await reading == b"".join(await log_of(db, response_id)) + frames.DONE
 
 
-async def test_a_stream_of_a_cancelled_response_ends_with_that_event(api: Api, player: Player) -> None:
+async def test_a_stream_ends_when_its_response_is_cancelled_or_deleted(api: Api, player: Player) -> None:
     response_id = await api.background(stream=True)
     play = await player.begin(response_id)
     async with api.resuming(response_id) as reader:
@@ -112,9 +100,6 @@ async def test_a_stream_of_a_cancelled_response_ends_with_that_event(api: Api, p
         assert (await api.client.post(f"/v1/responses/{response_id}/cancel")).status_code == 200
         assert (await reader.until_event("response.failed"))["response"]["status"] == "cancelled"
         assert await reader.frame() == frames.DONE
-
-
-async def test_a_stream_of_a_deleted_response_ends(api: Api, player: Player) -> None:
     response_id = await api.background(stream=True)
     await player.begin(response_id)
     async with api.resuming(response_id) as reader:
@@ -134,37 +119,25 @@ async def test_the_sdk_resumes_a_stream(api: Api, player: Player) -> None:
     assert final.output_text == "".join(WORDS)
 
 
-@pytest.mark.parametrize("form", [{"background": True}, {}])
-async def test_only_what_was_streamed_can_be_streamed_again(api: Api, player: Player, form: dict[str, Any]) -> None:
-    if "background" in form:
-        response_id = await player.answer("Hi", response_id=await api.background())
-    else:
-        async with player.at_work("Hi"):
-            answer = await api.post(**form)
-        response_id = next(iter(await _ids_in(answer.text)))
-    refused = await api.get(response_id, stream="true")
-    assert refused.status_code == 400
-    assert refused.json()["error"]["code"] == "response_not_streamable"
-
-
-async def test_a_stored_foreground_stream_can_be_streamed_again(api: Api, player: Player) -> None:
-    async with player.at_work("Hi"), api.streaming() as reader:
-        first = await reader.rest()
-    (response_id,) = set(await _ids_in(first.decode()))
-    async with api.resuming(response_id) as again:
-        assert await again.rest() == first
-
-
-@pytest.mark.parametrize("change", ["finished_at = now() - interval '25 hours'", "log = 'deleted'"])
-async def test_events_that_retention_deleted_are_refused_with_a_reason(
-    api: Api, db: Database, player: Player, change: str
+async def test_only_what_was_streamed_and_has_its_events_can_be_streamed_again(
+    api: Api, db: Database, player: Player
 ) -> None:
-    response_id = await player.answer("Hi", response_id=await api.background(stream=True))
-    async with db.begin() as connection:
-        await connection.execute(text(f"UPDATE responses SET {change}"))
-    refused = await api.get(response_id, stream="true")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "events_expired")
-    assert (await api.get(response_id)).status_code == 200
+    async with player.at_work("Hi"):
+        async with api.streaming() as reader:
+            first = await reader.rest()
+        foreground = (await api.post()).json()["id"]
+    streamed = json.loads(frames.split(first)[0].split(b"data: ", 1)[1])["response"]["id"]
+    assert await api.streamed(streamed) == first
+    for response_id in (foreground, await player.answer("Hi", response_id=await api.background())):
+        refused = await api.get(response_id, stream="true")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "response_not_streamable")
+    for change in ("finished_at = now() - interval '25 hours'", "log = 'deleted'"):
+        response_id = await player.answer("Hi", response_id=await api.background(stream=True))
+        async with db.begin() as connection:
+            await connection.execute(text(f"UPDATE responses SET {change} WHERE id = :id"), {"id": response_id})
+        refused = await api.get(response_id, stream="true")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "events_expired")
+        assert (await api.get(response_id)).status_code == 200
 
 
 async def test_a_reader_that_asks_for_obfuscation_gets_the_same_events_padded(api: Api, player: Player) -> None:
@@ -195,36 +168,3 @@ async def _rest(reader: Reader) -> list[dict[str, Any]]:
     while (event := await reader.event()) is not None:
         events.append(event)
     return events
-
-
-BAD_QUERIES = [
-    ({"starting_after": "-1", "stream": "true"}, "starting_after"),
-    ({"starting_after": "1.5", "stream": "true"}, "starting_after"),
-    ({"starting_after": "one", "stream": "true"}, "starting_after"),
-    ({"starting_after": "", "stream": "true"}, "starting_after"),
-    ({"starting_after": " 1", "stream": "true"}, "starting_after"),
-    ({"starting_after": "1_0", "stream": "true"}, "starting_after"),
-    ({"starting_after": "٣", "stream": "true"}, "starting_after"),
-    ({"starting_after": "1"}, "starting_after"),
-    ({"starting_after": "1", "stream": "false"}, "starting_after"),
-    ({"stream": "yes"}, "stream"),
-    ({"stream": ["true", "false"]}, "stream"),
-    ({"include": "web_search_call.results"}, "include"),
-    ({"include[]": "file_search_call.everything"}, "include[]"),
-    ({"include_obfuscation": "true"}, "include_obfuscation"),
-    ({"include_obfuscation": "yes", "stream": "true"}, "include_obfuscation"),
-    ({"limit": "1"}, "limit"),
-]
-
-
-@pytest.mark.parametrize(("query", "named"), BAD_QUERIES)
-async def test_a_bad_query_is_refused_by_name(api: Api, player: Player, query: dict[str, Any], named: str) -> None:
-    response_id = await player.answer("Hi", response_id=await api.background(stream=True))
-    refused = await api.get(response_id, **query)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, named)
-
-
-async def _ids_in(content: str) -> set[str]:
-    import re
-
-    return set(re.findall(r"resp_[0-9a-f]+", content))

@@ -5,7 +5,6 @@ The shapes of `/docs` are those of the same answers.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from openai.types.uploads import UploadPart
 from pydantic import BaseModel
 
 from app.api.docs import schemas
-from tests.support.api import Api
 from tests.support.batches import Carried, created, ended, line, uploaded
 from tests.support.player import Player, ids
 from tests.support.sdk import check
@@ -36,61 +34,50 @@ def same(kind: type[BaseModel], shape: Any, raw: Any) -> Any:
     return raw.parse()
 
 
-class TestFiles:
-    async def test_each_answer_is_of_its_type(self, client: openai.AsyncOpenAI) -> None:
-        files = client.files.with_raw_response
-        for purpose, expiry in (("user_data", openai.omit), ("batch", EXPIRING), ("vision", EXPIRING)):
-            made = same(
-                FileObject,
-                schemas.File,
-                await files.create(file=("a.txt", b"Hello!"), purpose=purpose, expires_after=expiry),  # type: ignore[arg-type]
-            )
-            assert same(FileObject, schemas.File, await files.retrieve(made.id)) == made
-        assert (await files.content(made.id)).content == b"Hello!"
-        assert same(FileDeleted, schemas.FileDeleted, await files.delete(made.id)).deleted
-        check_page(FileObject, schemas.FileList, await files.list())
-
-    async def test_a_page_leads_to_the_next(self, client: openai.AsyncOpenAI) -> None:
-        made = [(await uploaded(client, b"x", purpose="user_data")) for _ in range(5)]
-        for order, expected in (("asc", made), ("desc", made[::-1])):
-            assert [each.id async for each in client.files.list(limit=2, order=order)] == expected  # type: ignore[arg-type]
-
-    async def test_content_streams_to_a_file(self, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
-        data = b"0123456789" * 300_000
-        made = await uploaded(client, data, purpose="user_data")
-        async with client.files.with_streaming_response.content(made) as answer:
-            assert answer.headers["content-length"] == str(len(data))
-            await answer.stream_to_file(tmp_path / "copy")
-        assert (tmp_path / "copy").read_bytes() == data
-        part = await client.files.content(made, extra_headers={"Range": "bytes=3-5"})
-        assert (part.content, part.response.status_code) == (b"345", 206)
+async def test_answers_of_files_are_of_their_types_and_content_streams_to_a_file(
+    client: openai.AsyncOpenAI, tmp_path: Path
+) -> None:
+    files, made_before = client.files.with_raw_response, []
+    for purpose, expiry in (("user_data", openai.omit), ("batch", EXPIRING), ("vision", EXPIRING)):
+        raw = await files.create(file=("a.txt", b"Hello!"), purpose=purpose, expires_after=expiry)  # type: ignore[arg-type]
+        made = same(FileObject, schemas.File, raw)
+        assert same(FileObject, schemas.File, await files.retrieve(made.id)) == made
+        made_before.append(made.id)
+    orders: list[tuple[Any, list[str]]] = [("asc", made_before), ("desc", made_before[::-1])]
+    for order, expected in orders:
+        assert [each.id async for each in client.files.list(limit=2, order=order)] == expected
+    check_page(FileObject, schemas.FileList, await files.list())
+    assert same(FileDeleted, schemas.FileDeleted, await files.delete(made.id)).deleted
+    data = b"0123456789" * 30_000
+    large = await uploaded(client, data, purpose="user_data")
+    async with client.files.with_streaming_response.content(large) as answer:
+        assert answer.headers["content-length"] == str(len(data))
+        await answer.stream_to_file(tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == data
+    part = await client.files.content(large, extra_headers={"Range": "bytes=3-5"})
+    assert (part.content, part.response.status_code) == (b"345", 206)
 
 
-class TestUploads:
-    async def test_each_answer_is_of_its_type(self, client: openai.AsyncOpenAI) -> None:
-        uploads = client.uploads.with_raw_response
-        made = same(Upload, schemas.Upload, await uploads.create(**NEW_UPLOAD, expires_after=EXPIRING))
-        part = same(
-            UploadPart,
-            schemas.UploadPart,
-            await client.uploads.parts.with_raw_response.create(made.id, data=b"Hello!"),
-        )
-        done = same(Upload, schemas.Upload, await uploads.complete(made.id, part_ids=[part.id]))
-        assert (await client.files.content(done.file.id)).content == b"Hello!"
-        other = await client.uploads.create(**NEW_UPLOAD)
-        assert same(Upload, schemas.Upload, await uploads.cancel(other.id)).status == "cancelled"
-
-    async def test_the_client_sends_bytes_and_paths_in_parts(self, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl").write_bytes(line("a") + b"\n")
-        by_path = await client.uploads.upload_file_chunked(
-            file=tmp_path / "a.jsonl", mime_type="application/jsonl", purpose="batch"
-        )
-        by_bytes = await client.uploads.upload_file_chunked(
-            file=b"Hello!", filename="b.txt", bytes=6, mime_type="text/plain", purpose="user_data", part_size=4
-        )
-        for done, data in ((by_path, line("a") + b"\n"), (by_bytes, b"Hello!")):
-            assert done.file is not None
-            assert (await client.files.content(done.file.id)).content == data
+async def test_answers_of_uploads_are_of_their_types_and_the_client_sends_bytes_and_paths_in_parts(
+    client: openai.AsyncOpenAI, tmp_path: Path
+) -> None:
+    uploads = client.uploads.with_raw_response
+    made = same(Upload, schemas.Upload, await uploads.create(**NEW_UPLOAD, expires_after=EXPIRING))
+    sent = await client.uploads.parts.with_raw_response.create(made.id, data=b"Hello!")
+    part = same(UploadPart, schemas.UploadPart, sent)
+    whole = same(Upload, schemas.Upload, await uploads.complete(made.id, part_ids=[part.id]))
+    other = await client.uploads.create(**NEW_UPLOAD)
+    assert same(Upload, schemas.Upload, await uploads.cancel(other.id)).status == "cancelled"
+    (tmp_path / "a.jsonl").write_bytes(line("a") + b"\n")
+    by_path = await client.uploads.upload_file_chunked(
+        file=tmp_path / "a.jsonl", mime_type="application/jsonl", purpose="batch"
+    )
+    by_bytes = await client.uploads.upload_file_chunked(
+        file=b"Hello!", filename="b.txt", bytes=6, mime_type="text/plain", purpose="user_data", part_size=4
+    )
+    for done, data in ((whole, b"Hello!"), (by_path, line("a") + b"\n"), (by_bytes, b"Hello!")):
+        assert done.file is not None
+        assert (await client.files.content(done.file.id)).content == data
 
 
 class TestBatches:
@@ -139,23 +126,21 @@ class TestBatches:
         assert seen >= {"validating", "in_progress", "completed", "failed", "cancelling", "cancelled"}
         check_page(Batch, schemas.BatchList, await raw.list())
 
-    async def test_an_expired_batch_is_of_its_type(self, client: openai.AsyncOpenAI, carried: Carried, db: Any) -> None:
+    async def test_an_expired_batch_is_of_its_type_and_results_stream_through_the_client(
+        self, client: openai.AsyncOpenAI, carried: Carried, player: Player, db: Any
+    ) -> None:
+        """Results are an extension: the path that docs/batches.md shows."""
         made = await created(client, [line("a")])
         async with carried.on():
             await ended(client, made.id, "in_progress")
             async with db.begin() as connection:
                 await connection.exec_driver_sql("UPDATE batches SET due_at = now()")
             await ended(client, made.id, "expired")
-        raw = await client.batches.with_raw_response.retrieve(made.id)
-        assert same(Batch, schemas.Batch, raw).expired_at is not None
-
-    async def test_results_stream_through_the_client(
-        self, client: openai.AsyncOpenAI, carried: Carried, player: Player
-    ) -> None:
-        """An extension: the path that docs/batches.md shows."""
-        async with carried.on(), player.at_work("Hello"):
-            made = await created(client, [line("a"), line("b")])
-            await ended(client, made.id)
+            raw = await client.batches.with_raw_response.retrieve(made.id)
+            assert same(Batch, schemas.Batch, raw).expired_at is not None
+            async with player.at_work("Hello"):
+                made = await created(client, [line("a"), line("b")])
+                await ended(client, made.id)
         text = await client.get(f"/batches/{made.id}/results", cast_to=str, options={"params": {"after": 1}})
         last, end = map(json.loads, text.splitlines())
         assert (last["number"], end["batch"]["status"]) == (2, "completed")
@@ -173,45 +158,28 @@ Call = Callable[[openai.AsyncOpenAI], Any]
 BATCH: Any = {"input_file_id": "file_none", "endpoint": "/v1/responses", "completion_window": "24h"}
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "param"),
-    [
-        (lambda client: client.files.retrieve("file_none"), openai.NotFoundError, None),
-        (lambda client: client.files.content("file_none"), openai.NotFoundError, None),
-        (lambda client: client.files.delete("file_none"), openai.NotFoundError, None),
-        (lambda client: client.files.list(after="file_none"), openai.BadRequestError, "after"),
-        (lambda client: client.files.create(file=b"x", purpose="evals"), openai.BadRequestError, "purpose"),
-        (lambda client: client.uploads.cancel("upload_none"), openai.NotFoundError, None),
-        (lambda client: client.uploads.complete("upload_none", part_ids=[]), openai.NotFoundError, None),
-        (lambda client: client.uploads.parts.create("upload_none", data=b"x"), openai.NotFoundError, None),
-        (lambda client: client.uploads.create(**{**NEW_UPLOAD, "bytes": -1}), openai.BadRequestError, "bytes"),
-        (lambda client: client.batches.retrieve("batch_none"), openai.NotFoundError, "batch_id"),
-        (lambda client: client.batches.cancel("batch_none"), openai.NotFoundError, "batch_id"),
-        (lambda client: client.batches.list(after="batch_none"), openai.BadRequestError, "after"),
-        (lambda client: client.batches.list(limit=101), openai.BadRequestError, "limit"),
-        (lambda client: client.batches.create(**BATCH), openai.BadRequestError, "input_file_id"),
-        (
-            lambda client: client.batches.create(**{**BATCH, "endpoint": "/v1/embeddings"}),
-            openai.BadRequestError,
-            "endpoint",
-        ),
-    ],
-)
-async def test_an_error_is_of_the_packages_class_and_names_its_field(
-    client: openai.AsyncOpenAI, call: Call, error: type[openai.APIStatusError], param: str | None
-) -> None:
-    with pytest.raises(error) as caught:
-        await call(client)
-    assert (caught.value.param, caught.value.request_id is not None) == (param, True)
-    assert caught.value.code is not None
+ERRORS: list[tuple[Call, type[openai.APIStatusError], str | None]] = [
+    (lambda client: client.files.retrieve("file_none"), openai.NotFoundError, None),
+    (lambda client: client.files.content("file_none"), openai.NotFoundError, None),
+    (lambda client: client.files.delete("file_none"), openai.NotFoundError, None),
+    (lambda client: client.files.list(after="file_none"), openai.BadRequestError, "after"),
+    (lambda client: client.files.create(file=b"x", purpose="evals"), openai.BadRequestError, "purpose"),
+    (lambda client: client.uploads.cancel("upload_none"), openai.NotFoundError, None),
+    (lambda client: client.uploads.complete("upload_none", part_ids=[]), openai.NotFoundError, None),
+    (lambda client: client.uploads.parts.create("upload_none", data=b"x"), openai.NotFoundError, None),
+    (lambda client: client.uploads.create(**{**NEW_UPLOAD, "bytes": -1}), openai.BadRequestError, "bytes"),
+    (lambda client: client.batches.retrieve("batch_none"), openai.NotFoundError, "batch_id"),
+    (lambda client: client.batches.cancel("batch_none"), openai.NotFoundError, "batch_id"),
+    (lambda client: client.batches.list(after="batch_none"), openai.BadRequestError, "after"),
+    (lambda client: client.batches.list(limit=101), openai.BadRequestError, "limit"),
+    (lambda client: client.batches.create(**BATCH), openai.BadRequestError, "input_file_id"),
+    (lambda client: client.batches.create(**BATCH | {"endpoint": "/v1/x"}), openai.BadRequestError, "endpoint"),
+]
 
 
-async def test_the_blocking_client_pages_and_reads_too(api: Api, client: openai.AsyncOpenAI) -> None:
-    made = [(await created(client, [line("a")])).id for _ in range(3)]
-
-    def read() -> list[str]:
-        with openai.OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as blocking:
-            assert blocking.files.content(blocking.batches.retrieve(made[0]).input_file_id).text
-            return [each.id for each in blocking.batches.list(limit=1)]
-
-    assert await asyncio.to_thread(read) == made[::-1]
+async def test_an_error_is_of_the_packages_class_and_names_its_field(client: openai.AsyncOpenAI) -> None:
+    for number, (call, error, param) in enumerate(ERRORS):
+        with pytest.raises(error) as caught:
+            await call(client)
+        assert (caught.value.param, caught.value.request_id is not None) == (param, True), number
+        assert caught.value.code is not None

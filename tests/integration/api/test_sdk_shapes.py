@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,10 +16,9 @@ from openai.types.responses.response_item_list import ResponseItemList
 from openai.types.shared import ErrorObject
 from websockets.asyncio.client import connect
 
-from app.protocol.errors import ErrorType
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, Reader, served, serving, settings_for
-from tests.support.player import Player, one
+from tests.support.player import Player
 from tests.support.refusals import CALL, CUSTOM, FUNCTION, IMAGE, NAMESPACE, OUTPUT, SEARCH
 from tests.support.sdk import check, mismatches
 
@@ -58,59 +56,49 @@ async def events_of(reader: Reader) -> list[dict[str, Any]]:
     return seen
 
 
-@pytest.mark.parametrize("fields", [{}, EVERYTHING])
-async def test_a_response_in_each_state(api: Api, player: Player, fields: dict[str, Any]) -> None:
-    response_id = await api.background(**fields)
-    check(Response, (await api.get(response_id)).content)
-    play = await (await player.begin(response_id)).said("Hi")
-    check(Response, (await api.get(response_id)).content)
-    await play.finished()
-    check(Response, (await api.get(response_id)).content)
-    other = await api.background(**fields)
-    check(Response, (await api.client.post(f"/v1/responses/{other}/cancel")).content)
+FAILED = [
+    ("server_error", {"code": "server_error"}),
+    ("invalid_prompt", {"code": "invalid_prompt"}),
+    ("queue_timeout", {"code": "server_error", "reason": "queue_timeout"}),
+    ("run_timeout", {"code": "server_error", "reason": "run_timeout"}),
+    ("previous_response_not_found", {"code": "invalid_prompt", "reason": "previous_response_not_found"}),
+]
+"""Codes of failures, and how they are shown: by a code that the package knows."""
 
 
-@pytest.mark.parametrize(
-    ("code", "shown"),
-    [
-        ("server_error", {"code": "server_error"}),
-        ("invalid_prompt", {"code": "invalid_prompt"}),
-        ("queue_timeout", {"code": "server_error", "reason": "queue_timeout"}),
-        ("run_timeout", {"code": "server_error", "reason": "run_timeout"}),
-        ("previous_response_not_found", {"code": "invalid_prompt", "reason": "previous_response_not_found"}),
-    ],
-)
-async def test_a_failed_response_has_a_code_that_the_package_knows(
-    api: Api, player: Player, code: str, shown: dict[str, str]
-) -> None:
-    response_id = await api.background(stream=True)
-    await (await player.begin(response_id)).failed(code, "no")
-    answer = await api.get(response_id)
-    check(Response, answer.content)
-    assert answer.json()["error"] == {**shown, "message": "no"}
-    async with api.resuming(response_id) as reader:
-        events = await events_of(reader)
-    for event in events:
-        check(ResponseStreamEvent, event)
-    assert [event["code"] for event in events if event["type"] == "error"] == [code]
-
-
-async def test_a_prompt_that_is_too_long_has_the_code_that_codex_knows(api: Api, player: Player) -> None:
+async def test_a_response_in_each_state(api: Api, player: Player) -> None:
+    for fields in ({}, EVERYTHING):
+        response_id = await api.background(**fields)
+        check(Response, (await api.get(response_id)).content)
+        play = await (await player.begin(response_id)).said("Hi")
+        check(Response, (await api.get(response_id)).content)
+        await play.finished()
+        check(Response, (await api.get(response_id)).content)
+        other = await api.background(**fields)
+        check(Response, (await api.client.post(f"/v1/responses/{other}/cancel")).content)
+    for code, shown in FAILED:
+        response_id = await api.background(stream=True)
+        await (await player.begin(response_id)).failed(code, "no")
+        answer = await api.get(response_id)
+        check(Response, answer.content)
+        assert answer.json()["error"] == {**shown, "message": "no"}
+        async with api.resuming(response_id) as reader:
+            events = await events_of(reader)
+        for event in events:
+            check(ResponseStreamEvent, event)
+        assert [event["code"] for event in events if event["type"] == "error"] == [code]
     response_id = await api.background()
     await (await player.begin(response_id)).failed("context_length_exceeded", "no")
     found = mismatches(Response, (await api.get(response_id)).content)
-    assert found == {"error.code": "context_length_exceeded"}
+    assert found == {"error.code": "context_length_exceeded"}, "the code that Codex knows"
 
 
-async def test_a_stream(api: Api, player: Player) -> None:
+async def test_a_stream_and_what_comes_over_a_websocket(api: Api, player: Player) -> None:
     async with player.at_work("Hel", "lo"), api.streaming(**EVERYTHING) as reader:
         events = await events_of(reader)
     assert events[-1]["type"] == "response.completed"
     for event in events:
         check(ResponseStreamEvent, event)
-
-
-async def test_what_comes_over_a_websocket(api: Api, player: Player) -> None:
     sent = {"type": "response.create", "model": MODEL, "input": "Hi", "stream_id": "a"}
     kinds = []
     async with player.at_work("Hi"), connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses") as socket:
@@ -136,7 +124,7 @@ async def test_lists_of_items_and_empty_ones(api: Api, player: Player) -> None:
     assert behind.json() == {"object": "list", "data": [], "first_id": "", "last_id": "", "has_more": False}
 
 
-async def test_conversations(api: Api) -> None:
+async def test_conversations_models_counts_and_errors(api: Api, player: Player) -> None:
     made = await api.client.post("/v1/conversations", json={"metadata": {"a": "b"}})
     check(Conversation, made.content)
     url = f"/v1/conversations/{made.json()['id']}"
@@ -148,36 +136,22 @@ async def test_conversations(api: Api) -> None:
     check(Conversation, (await api.client.delete(f"{url}/items/{item['id']}")).content)
     check(ConversationDeletedResource, (await api.client.delete(url)).content)
 
-
-async def test_models_and_counts(api: Api, player: Player) -> None:
     listed = (await api.client.get("/v1/models")).json()
     assert listed["object"] == "list"
     for model in listed["data"]:
         check(Model, model)
     check(Model, (await api.client.get(f"/v1/models/{MODEL}")).content)
-    asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"model": MODEL, "input": "x"}))
-    await one(player._db, "queued")
     async with player.at_work():
-        check(InputTokenCountResponse, (await asking).content)
-
-
-@pytest.mark.parametrize(
-    ("method", "url", "body"),
-    [
+        counted = await api.client.post("/v1/responses/input_tokens", json={"model": MODEL, "input": "x"})
+    check(InputTokenCountResponse, counted.content)
+    errors: list[tuple[str, str, Any]] = [
         ("POST", "/v1/responses", {"model": MODEL, "input": [IMAGE]}),
         ("POST", "/v1/responses", {"model": "nobody", "input": "x"}),
         ("GET", "/v1/responses/resp_1", None),
         ("PUT", "/v1/responses", None),
         ("GET", "/v2", None),
-    ],
-)
-async def test_an_error(api: Api, method: str, url: str, body: Any) -> None:
-    answer = await api.client.request(method, url, json=body)
-    assert list(answer.json()) == ["error"]
-    check(ErrorObject, answer.json()["error"])
-
-
-async def test_the_document_has_every_type_of_error(api: Api) -> None:
-    schemas = (await api.client.get("/openapi.json")).json()["components"]["schemas"]
-    assert schemas["Error"]["properties"]["type"] == {"$ref": "#/components/schemas/ErrorType"}
-    assert schemas["ErrorType"]["enum"] == [kind.value for kind in ErrorType]
+    ]
+    for method, url, body in errors:
+        answer = await api.client.request(method, url, json=body)
+        assert list(answer.json()) == ["error"]
+        check(ErrorObject, answer.json()["error"])

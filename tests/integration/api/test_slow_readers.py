@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import size_of
-from app.responses.read import reader
 from app.store.database import Database
 from app.store.packing import pack_events
 from app.store.responses import logs
@@ -26,7 +24,8 @@ from tests.support.waiting import until
 
 READERS = 60
 EVENT_BYTES = 8 * 1024
-LOG_BYTES = 32 * 1024 * 1024
+LOG_BYTES = 8 * 1024 * 1024
+"""READERS that read all of it would hold four times what they may."""
 OF_CONNECTION = 1024 * 1024
 """Buffers of a connection that docs/operations.md states, rounded up."""
 
@@ -70,11 +69,20 @@ async def deaf(api: Api, response_id: str) -> asyncio.StreamWriter:
     return writer
 
 
-@pytest.mark.parametrize("merged", [False, True])
-async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, merged: bool) -> None:
+async def test_readers_that_never_read_hold_a_page_each_of_a_log_that_is_whole_page_by_page(
+    api: Api, db: Database
+) -> None:
     response_id = await long_log(db)
-    if merged:
-        assert await merge_all(db) == 1
+    whole = await in_pages(db, response_id)
+    assert len(whole) > LOG_BYTES
+    await hold_a_page_each(api, response_id)
+    assert await merge_all(db) == 1
+    assert await in_pages(db, response_id) == whole
+    await hold_a_page_each(api, response_id)
+
+
+async def hold_a_page_each(api: Api, response_id: str) -> None:
+    await until(lambda: api.runtime.reader.readers.held == 0)
     before = resident()
     clients = [await deaf(api, response_id) for _ in range(READERS)]
     try:
@@ -90,41 +98,13 @@ async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, 
             client.transport.abort()
 
 
-async def test_quiet_readers_ask_for_news_together(api: Api, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "POLL_SECONDS", 0.05)
-    asked, reads, may_ask = [], [], asyncio.Event()
-    have_news, read_page = logs.have_news, logs.read_page
-    news = api.runtime.reader._news
-
-    async def perform(batch: Any) -> list[bool]:
-        asked.append(len(batch))
-        await may_ask.wait()
-        return await have_news(api.runtime.db, batch)
-
-    monkeypatch.setattr(news, "_perform", perform)
-    monkeypatch.setattr(logs, "read_page", lambda *args: reads.append(1) or read_page(*args))
-    row = await claimed(db, background=True, stream=True)
-    async with contextlib.AsyncExitStack() as stack:
-        for _ in range(20):
-            await stack.enter_async_context(
-                api.client.stream("GET", f"/v1/responses/{row.id}", params={"stream": "true"})
-            )
-        await until(lambda: sum(asked) + len(news._waiting) == 20, what="one query runs, and the others wait")
-        may_ask.set()
-        await until(lambda: len(asked) > 2)
-        assert sum(asked[:2]) >= 20
-        assert len(reads) == 20
-
-
-async def test_pages_hold_the_whole_log_in_order(db: Database) -> None:
-    response_id = await long_log(db)
-    whole = b"".join(chunk.frames for chunk in (await logs.read(db, response_id)).chunks)
-    for _ in range(2):
-        found, position, ended = b"", -1, False
-        while not ended:
-            page = await logs.read_page(db, response_id, position)
-            assert size_of(page.chunks) <= LOG_PAGE_BYTES + 2 * EVENT_BYTES
-            found += b"".join(chunk.frames for chunk in page.chunks)
-            position, ended = page.chunks[-1].last, page.ended
-        assert found == whole
-        await merge_all(db)
+async def in_pages(db: Database, response_id: str) -> bytes:
+    """The whole log, read page by page."""
+    found, position, ended = b"", -1, False
+    while not ended:
+        page = await logs.read_page(db, response_id, position)
+        assert size_of(page.chunks) <= LOG_PAGE_BYTES + 2 * EVENT_BYTES
+        found += b"".join(chunk.frames for chunk in page.chunks)
+        position, ended = page.chunks[-1].last, page.ended
+    assert found == b"".join(chunk.frames for chunk in (await logs.read(db, response_id)).chunks)
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import text
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, Scope
@@ -30,16 +30,13 @@ from app.main import create_app
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
-from app.streaming.pubsub import PubSub
 from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
-from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.tenants import Tenant, as_caller, tenant
 
 Json = dict[str, Any]
 
 SECRET_TEXT = "what only the red team knows"
-IDEMPOTENCY = "one-key-for-both"
-POST_ROUTES_THAT_CREATE = ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact", "/v1/conversations")
 
 
 @pytest.fixture
@@ -49,13 +46,13 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-async def red(db: Database, pubsub: PubSub) -> Tenant:
-    return await tenant(administration(db, pubsub), "red")
+async def red(admin: Administration) -> Tenant:
+    return await tenant(admin, "red")
 
 
 @pytest.fixture
-async def blue(db: Database, pubsub: PubSub) -> Tenant:
-    return await tenant(administration(db, pubsub), "blue")
+async def blue(admin: Administration) -> Tenant:
+    return await tenant(admin, "blue")
 
 
 @pytest.fixture
@@ -176,13 +173,12 @@ def nothing() -> Things:
     """Ids of the same forms that nobody has."""
     suffix = random_suffix()
     return Things(
-        response=new_response_id(),
-        running=new_response_id(),
+        **dict.fromkeys(("response", "running"), new_response_id()),
+        **dict.fromkeys(("upload", "begun"), new_upload_id()),
+        **dict.fromkeys(("item", "input_item"), f"msg_{suffix}_in0"),
         output_item=f"msg_{suffix}_1",
-        input_item=f"msg_{suffix}_in0",
         call=f"call_{suffix}",
         conversation=new_conversation_id(),
-        item=f"msg_{suffix}_in0",
         thought=f"rs_{suffix}",
         approval=f"mcpr_{suffix}",
         sealed_thought="lh1_" + "A" * 64,
@@ -191,9 +187,7 @@ def nothing() -> Things:
         account=new_id("svc_acct"),
         key=new_id("key"),
         file=new_file_id(),
-        upload=new_upload_id(),
         part=new_part_id(),
-        begun=new_upload_id(),
         batch=new_batch_id(),
     )
 
@@ -395,11 +389,14 @@ async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[in
     method, path, body = way.request(things, own)
     sent: Any = {"json": body} if way.form is None else {"files": way.form}
     answer: httpx.Response = await api.client.request(method, path, **sent)
-    text = answer.text
+    headers = {name: value for name, value in answer.headers.items() if name not in OF_ONE_ANSWER}
+    return answer.status_code, anonymous(answer.text, things), headers
+
+
+def anonymous(text: str, things: Things) -> str:
     for name in Things.__dataclass_fields__:
         text = text.replace(getattr(things, name), "THEIRS")
-    headers = {name: value for name, value in answer.headers.items() if name not in OF_ONE_ANSWER}
-    return answer.status_code, text, headers
+    return text
 
 
 async def snapshot(api: Api, things: Things) -> list[Any]:
@@ -411,7 +408,7 @@ async def snapshot(api: Api, things: Things) -> list[Any]:
 
 
 async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
-    as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
+    api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
 ) -> None:
     reds = await make_things(as_red, db, player, admin, red)
     blues = await make_things(as_blue, db, player, admin, blue)
@@ -421,10 +418,37 @@ async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
         assert theirs == await answer_to(as_blue, way, nothing(), blues), way
         assert theirs[0] in (400, 404) or "after=" in way.query, (way, theirs)
         assert SECRET_TEXT not in theirs[1] or "after=" in way.query, way
+    async with connect(f"{api.url.replace('http', 'ws', 1)}{CREATE}", additional_headers=blue.headers) as socket:
+        for way in [*CONTINUING, *ONLY_REFUSED]:
+            if (way.method, way.route) == ("POST", CREATE):
+                theirs_there = await error_over(socket, way, reds, blues)
+                assert theirs_there == await error_over(socket, way, nothing(), blues), way
+    async with as_caller(api, await admin.create_key(None, "admin", OPERATOR_SCOPES)) as administrator:
+        for way in ASTRAY:
+            theirs = await answer_to(administrator, way, reds, blues)
+            assert theirs == await answer_to(administrator, way, nothing(), blues), way
+            assert theirs[0] == 404, (way, theirs)
+        right = [way for way in ADMINISTERING if way.method == "GET" and way.route in (ACCOUNT, KEY)]
+        assert [(await answer_to(administrator, way, reds, blues))[0] for way in right] == [200, 200]
+    # Clients that keep only ids send reasoning without its text, and the store has the text.
+    empty = [{"type": "reasoning", "id": reds.thought, "summary": []}, {"role": "user", "content": "Go on."}]
+    found, missing = [await caller.background(input=empty) for caller in (as_red, as_blue)]
+    assert SECRET_TEXT in str((await row_of(db, found)).request)
+    assert SECRET_TEXT not in str((await row_of(db, missing)).request)
     assert await snapshot(as_red, reds) == before
     for way in [*READING, *CONTINUING, *CHANGING]:
         own = await answer_to(as_red, way, reds, reds)
         assert own[0] == 200, (way, own, "the owner may: otherwise this test shows nothing")
+
+
+async def error_over(socket: ClientConnection, way: Way, things: Things, own: Things) -> str:
+    """The refusal of a way over a WebSocket. Ids of `things` are THEIRS."""
+    fields = dict(way.request(things, own)[2] or {})
+    del fields["background"]
+    await socket.send(json.dumps({"type": "response.create", **fields}))
+    event = json.loads(await socket.recv())
+    assert event["type"] == "error", event
+    return anonymous(json.dumps(event), things)
 
 
 SCOPES = [
@@ -436,46 +460,22 @@ SCOPES = [
 assert frozenset().union(*SCOPES) == frozenset(Scope)
 
 
-@pytest.mark.parametrize("scopes", SCOPES, ids=lambda scopes: ",".join(sorted(scope.value for scope in scopes)))
 async def test_no_scope_tells_another_project_s_thing_from_one_that_is_not_there(
-    scopes: frozenset[Scope], api: Api, as_red: Api, red: Tenant, db: Database, player: Player, admin: Administration
+    api: Api, as_red: Api, red: Tenant, db: Database, player: Player, admin: Administration
 ) -> None:
     reds = await make_things(as_red, db, player, admin, red)
-    project = None if scopes == OPERATOR_SCOPES else (await admin.create_project("blue")).id
     before = await snapshot(as_red, reds)
-    async with as_caller(api, await admin.create_key(project, "curious", scopes)) as curious:
-        for way in [*WAYS, *([] if project is None else ADMINISTERING)]:
-            own = nothing()
-            theirs = await answer_to(curious, way, reds, own)
-            assert theirs == await answer_to(curious, way, nothing(), own), way
-            assert SECRET_TEXT not in theirs[1], way
-            assert way in WAYS or theirs[0] == 403, (way, theirs)
+    blue = (await admin.create_project("blue")).id
+    for scopes in SCOPES:
+        project = None if scopes == OPERATOR_SCOPES else blue
+        async with as_caller(api, await admin.create_key(project, "curious", scopes)) as curious:
+            for way in [*WAYS, *([] if project is None else ADMINISTERING)]:
+                own = nothing()
+                theirs = await answer_to(curious, way, reds, own)
+                assert theirs == await answer_to(curious, way, nothing(), own), (scopes, way)
+                assert SECRET_TEXT not in theirs[1], (scopes, way)
+                assert way in WAYS or theirs[0] == 403, (scopes, way, theirs)
     assert await snapshot(as_red, reds) == before
-
-
-async def test_an_administrator_s_path_names_the_project_of_the_thing(
-    api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
-) -> None:
-    reds = await make_things(as_red, db, player, admin, red)
-    blues = await make_things(as_blue, db, player, admin, blue)
-    async with as_caller(api, await admin.create_key(None, "admin", OPERATOR_SCOPES)) as administrator:
-        for way in ASTRAY:
-            theirs = await answer_to(administrator, way, reds, blues)
-            assert theirs == await answer_to(administrator, way, nothing(), blues), way
-            assert theirs[0] == 404, (way, theirs)
-        right = [way for way in ADMINISTERING if way.method == "GET" and way.route in (ACCOUNT, KEY)]
-        assert [(await answer_to(administrator, way, reds, blues))[0] for way in right] == [200, 200]
-
-
-async def test_a_thought_that_is_another_project_s_is_not_filled_in(
-    as_red: Api, as_blue: Api, red: Tenant, db: Database, player: Player, admin: Administration
-) -> None:
-    """Clients that keep only ids send reasoning without its text, and the store has the text."""
-    reds = await make_things(as_red, db, player, admin, red)
-    empty = [{"type": "reasoning", "id": reds.thought, "summary": []}, {"role": "user", "content": "Go on."}]
-    found, missing = [await api.background(input=empty) for api in (as_red, as_blue)]
-    assert SECRET_TEXT in str((await row_of(db, found)).request)
-    assert SECRET_TEXT not in str((await row_of(db, missing)).request)
 
 
 def test_the_matrix_has_every_route(services: Any, tmp_path: Path) -> None:
@@ -491,61 +491,28 @@ def test_the_matrix_has_every_route(services: Any, tmp_path: Path) -> None:
     assert asked == routes - belong_to_nobody
 
 
-async def test_over_a_websocket_another_project_s_thing_is_not_there_either(
-    api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
+async def test_idempotency_keys_rows_and_the_engine_s_cache_belong_to_the_key_s_project(
+    api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, admin: Administration
 ) -> None:
-    reds = await make_things(as_red, db, player, admin, red)
-    blues = await make_things(as_blue, db, player, admin, blue)
-    ways = [way for way in [*CONTINUING, *ONLY_REFUSED] if (way.method, way.route) == ("POST", CREATE)]
-    url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
-    async with connect(url, additional_headers=blue.headers) as socket:
-
-        async def error_of(way: Way, things: Things) -> str:
-            fields = dict(way.request(things, blues)[2] or {})
-            del fields["background"]
-            await socket.send(json.dumps({"type": "response.create", **fields}))
-            event = json.loads(await socket.recv())
-            assert event["type"] == "error", event
-            text = json.dumps(event)
-            for name in Things.__dataclass_fields__:
-                text = text.replace(getattr(things, name), "THEIRS")
-            return text
-
-        for way in ways:
-            assert await error_of(way, reds) == await error_of(way, nothing()), way
-
-
-async def test_an_idempotency_key_is_each_project_s_own(as_red: Api, as_blue: Api) -> None:
-    headers = {"idempotency-key": IDEMPOTENCY}
-    bodies = [{"model": MODEL, "input": text, "background": True} for text in ("red", "blue")]
+    headers = {"idempotency-key": "one-key-for-both"}
+    bodies = [{"model": MODEL, "input": text, "background": True} for text in ("red", "blue", "red")]
+    callers = (as_red, as_blue, as_red)
     made = [
-        await api.client.post("/v1/responses", json=body, headers=headers)
-        for api, body in zip((as_red, as_blue), bodies, strict=True)
+        (await caller.client.post("/v1/responses", json=body, headers=headers)).json()["id"]
+        for caller, body in zip(callers, bodies, strict=True)
     ]
-    assert [answer.status_code for answer in made] == [200, 200]
-    assert made[0].json()["id"] != made[1].json()["id"]
-    again = await as_red.client.post("/v1/responses", json=bodies[0], headers=headers)
-    assert again.json()["id"] == made[0].json()["id"]
-
-
-async def test_rows_and_the_engine_s_cache_belong_to_the_key_s_project(
-    as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database
-) -> None:
+    assert made[0] == made[2] != made[1]
     rows = []
-    for api, tenant_ in ((as_red, red), (as_blue, blue)):
+    for caller, project in ((as_red, red.project), (as_blue, blue.project)):
         for fields in ({}, {"cache_salt": "mine"}):
-            row = await row_of(db, await api.background(**fields))
-            assert row.project == tenant_.project
+            row = await row_of(db, await caller.background(**fields))
+            assert row.project == project
             rows.append(row)
     salts = [row.request["extra"]["cache_salt"] for row in rows]
     assert len(set(salts)) == 4 and "mine" not in salts
     shown = (await as_red.get(rows[0].id)).text
     assert not any(salt in shown for salt in salts), "no answer shows a salt"
-
-
-async def test_the_default_project_s_cache_stays_as_it_was(api: Api, db: Database, pubsub: PubSub, red: Tenant) -> None:
-    default = await tenant(administration(db, pubsub), "mine", project="default")
-    async with as_caller(api, default) as calling:
+    async with as_caller(api, await tenant(admin, "mine", project="default")) as calling:
         plain, salted = [await calling.background(**fields) for fields in ({}, {"cache_salt": "mine"})]
     assert (await row_of(db, plain)).request["extra"] == {}
     assert (await row_of(db, salted)).request["extra"] == {"cache_salt": "mine"}

@@ -113,6 +113,9 @@ async def test_what_the_model_or_its_servers_cannot_do_is_refused_before_anythin
             error = answer.json()["error"]
             assert (answer.status_code, error["param"], error["code"]) == (400, named, code)
             assert "hunter2" not in answer.text
+    counted = {"model": MODEL, "input": "x", "tools": [{**MCP, "server_url": "http://169.254.169.254/"}]}
+    answer = await api.client.post("/v1/responses/input_tokens", json=counted)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].server_url")
     assert await ids(db) == []
 
 
@@ -142,13 +145,9 @@ async def test_a_tool_that_the_operator_leaves_out_is_named_in_every_mode(
             assert orjson.loads(await socket.recv())["response"]["omitted_tools"] == ["web_search"]
 
 
-async def test_counting_tokens_checks_the_servers_too(api: Api) -> None:
-    body = {"model": MODEL, "input": "x", "tools": [{**MCP, "server_url": "http://169.254.169.254/"}]}
-    answer = await api.client.post("/v1/responses/input_tokens", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].server_url")
-
-
-async def test_tools_are_shown_as_they_were_sent(api: Api, client: openai.AsyncOpenAI) -> None:
+async def test_tools_are_shown_as_they_were_sent_and_harmony_models_accept_their_own_messages(
+    api: Api, db: Database, client: openai.AsyncOpenAI
+) -> None:
     choice = {"type": "mcp", "server_label": "docs", "name": "read"}
     sent = [CODE, {"type": "web_search_preview"}, {**MCP, "require_approval": "never", "allowed_tools": ["read"]}]
     response = await client.responses.create(
@@ -165,6 +164,9 @@ async def test_tools_are_shown_as_they_were_sent(api: Api, client: openai.AsyncO
     schemas.Response.model_validate(shown)
     assert (shown["tools"][2]["require_approval"], shown["tools"][2]["allowed_tools"]) == ("never", ["read"])
     assert (shown["tool_choice"], shown["max_tool_calls"]) == (choice, 3)
+    own = {"previous_input_messages": [{"role": "user", "content": "Hello!"}], "enable_response_messages": True}
+    request = (await row_of(db, await api.background(model="oss", input="x", tools=[CODE], **own))).request
+    assert {name: request[name] for name in own} == own
 
 
 async def test_headers_for_an_mcp_server_are_sealed_and_never_shown(
@@ -187,7 +189,7 @@ async def test_headers_for_an_mcp_server_are_sealed_and_never_shown(
     assert "hunter" not in caplog.text
 
 
-async def test_a_response_shows_hosted_calls_and_its_usage_by_turns(
+async def test_a_response_shows_hosted_calls_and_its_usage_by_turns_and_they_can_be_sent_back(
     api: Api, player: Player, client: openai.AsyncOpenAI
 ) -> None:
     response_id = await api.background(stream=True, tools=[CODE, MCP])
@@ -209,6 +211,13 @@ async def test_a_response_shows_hosted_calls_and_its_usage_by_turns(
     async with client.responses.stream(response_id=response_id, starting_after=0) as stream:
         final = await stream.get_final_response()
     assert [item.id for item in final.output] == [item["id"] for item in shown["output"]]
+    sent = [item.model_dump(exclude_none=True) for item in read.output]
+    sent.append({**ANSWER, "approval_request_id": read.output[-1].id})
+    second: Any = await client.responses.create(model=MODEL, input=sent, tools=[MCP], background=True)  # type: ignore[arg-type]
+    page = await client.responses.input_items.list(second.id, order="asc")
+    assert [item.type for item in page.data] == [item["type"] for item in sent]
+    raw = await api.client.get(f"/v1/responses/{second.id}/input_items")
+    schemas.ItemList.model_validate(raw.json())
 
 
 async def test_a_poll_shows_calls_while_they_run(api: Api, player: Player) -> None:
@@ -236,7 +245,7 @@ async def test_a_read_can_include_only_outputs_included_at_creation(api: Api, pl
                 assert answer.json()["error"]["param"] == "include[]"
 
 
-async def test_an_approval_is_given_to_a_request_of_the_previous_response(
+async def test_an_approval_is_given_to_a_request_of_the_previous_response_or_the_conversation(
     api: Api, db: Database, player: Player
 ) -> None:
     first = await api.background(tools=[MCP])
@@ -252,49 +261,9 @@ async def test_an_approval_is_given_to_a_request_of_the_previous_response(
     missing = await api.post(input=[answer], previous_response_id=first, background=True)
     assert (missing.status_code, missing.json()["error"]["param"]) == (400, "input[0].approval_request_id")
 
-
-async def test_an_approval_is_given_to_a_request_of_the_conversation(api: Api, player: Player) -> None:
-    made = await api.client.post("/v1/conversations", json={})
-    conversation = made.json()["id"]
-    request = {
-        "type": "mcp_approval_request",
-        "id": "mcpr_mine",
-        "server_label": "docs",
-        "name": "write",
-        "arguments": "{}",
-    }
-    await api.client.post(f"/v1/conversations/{conversation}/items", json={"items": [request]})
-    answer = {**ANSWER, "approval_request_id": "mcpr_mine"}
-    assert (await api.post(input=[answer], conversation=conversation, tools=[MCP], background=True)).status_code == 200
-    unknown = {**ANSWER, "approval_request_id": "mcpr_other"}
-    refused = await api.post(input=[unknown], conversation=conversation, tools=[MCP], background=True)
+    asked = {"type": "mcp_approval_request", "server_label": "docs", "name": "write", "arguments": "{}"}
+    made = await api.client.post("/v1/conversations", json={"items": [{**asked, "id": "mcpr_mine"}]})
+    context: Json = {"conversation": made.json()["id"], "tools": [MCP], "background": True}
+    assert (await api.post(input=[{**ANSWER, "approval_request_id": "mcpr_mine"}], **context)).status_code == 200
+    refused = await api.post(input=[{**ANSWER, "approval_request_id": "mcpr_other"}], **context)
     assert refused.json()["error"]["param"] == "input[0].approval_request_id"
-
-
-async def test_hosted_calls_can_be_sent_back_and_are_listed(
-    api: Api, player: Player, client: openai.AsyncOpenAI
-) -> None:
-    first = await api.background(tools=[CODE, MCP])
-    await play(player, first)
-    output = (await client.responses.retrieve(first)).output
-    sent = [item.model_dump(exclude_none=True) for item in output]
-    answer = {**ANSWER, "approval_request_id": output[-1].id}
-    second = await client.responses.create(
-        model=MODEL,
-        input=[*sent, answer],  # type: ignore[list-item]
-        tools=[MCP],  # type: ignore[list-item]
-        background=True,
-    )
-    page = await client.responses.input_items.list(second.id, order="asc")
-    assert [item.type for item in page.data] == [*(item.type for item in output), "mcp_approval_response"]
-    raw = await api.client.get(f"/v1/responses/{second.id}/input_items")
-    schemas.ItemList.model_validate(raw.json())
-
-
-async def test_harmony_models_accept_their_own_messages(api: Api, db: Database) -> None:
-    messages = [{"role": "user", "content": "Hello!"}]
-    response_id = await api.background(
-        model="oss", input="x", previous_input_messages=messages, enable_response_messages=True, tools=[CODE]
-    )
-    request = (await row_of(db, response_id)).request
-    assert (request["previous_input_messages"], request["enable_response_messages"]) == (messages, True)

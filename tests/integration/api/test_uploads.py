@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -62,19 +61,6 @@ class TestUpload:
         await client.files.delete(done.file.id)
         await expiry.delete_dropped(as_role(db, MAINTENANCE))
         assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_blocks")) == (0, 0)
-
-    async def test_the_client_sends_a_file_in_parts_by_itself(self, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
-        data = random_bytes(3 * BLOCK_BYTES + 1)
-        (tmp_path / "a.bin").write_bytes(data)
-        done = await client.uploads.upload_file_chunked(
-            file=tmp_path / "a.bin",
-            mime_type="application/octet-stream",
-            purpose="user_data",
-            part_size=BLOCK_BYTES,
-            md5=hashlib.md5(data).hexdigest(),
-        )
-        assert done.file is not None
-        assert (await client.files.content(done.file.id)).content == data
 
     async def test_a_cancelled_upload_takes_nothing_more_and_stores_nothing(
         self, client: openai.AsyncOpenAI, db: Database
@@ -136,13 +122,3 @@ class TestUpload:
         ):
             answer = await api.client.post("/v1/uploads", json={**good, **change})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
-
-    async def test_uploads_that_nobody_has_are_not_found(self, client: openai.AsyncOpenAI) -> None:
-        for call in (
-            client.uploads.cancel("upload_none"),
-            client.uploads.complete("upload_none", part_ids=[]),
-            client.uploads.parts.create("upload_none", data=b"abc"),
-        ):
-            with pytest.raises(openai.NotFoundError) as caught:
-                await call
-            assert caught.value.code == "upload_not_found"
