@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from anyio import CapacityLimiter
 
 from app.queue.message import Kind, Priority
 from tests.support.cycles import no_collector
@@ -195,11 +194,17 @@ def test_termination_at_the_moment_of_acceptance_keeps_the_body_from_running(tas
     assert not ran
 
 
-def test_terminating_an_unknown_pid_does_nothing(task_pool: TaskPool) -> None:
-    request = Request(task_pool, lambda: asyncio.sleep(0))
-    request.wait()
-    task_pool.terminate_job(request.pid or 0)
-    task_pool.terminate_job(12345)
+def test_the_pid_of_an_ended_job_terminates_no_other(task_pool: TaskPool) -> None:
+    ended = Request(task_pool, lambda: asyncio.sleep(0))
+    ended.wait()
+    body = SlowCleanup()
+    body.may_end.set()
+    running = Request(task_pool, body).started()
+    task_pool.terminate_job(ended.pid or 0)
+    assert Request(task_pool, lambda: asyncio.sleep(0)).value == "None"
+    assert not body.cleaning.is_set()
+    running.terminate()
+    assert running.ignored and body.clean
 
 
 def test_grow_lets_waiting_jobs_start_and_shrink_lets_running_ones_go_on() -> None:
@@ -289,22 +294,3 @@ def test_our_revoke_terminates_every_job_of_the_id_once_through_celerys_request(
     task_pool.revoke(["twice"])
     assert task_pool.runs("other")
     assert [request.terminated for request in requests] == [1, 1, 0]
-
-
-async def test_a_slot_that_is_handed_to_a_job_as_it_is_cancelled_is_not_lost() -> None:
-    """A lost slot would be lost for ever. The pool relies on anyio for this."""
-    slots = CapacityLimiter(1)
-
-    async def hold() -> None:
-        async with slots:
-            await forever()
-
-    first, second = asyncio.create_task(hold()), asyncio.create_task(hold())
-    await asyncio.sleep(0)
-    slots.total_tokens = 2  # hands the second task its slot ...
-    second.cancel()  # ... and in the same turn of the loop it is cancelled
-    await asyncio.wait([second])
-    async with asyncio.timeout(PATIENCE_SECONDS), slots:
-        pass
-    first.cancel()
-    await asyncio.wait([first])
