@@ -9,13 +9,9 @@ import pytest
 
 from app.protocol.types import Json
 from tests.support.requests import message, stored_request
-from tests.support.scripted.engine import ScriptedEngine
-from tests.support.worker import scripted_model
 from workers.engine.base import Engine, InvalidSampling, Message
-from workers.formats.builder import build_turn
 from workers.formats.chat.template import template_args_of
 from workers.formats.reasoning import check_template, without_left_out
-from workers.formats.turn import PastTurn, TurnContext
 
 
 def thought(text: str) -> Json:
@@ -71,21 +67,3 @@ async def test_a_template_that_can_show_earlier_reasoning_passes(needs: str | No
 async def test_a_template_that_cannot_show_it_is_refused_by_the_fields_name() -> None:
     with pytest.raises(InvalidSampling, match=r"reasoning\.context: 'all_turns' is not possible"):
         await check_template(cast(Engine, Renderer("other")), template_args_of(asking("all_turns"), {}))
-
-
-async def test_the_template_is_asked_before_the_first_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = scripted_model()
-    engine = ScriptedEngine(model)
-    await engine.start()
-    rendered, render = [], engine.render
-
-    async def recorded(messages: Sequence[Message], *args: Any) -> Any:
-        rendered.append(messages)
-        return await render(messages, *args)
-
-    monkeypatch.setattr(engine, "render", recorded)
-    past = PastTurn((1,), ({"type": "message", "role": "assistant", "content": [], "status": "completed"},))
-    for turns, probes in (((), 2), ((past,), 0)):
-        rendered.clear()
-        await build_turn(engine, model, asking("all_turns"), [message("Hello!")], turns, TurnContext())
-        assert len(rendered) == probes + 1

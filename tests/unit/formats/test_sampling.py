@@ -58,9 +58,9 @@ LOGPROBS: list[tuple[dict[str, Any], int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "most"), LOGPROBS)
-def test_log_probabilities_are_requested_by_include_or_top_logprobs(fields: dict[str, Any], most: int | None) -> None:
-    assert sampling_of(stored_request(**fields)).logprobs == most
+def test_log_probabilities_are_requested_by_include_or_top_logprobs() -> None:
+    for fields, most in LOGPROBS:
+        assert sampling_of(stored_request(**fields)).logprobs == most
 
 
 def test_a_request_s_own_priority_overrides_its_queue_priority() -> None:

@@ -218,12 +218,12 @@ def test_a_call_of_an_unknown_name_is_a_call_of_an_unknown_tool() -> None:
     assert [HostedCall.from_json(call.as_json()) for call in calls] == calls
 
 
-@pytest.mark.parametrize("name", ["rm", "__", "", "x y__z", "é" * 400])
-def test_the_item_of_an_invented_name_can_be_sent_back_as_input(name: str) -> None:
-    [start] = said(name)[0]
-    assert isinstance(start, McpStart)
-    item = {"type": "mcp_call", "server_label": start.server_label, "name": start.name, "arguments": ""}
-    assert McpCall.model_validate(item).server_label == start.server_label
+def test_the_item_of_an_invented_name_can_be_sent_back_as_input() -> None:
+    for name in ("rm", "__", "", "x y__z", "é" * 400):
+        [start] = said(name)[0]
+        assert isinstance(start, McpStart)
+        item = {"type": "mcp_call", "server_label": start.server_label, "name": start.name, "arguments": ""}
+        assert McpCall.model_validate(item).server_label == start.server_label
 
 
 def test_without_hosted_tools_a_call_of_an_unknown_name_is_text() -> None:

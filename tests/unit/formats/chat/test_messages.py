@@ -81,55 +81,32 @@ def test_the_model_s_output_of_one_turn_is_one_message() -> None:
     ]
 
 
-def test_two_answers_in_a_row_stay_apart_in_one_message() -> None:
-    items = [message("a", "assistant"), thought("x"), message("b", "assistant"), thought("y")]
-    assert messages_of(items) == [{"role": "assistant", "content": "a\n\nb", "reasoning": "x\ny"}]
-
-
-@pytest.mark.parametrize("role", ["system", "assistant"])
-def test_each_text_of_a_long_message_is_copied_once(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time and memory to build a prompt grow with its texts, and not with their square."""
-
-    class Joint(str):
-        copied = 0
-
-        def join(self, texts: Any) -> str:
-            made = super().join(texts)
-            Joint.copied += len(made)
-            return made
-
-    monkeypatch.setattr("workers.formats.chat.messages._JOINTS", {"content": Joint("\n\n"), "reasoning": Joint("\n")})
-    [made] = messages_of([message("x" * 8, role)] * 1000)
-    assert made["content"] == "\n\n".join(["x" * 8] * 1000)
-    assert Joint.copied == len(made["content"])
-
-
 def test_an_image_in_the_first_system_message_stays_apart_from_the_next_one() -> None:
     image = {"type": "input_image", "image_url": "data:,", "detail": "auto"}
     head = {"type": "message", "role": "system", "content": [image]}
     assert [made["role"] for made in messages_of([head, message("b", "system")])] == ["system", "system"]
 
 
-def test_a_summary_stands_in_for_missing_reasoning() -> None:
-    assert messages_of([thought(summary="in short")]) == [{"role": "assistant", "content": "", "reasoning": "in short"}]
-    assert messages_of([thought()]) == [{"role": "assistant", "content": ""}]
+REFUSED = {**message("", "assistant"), "content": [{"type": "refusal", "refusal": "No."}]}
 
 
-def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
-    assert messages_of([thought("Hm.", summary="Hm.")])[0]["reasoning"] == "Hm."
-
-
-def test_a_refusal_is_the_model_s_text() -> None:
-    refused = {**message("", "assistant"), "content": [{"type": "refusal", "refusal": "No."}]}
-    assert messages_of([refused]) == [{"role": "assistant", "content": "No."}]
-
-
-def test_a_custom_call_is_a_call_with_one_string() -> None:
-    items = [custom('say "hi"\n'), output("ok", kind="custom_tool_call_output")]
-    assert messages_of(items) == [
-        {"role": "assistant", "content": "", "tool_calls": [function("c", '{"input": "say \\"hi\\"\\n"}')]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
-    ]
+@pytest.mark.parametrize(
+    ("items", "answer"),
+    [
+        (
+            [message("a", "assistant"), thought("x"), message("b", "assistant"), thought("y")],
+            {"content": "a\n\nb", "reasoning": "x\ny"},
+        ),
+        ([thought(summary="in short")], {"content": "", "reasoning": "in short"}),
+        ([thought("Hm.", summary="in short")], {"content": "", "reasoning": "Hm."}),
+        ([thought()], {"content": ""}),
+        ([REFUSED], {"content": "No."}),
+        ([custom('say "hi"\n')], {"content": "", "tool_calls": [function("c", '{"input": "say \\"hi\\"\\n"}')]}),
+    ],
+    ids=["answers in a row", "a summary alone", "a summary beside reasoning", "no thought", "a refusal", "custom call"],
+)
+def test_what_the_model_wrote_is_one_message(items: list[Item], answer: Item) -> None:
+    assert messages_of(items) == [{"role": "assistant", **answer}]
 
 
 @pytest.mark.parametrize(
@@ -177,16 +154,9 @@ def test_items_and_parts_that_chat_templates_cannot_show_are_refused_by_name(ite
 
 def test_a_file_is_shown_with_its_name() -> None:
     file = {"type": "input_file", "file_id": "file_1", "filename": "a.md", "text": "# Hi"}
-    parts = [{"type": "input_text", "text": "Read: "}, file]
-    [shown] = messages_of([{**message(""), "content": parts}])
-    assert shown["content"] == 'Read: <file name="a.md">\n# Hi\n</file>\n'
-    [_, result] = messages_of(
-        [
-            {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"},
-            {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": [file]},
-        ]
-    )
-    assert result["content"] == '<file name="a.md">\n# Hi\n</file>\n'
+    shown = '<file name="a.md">\n# Hi\n</file>\n'
+    said = {**message(""), "content": [{"type": "input_text", "text": "Read: "}, file]}
+    assert [made["content"] for made in messages_of([said, call(), output([file])])] == [f"Read: {shown}", "", shown]
 
 
 EFFORTS = [
@@ -198,10 +168,9 @@ EFFORTS = [
 ]
 
 
-@pytest.mark.parametrize(("effort", "args"), EFFORTS)
-def test_the_effort_sets_the_thinking_arguments(effort: str | None, args: Item) -> None:
-    request = stored_request(reasoning={"effort": effort, "summary": None})
-    assert template_args_of(request, {}) == args
+def test_the_effort_sets_the_thinking_arguments() -> None:
+    for effort, args in EFFORTS:
+        assert template_args_of(stored_request(reasoning={"effort": effort, "summary": None}), {}) == args
 
 
 def test_template_arguments_come_from_the_request_then_its_fields_then_the_model() -> None:
@@ -222,7 +191,7 @@ def test_template_arguments_come_from_the_request_then_its_fields_then_the_model
     }
 
 
-@pytest.mark.parametrize("name", ["chat_template", "tools", "add_generation_prompt"])
-def test_a_request_cannot_bring_its_own_template(name: str) -> None:
-    with pytest.raises(InvalidSampling, match=f"chat_template_kwargs.{name}"):
-        template_args_of(stored_request(extra={"chat_template_kwargs": {name: "x"}}), {})
+def test_a_request_cannot_bring_its_own_template() -> None:
+    for name in ("chat_template", "tools", "add_generation_prompt"):
+        with pytest.raises(InvalidSampling, match=f"chat_template_kwargs.{name}"):
+            template_args_of(stored_request(extra={"chat_template_kwargs": {name: "x"}}), {})

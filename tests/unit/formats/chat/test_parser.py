@@ -123,23 +123,6 @@ def test_the_result_depends_neither_on_batches_nor_on_where_a_new_worker_takes_o
     assert made.tokens == len(expected.tokens)
 
 
-@given(text=st.sampled_from(SAMPLES), data=st.data())
-def test_text_read_in_one_piece_settles_the_same_tokens_as_token_by_token(text: str, data: st.DataObject) -> None:
-    tokens = [*marked_tokens(text), END]
-    at_once, one_by_one = parser(), parser()
-    place = 0
-    while place < len(tokens):
-        stop = place + data.draw(st.integers(1, 20))
-        said = at_once.feed(tokens[place:stop])
-        singly = Parsed()
-        for token in tokens[place:stop]:
-            singly += one_by_one.feed([token], likely([token]))
-        assert said.tokens == singly.tokens
-        assert said_of(*merge_deltas(said.deltas)) == said_of(*merge_deltas(singly.deltas))
-        place = stop
-    assert (at_once.tokens, at_once.reasoning_tokens) == (one_by_one.tokens, one_by_one.reasoning_tokens)
-
-
 @pytest.mark.parametrize("text", SAMPLES[:5])
 def test_a_cut_at_any_token_leaks_no_marks_and_takes_nothing_back(text: str) -> None:
     full = said_of(*parsed(text).deltas)
@@ -180,20 +163,6 @@ def test_a_stop_string_ends_the_answer_and_later_tokens_are_not_read() -> None:
 def test_a_call_within_which_a_stop_string_stands_is_not_whole(stop: str, whole: bool) -> None:
     said = parsed(WEATHER, replace(RULES, stop=(stop,)))
     assert (CallCut() in said.deltas) is not whole
-
-
-def test_a_kept_stop_string_is_part_of_the_text() -> None:
-    said = parsed("1. red\n2. green", replace(RULES, stop=("gr",), keep_stop=True))
-    assert said_of(*said.deltas) == (Text("1. red\n2. gr"),)
-
-
-def test_the_answer_has_one_call_if_one_is_the_maximum() -> None:
-    made = parser(replace(RULES, tools=replace(RULES.tools, single=True)))
-    text = WEATHER + WEATHER
-    said = made.feed(marked_tokens(text)) + made.flush()
-    assert made.ended
-    assert said_of(*said.deltas) == (CallStart("f"), CallArguments('{"city": "Paris", "n": {"a": [1]}}'))
-    assert made.tokens < len(marked_tokens(text))
 
 
 def test_only_text_has_log_probabilities() -> None:

@@ -225,22 +225,12 @@ ANSWERS: dict[str, tuple[Sequence[int], list[Found]]] = {
         tokens_of(f"{A}I look.{N} to=lookup<|channel|>analysis code<|message|>{CALL}<|call|>"),
         [("analysis", None, None, "I look."), ("analysis", "lookup", "code", CALL)],
     ),
-    "test_tool_call_with_constrain_tokenized_correctly": (
-        tokens_of(f" to=functions.weather<|channel|>commentary <|constrain|>json<|message|>{CALL}<|call|>"),
-        [CONSTRAINED],
-    ),
     "test_tool_call_with_constrain_marker_adjacent": (
         tokens_of(f" to=functions.weather<|channel|>commentary<|constrain|>json<|message|>{CALL}<|call|>"),
         [CONSTRAINED],
     ),
     "test_tool_call_with_channel_before_recipient_and_constrain_adjacent": (
         tokens_of(f"<|channel|>commentary to=functions.weather<|constrain|>json<|message|>{CALL}<|call|>"),
-        [CONSTRAINED],
-    ),
-    "test_streamable_parser_tool_call_with_constrain_adjacent": (
-        tokens_of(
-            f"<|start|>assistant<|channel|>commentary to=functions.weather<|constrain|>json<|message|>{CALL}<|call|>"
-        ),
         [CONSTRAINED],
     ),
     "test_streamable_parser": (
@@ -258,10 +248,6 @@ ANSWERS: dict[str, tuple[Sequence[int], list[Found]]] = {
         tokens_of(f"I decline{N}{A}Decline.{N}{F}Sorry.<|return|>"),
         [("final", None, None, "I decline"), ("analysis", None, None, "Decline."), ("final", None, None, "Sorry.")],
     ),
-    "test_streamable_parser_missing_message_token_other_initial_headers": (
-        tokens_of(f"<|channel|>analysis I decline{N}{A}Decline.{N}{F}Sorry.<|return|>"),
-        [("analysis", None, None, "I decline"), ("analysis", None, None, "Decline."), ("final", None, None, "Sorry.")],
-    ),
     "test_streamable_parser_missing_message_token_tool_call": (
         tokens_of(f"I look.{N} to=functions.weather<|channel|>commentary json<|message|>{CALL}<|call|>"),
         [("final", None, None, "I look."), ("commentary", "functions.weather", "json", CALL)],
@@ -273,14 +259,6 @@ ANSWERS: dict[str, tuple[Sequence[int], list[Found]]] = {
     "test_streamable_parser_invalid_utf8_decoding": (
         tokens_of("<|message|>") + ODD + ODD + tokens_of("went<|end|>"),
         [(None, None, None, " \ufffd \ufffdwent")],
-    ),
-    "test_streamable_parser_invalid_utf8_decoding_split_across_tokens": (
-        tokens_of("<|message|>") + ODD + tokens_of("PQ<|end|>"),
-        [(None, None, None, " \ufffdPQ")],
-    ),
-    "test_streamable_parser_invalid_utf8_decoding_multi_byte_token": (
-        tokens_of("<|message|>") + ODD + tokens_of(" wonderful<|end|>"),
-        [(None, None, None, " \ufffd wonderful")],
     ),
     "test_streamable_parser_invalid_utf8_decoding_multi_byte_token_no_eos_marker": (
         tokens_of("<|message|>") + ODD + tokens_of(" wonderful tale"),
@@ -297,10 +275,6 @@ ANSWERS: dict[str, tuple[Sequence[int], list[Found]]] = {
     "test_streamable_parser_flushes_partial_bytes_on_eos": (
         tokens_of("<|message|>") + ODD + tokens_of("Yes"),
         [(None, None, None, " \ufffdYes")],
-    ),
-    "test_streamable_parser_waits_for_multi_token_utf8_sequence": (
-        tokens_of("<|message|>🩷<|end|>"),
-        [(None, None, None, "🩷")],
     ),
 }
 
@@ -398,8 +372,6 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         [message("Brief.", "developer")],
         "<|start|>developer<|message|># Instructions\n\nBrief.<|end|>",
     ),
-    "user_message": ([message("Rome?")], USER.format("Rome?")),
-    "assistant_final_message": ([message("18.", "assistant")], ANSWER_OF.format("18.")),
     "function_call_empty_arguments": ([call(arguments="")], CALLED.replace('{"city":"Rome"}', "")),
     "function_call_output_uses_most_recent_matching_call": (
         [call("near", "{}"), call(), output()],
@@ -409,10 +381,6 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         [{**message(""), "content": [{"type": "input_text", "text": each} for each in ("One. ", "Two.")]}],
         USER.format("One. Two."),
     ),
-    "reasoning_item": ([reasoning("Hm.")], THOUGHT_OF.format("Hm.")),
-    "function_call": ([call()], CALLED),
-    "tool_output": ([call(), output()], CALLED + RESULT),
-    "reasoning_combined_with_function_call": ([reasoning("Hm."), call()], THOUGHT_OF.format("Hm.") + CALLED),
     "full_multi_turn_tool_call_conversation": (
         [message("Rome?"), reasoning("Hm."), call(), output(), message("18.", "assistant")],
         USER.format("Rome?") + CALLED + RESULT + ANSWER_OF.format("18."),
@@ -422,10 +390,6 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         USER.format("Rome?") + 2 * (THOUGHT_OF + CALLED + RESULT).replace("{}", "%s") % ("a", "b"),
     ),
     "assistant_message_with_tool_calls": ([call(), call("near", "{}", "c")], f"{CALLED}{NEAR}"),
-    "assistant_message_with_tool_calls_and_content": (
-        [message("I look.", "assistant"), call()],
-        PREAMBLE_OF.format("I look.") + CALLED,
-    ),
     "assistant_message_with_tool_calls_and_reasoning_and_content": (
         [message("I look.", "assistant"), reasoning("Hm."), call()],
         PREAMBLE_OF.format("I look.") + THOUGHT_OF.format("Hm.") + CALLED,

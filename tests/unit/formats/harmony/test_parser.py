@@ -189,16 +189,6 @@ def test_messages_are_items_by_their_channels_and_recipients(text: str, expected
 
 
 @by_sample
-def test_the_deltas_do_not_depend_on_how_tokens_are_split(text: str, expected: list[Delta]) -> None:
-    tokens = tokens_of(text)
-    for cut in range(len(tokens) + 1):
-        made = parser()
-        said = whole(made.feed(tokens[:cut]) + made.feed(tokens[cut:]) + made.flush())
-        assert list(said.deltas) == expected
-        assert list(said.tokens) == tokens
-
-
-@by_sample
 def test_a_cut_answer_is_a_beginning_of_the_whole_answer(text: str, expected: list[Delta]) -> None:
     tokens = tokens_of(text)
     for cut in range(len(tokens)):
@@ -306,13 +296,9 @@ def test_reasoning_tokens_count_the_analysis_channel() -> None:
     assert made.tokens == len(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
 
 
-def test_half_a_browser_call_is_no_item_and_half_a_function_call_an_incomplete_one() -> None:
-    half = '<|channel|>analysis to=browser.search code<|message|>{"query":"q'
-    assert parsed(tokens_of(half), cut=True).deltas == ()
-    assert parsed(tokens_of('<|channel|>commentary to=functions.f json<|message|>{"a'), cut=True).deltas == (
-        CallStart("f"),
-        CallArguments('{"a'),
-    )
+def test_half_a_call_of_a_function_is_an_incomplete_one() -> None:
+    half = '<|channel|>commentary to=functions.f json<|message|>{"a'
+    assert parsed(tokens_of(half), cut=True).deltas == (CallStart("f"), CallArguments('{"a'))
 
 
 MARKS = [
@@ -323,7 +309,7 @@ tokens = st.lists(st.one_of(st.sampled_from(MARKS), st.sampled_from(WORDS), st.i
 cuts = st.lists(st.integers(0, 40), max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(tokens=tokens, cuts=cuts, cut=st.booleans(), stop=st.sampled_from([(), ("a",), ("an", " to"), ("\ufffd",)]))
 def test_any_tokens_are_parsed_without_error_in_any_batches(
     tokens: list[int], cuts: list[int], cut: bool, stop: tuple[str, ...]
@@ -364,7 +350,7 @@ def headers(draw: st.DrawFn) -> str:
     return f"{to if first else ''}<|channel|>{channel}{'' if first else to}{kind}<|message|>"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(said=st.lists(st.tuples(headers(), words), min_size=1, max_size=4))
 def test_well_formed_messages_are_parsed_as_by_the_library(said: list[tuple[str, list[int]]]) -> None:
     between = tokens_of("<|end|><|start|>assistant")
@@ -381,14 +367,13 @@ def test_well_formed_messages_are_parsed_as_by_the_library(said: list[tuple[str,
         assert "json" not in written_header or "json" in (header.content_type or "")
 
 
-@pytest.mark.parametrize("prefix", ["", "functions."])
-def test_calls_of_tools_in_a_namespace_have_both_names(prefix: str) -> None:
-    said = [
-        (call(f"{prefix}agents__f", "{}"), [CallStart("f", "agents"), CallArguments("{}")]),
-        (call(f"{prefix}agents__c", '{"input": "x"}'), [CustomStart("c", "agents"), CustomInput("x")]),
-        (call(f"{prefix}f", "{}"), [CallStart("f"), CallArguments("{}")]),
-    ]
-    for text, deltas in said:
-        tokens = harmony.encoding().encode(f"{text}<|call|>", allowed_special="all")
-        parser = HarmonyParser(NESTED)
-        assert merge_deltas([*parser.feed(tokens).deltas, *parser.flush().deltas]) == tuple(deltas)
+def test_calls_of_tools_in_a_namespace_have_both_names() -> None:
+    for prefix in ("", "functions."):
+        for name, arguments, deltas in (
+            ("agents__f", "{}", (CallStart("f", "agents"), CallArguments("{}"))),
+            ("agents__c", '{"input": "x"}', (CustomStart("c", "agents"), CustomInput("x"))),
+            ("f", "{}", (CallStart("f"), CallArguments("{}"))),
+        ):
+            made = HarmonyParser(NESTED)
+            said = made.feed(tokens_of(f"{call(prefix + name, arguments)}<|call|>")) + made.flush()
+            assert merge_deltas(said.deltas) == deltas

@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.protocol.events.deltas import ToolSearch
 from tests.support.requests import message
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong
 from workers.engine.output_format import Tool
-from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, client_tools_of
-from workers.formats.calls.router import CallableTools
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
-from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
 from workers.formats.harmony.turn import _rendered
 from workers.formats.turn import PastTurn
@@ -136,22 +132,13 @@ def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
 
 
 def test_hosted_calls_are_in_the_channels_in_which_gpt_oss_makes_them() -> None:
-    search = {
-        "type": "web_search_call",
-        "id": "ws_1",
-        "action": {"type": "find_in_page", "pattern": "8849", "url": "u"},
-    }
-    search["call"] = {
-        "name": "browser.find",
-        "arguments": '{"pattern":"8849"}',
-        "result": "[2] found",
-        "kind": "browser",
-    }
+    found = {"name": "browser.find", "arguments": '{"pattern":"8849"}', "result": "[2] found", "kind": "browser"}
+    action = {"type": "find_in_page", "pattern": "8849", "url": "u"}
+    search = {"type": "web_search_call", "id": "ws_1", "action": action, "call": found}
     book = {"type": "mcp_call", "id": "mcp_1", "server_label": "library", "name": "find", "arguments": "{}"}
     book |= {"output": "Moby Dick", "error": None}
     listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "library", "tools": []}
-    text = said(message("a"), listed, search, book)
-    assert text.endswith(
+    assert said(message("a"), listed, search, book).endswith(
         '<|start|>assistant to=browser.find<|channel|>analysis code<|message|>{"pattern":"8849"}<|call|>'
         "<|start|>browser.find to=assistant<|channel|>analysis<|message|>[2] found<|end|>"
         "<|start|>assistant to=library.find<|channel|>commentary json<|message|>{}<|call|>"
@@ -160,17 +147,11 @@ def test_hosted_calls_are_in_the_channels_in_which_gpt_oss_makes_them() -> None:
 
 
 def test_an_approval_is_rendered_as_its_call() -> None:
-    asked = {
-        "type": "mcp_approval_request",
-        "id": "mcpr_1",
-        "server_label": "library",
-        "name": "lend",
-        "arguments": "{}",
-    }
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "library", "name": "lend"}
+    asked["arguments"] = "{}"
     denied = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "Too old."}
     assert "library.lend" not in said(message("a"), asked)
     assert "did not allow this call. Too old.<|end|>" in said(message("a"), asked, denied)
-    allowed = {**denied, "approve": True}
     ran = {
         **asked,
         "type": "mcp_call",
@@ -179,7 +160,7 @@ def test_an_approval_is_rendered_as_its_call() -> None:
         "output": "Lent.",
         "error": None,
     }
-    text = said(message("a"), asked, allowed, ran)
+    text = said(message("a"), asked, {**denied, "approve": True}, ran)
     assert text.count("to=library.lend") == 1
     assert text.endswith("<|message|>Lent.<|end|>")
 
@@ -205,31 +186,18 @@ def test_special_tokens_in_a_user_s_text_are_text() -> None:
     assert marks.count("<|end|>") + marks.count("<|call|>") == 7
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"type": "computer_call"},
-        {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_image", "image_url": "data:image/png;base64,"}],
-        },
-        output([{"type": "input_image", "image_url": "x"}]),
-    ],
-)
-def test_items_that_harmony_cannot_show_are_refused(item: Json) -> None:
-    with pytest.raises(EngineError, match=item["type"] if item["type"] == "computer_call" else "input_image"):
-        said(item)
+def test_items_that_harmony_cannot_show_are_refused() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,"}
+    for item in ({**message(""), "content": [image]}, output([image])):
+        with pytest.raises(EngineError, match="input_image"):
+            said(item)
+    with pytest.raises(EngineError, match="computer_call"):
+        said({"type": "computer_call"})
 
 
 def test_tools_of_any_schema_can_be_shown() -> None:
-    for schema in (
-        {},
-        {"type": "object"},
-        {"$ref": "#/x"},
-        {"type": ["object", "null"], "properties": 3},
-        {"anyOf": [{}]},
-    ):
+    odd: list[Json] = [{"$ref": "#/x"}, {"type": ["object", "null"], "properties": 3}, {"anyOf": [{}]}]
+    for schema in ({}, {"type": "object"}, *odd):
         assert "type f = " in said(functions=(Tool("f", None, schema, False, ""),))
 
 
@@ -279,20 +247,16 @@ def test_previous_input_messages_come_before_the_items() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("sent", "said"),
-    [
-        ({"role": "robot", "content": ""}, "previous_input_messages[0].role"),
-        ({"content": ""}, "previous_input_messages[0].role"),
-        ({"role": "user"}, "previous_input_messages[0].content"),
-        ({"role": "user", "content": [{"type": "image"}]}, "previous_input_messages[0].content"),
-        ({"role": "user", "content": "", "channel": 3}, "previous_input_messages[0].channel"),
-    ],
-)
-def test_a_malformed_previous_message_is_refused_by_its_position(sent: Json, said: str) -> None:
-    with pytest.raises(InvalidSampling) as caught:
-        earlier_messages([sent])
-    assert str(caught.value).startswith(said)
+def test_a_malformed_previous_message_is_refused_by_its_position() -> None:
+    for sent, field in (
+        ({"role": "robot", "content": ""}, "role"),
+        ({"content": ""}, "role"),
+        ({"role": "user"}, "content"),
+        ({"role": "user", "content": [{"type": "image"}]}, "content"),
+        ({"role": "user", "content": "", "channel": 3}, "channel"),
+    ):
+        with pytest.raises(InvalidSampling, match=rf"^previous_input_messages\[0\]\.{field}"):
+            earlier_messages([sent])
 
 
 def test_response_messages_can_be_sent_back_as_input() -> None:
@@ -316,46 +280,30 @@ def test_response_messages_can_be_sent_back_as_input() -> None:
     assert [message.author.role.value for message in again] == ["user", "assistant", "tool", "assistant", "assistant"]
 
 
-def test_tools_in_a_namespace_are_functions_with_flat_names() -> None:
-    spec: Json = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": []}
-    spec["tools"].append({"type": "function", "name": "spawn", "description": "Starts.", "parameters": None})
-    called = {**call("spawn", "{}"), "namespace": "agents"}
-    client = client_tools_of({"tools": [spec], "tool_choice": "auto"}, [called])
-    functions = tools_of({"tools": [spec], "tool_choice": "auto", "parallel_tool_calls": True}, client=client).all
-    conversation = Conversation(Preface(DAY, functions=functions), [message("Hi"), called, output("done")], (), client)
-    text = text_of(conversation.tokens())
-    assert "type agents__spawn = () => any;" in text
-    assert "About the tools of agents: Helpers." in text
-    assert "to=functions.agents__spawn" in text
-    assert "functions.agents__spawn to=assistant" in text
-
-
-def test_a_search_and_what_it_found_are_calls_and_functions() -> None:
-    spec: Json = {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": None}
-    late: Json = {"type": "function", "name": "late", "description": "L.", "parameters": None, "defer_loading": True}
+def test_tools_in_a_namespace_and_those_that_a_search_found_are_functions_with_flat_names() -> None:
+    more: Json = {"parameters": None}
+    spawn: Json = {"type": "function", "name": "spawn", "description": "Starts.", **more}
+    agents: Json = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [spawn]}
+    spec: Json = {"type": "tool_search", "execution": "client", "description": "Finds.", **more}
+    late: Json = {"type": "function", "name": "late", "description": "L.", "defer_loading": True, **more}
     added: Json = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": [{**late, "name": "g"}]}
+    called = {**call("spawn", "{}"), "namespace": "agents"}
     searched: Json = {"type": "tool_search_call", "id": "tsc_1", "call_id": "s", "arguments": {"query": "x"}}
     found: Json = {"type": "tool_search_output", "id": "tso_1", "call_id": "s", "tools": [late]}
-    items = [added, message("Be kind.", "developer"), message("Hi"), searched, found]
-    request: Json = {"tools": [spec], "tool_choice": "auto", "parallel_tool_calls": True}
+    kind = message("Be kind.", "developer")
+    items = [added, kind, message("Hi"), called, output("done"), searched, found]
+    request: Json = {"tools": [agents, spec], "tool_choice": "auto", "parallel_tool_calls": True}
     client = client_tools_of(request, items)
     functions = tools_of(request, client=client).all
     text = text_of(Conversation(Preface(DAY, functions=functions), items, (), client).tokens())
-    assert "type tool_search = (" in text
-    assert "type late = (" in text
+    assert "type agents__spawn = () => any;" in text
+    assert "About the tools of agents: Helpers." in text
+    assert "to=functions.agents__spawn" in text and "functions.agents__spawn to=assistant" in text
+    assert "type tool_search = (" in text and "type late = (" in text
     assert "type g = (" not in text
     assert text.index("Be kind.") < text.index("# Tools") < text.index("Hi")
     assert "to=functions.tool_search" in text
     assert "These tools can be called now: late." in text
-
-
-def test_a_search_of_the_model_is_one_delta() -> None:
-    tokens = harmony.encoding().encode(
-        '<|channel|>commentary to=functions.tool_search <|constrain|>json<|message|>{"query": "x"}<|call|>',
-        allowed_special="all",
-    )
-    parser = HarmonyParser(AnswerRules(tools=CallableTools(search=True)))
-    assert [*parser.feed(tokens).deltas, *parser.flush().deltas] == [ToolSearch({"query": "x"})]
 
 
 @pytest.mark.parametrize("preface", [{}, {"instructions": "word " * 60_000}])
