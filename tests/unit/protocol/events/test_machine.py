@@ -339,22 +339,37 @@ def test_a_response_that_never_began_can_be_cancelled_and_failed() -> None:
         grammar.check(stream.accept() + end(stream, ending))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda events: events.pop(5),
-        lambda events: events.append(events[-1] | {"sequence_number": len(events)}),
-        lambda events: [event.update(output_index=1) for event in events if "output_index" in event],
-        lambda events: events.pop(),
-    ],
-    ids=["an event is missing", "two terminal events", "wrong output_index", "no terminal event"],
-)
-def test_the_grammar_catches(damage: Any) -> None:
-    _, events = play([Text("a"), Text("b")], "stop")
-    events = copy.deepcopy(events)
-    damage(events)
+CODE: list[Delta] = [CodeStart("p"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})]
+MCP: list[Delta] = [McpStart("d", "f"), McpArguments("{}"), TurnEnd(), ToolEnded(0, False, {})]
+LEFT_OUT: list[tuple[list[Delta], str]] = [
+    *((CODE, f"code_interpreter_call.{name}") for name in ("interpreting", "completed")),
+    *((MCP, name) for name in ("mcp_call_arguments.done", "mcp_call.failed", "output_item.done")),
+    ([Listing("d"), Listed(0, ())], "mcp_list_tools.in_progress"),
+    ([Approval("d", "f", "{}")], "output_item.done"),
+    ([Text("a")], "content_part.added"),
+    ([Text("a")], "completed"),
+    ([Reasoning("a"), Text("b")], "reasoning_summary_text.done"),
+]
+WRONG: dict[str, list[Json]] = {
+    "response.output_text.delta": [{"output_index": 0}, {"delta": "another"}],
+    "response.reasoning_summary_text.delta": [{"summary_index": 1}, {"delta": "another"}],
+}
+
+
+def test_the_grammar_catches_what_is_missing_or_wrong() -> None:
+    for said, missing in LEFT_OUT:
+        events = play(said, "stop", summary="auto")[1]
+        place = next(place for place, event in enumerate(events) if event["type"] == f"response.{missing}")
+        kept = [*events[:place], *events[place + 1 :]]
+        with pytest.raises(grammar.Violation):
+            grammar.check([{**event, "sequence_number": number} for number, event in enumerate(kept)])
+    events = play([Reasoning("a"), Text("b")], "stop", summary="auto")[1]
     with pytest.raises(grammar.Violation):
-        grammar.check(events)
+        grammar.check([*events, events[-1] | {"sequence_number": len(events)}])
+    for place, event in enumerate(events):
+        for damage in WRONG.get(event["type"], ()):
+            with pytest.raises(grammar.Violation):
+                grammar.check([*events[:place], event | damage, *events[place + 1 :]])
 
 
 def fed(delta: Delta) -> tuple[ResponseStream, list[Json]]:

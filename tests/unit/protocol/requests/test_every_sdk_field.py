@@ -15,13 +15,12 @@ import orjson
 import pytest
 from openai.types.chat import completion_create_params
 from openai.types.responses import ResponseCreateParams
-from typing_extensions import TypedDict
 
 from app.chat.translation import chat_request
 from app.protocol.errors import InvalidRequest
 from tests.support.refusals import CODE, CUSTOM, FUNCTION, IMAGE, MCP, SAID, SCHEMA, SEARCH, WEB
 from tests.support.requests import parse_request
-from tests.support.sdk_fields import Json, Refused, Walk, within
+from tests.support.sdk_fields import Json, Refused, Walk
 from tests.unit.docs.test_protocol_page import table
 
 
@@ -153,7 +152,9 @@ def hints(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_field_that_is_ignored_is_a_hint(name: str) -> None:
-    assert walked(name).silent - hints(name) == set()
+    silent = walked(name).silent
+    assert silent - hints(name) == set()
+    assert len(silent) > 3, "the walk finds none"
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -176,34 +177,3 @@ def test_the_walk_reaches_what_is_deep_inside() -> None:
         "input[tool_search_output].tools[namespace].tools[function].defer_loading",
         "input[function_call_output].output[input_text].text",
     } <= walked("responses").seen
-
-
-# -- the walk itself -------------------------------------------------------------------------------------------
-
-
-class Inner(TypedDict, total=False):
-    heard: str
-    ignored: str
-
-
-class Outer(TypedDict, total=False):
-    heard: bool
-    ignored: int
-    refused: str
-    inner: list[Inner]
-    odd: str
-
-
-def test_a_walk_tells_what_is_ignored_from_what_is_heard_or_refused() -> None:
-    def heed(body: Json) -> Hashable:
-        if "refused" in body:
-            raise Refused("unsupported_parameter", "refused")
-        if "odd" in body:
-            raise Refused("invalid_value", "odd")
-        return orjson.dumps([body.get("heard"), [each.get("heard") for each in body.get("inner", [])]])
-
-    walk = Walk(heed, [{}], {}, {})
-    walk.walk(Outer)
-    assert walk.silent == {"ignored", "inner[].ignored"}
-    assert walk.unknown == {"odd": "invalid_value at odd"}
-    assert within({"a": [1], "b": 2}, {"a": [3]}) == {"a": [1, 3], "b": 2}
