@@ -65,12 +65,12 @@ def test_templates_of_several_names_count_together(tmp_path: Path) -> None:
     assert read_files(tmp_path, tmp_path).template == f"plain\n{QWEN}"
 
 
-@pytest.mark.parametrize("broken", ["{", "[]", "\x00"])
-def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path, broken: str) -> None:
-    write(tmp_path, config__json=broken, tokenizer_config__json=broken, chat_template__jinja="")
+def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "chat_template.json").write_bytes(b"\xff")
-    files = read_files(tmp_path, tmp_path)
-    assert (files.model_type, files.template, files.is_mistral) == (None, "", False)
+    for broken in ("{", "[]", "\x00"):
+        write(tmp_path, config__json=broken, tokenizer_config__json=broken, chat_template__jinja="")
+        files = read_files(tmp_path, tmp_path)
+        assert (files.model_type, files.template, files.is_mistral) == (None, "", False)
 
 
 @pytest.mark.parametrize(
@@ -139,19 +139,16 @@ def test_the_models_file_overrules_a_models_own_files(
     assert f"tool_parser {tools or 'none'}" in line
 
 
-@pytest.mark.parametrize(("entry", "harmony"), [("", True), ('format = "chat"', False), ('format = "harmony"', True)])
-def test_harmony_follows_from_the_type_unless_the_models_file_says_otherwise(
+@pytest.mark.parametrize(
+    ("entry", "harmony"),
+    [("", True), ('format = "chat"', False), ('format = "harmony"', True), ('tool_parser = "openai"', True)],
+)
+def test_harmony_follows_from_the_type_unless_the_models_file_says_otherwise_and_brings_its_own_parsers(
     tmp_path: Path, entry: str, harmony: bool
 ) -> None:
     write(tmp_path / "weights", config__json={"model_type": "gpt_oss"})
     chosen, _ = resolved(model(tmp_path, f'path = "./weights"\n{entry}'))
     assert (chosen.harmony, chosen.tool_parser, chosen.is_resolved) == (harmony, None, True)
-
-
-def test_harmony_brings_its_own_parsers(tmp_path: Path) -> None:
-    write(tmp_path / "weights", config__json={"model_type": "gpt_oss"})
-    chosen, _ = resolved(model(tmp_path, 'path = "./weights"\ntool_parser = "openai"'))
-    assert (chosen.harmony, chosen.tool_parser) == (True, None)
 
 
 def test_a_tokenizer_of_its_own_folder_brings_the_template(tmp_path: Path) -> None:
@@ -161,17 +158,12 @@ def test_a_tokenizer_of_its_own_folder_brings_the_template(tmp_path: Path) -> No
     assert resolved(model(tmp_path, entry))[0].tool_parser == "hermes"
 
 
-def test_a_hub_id_in_the_cache_is_described_without_network(tmp_path: Path) -> None:
+def test_a_hub_id_in_the_cache_is_read_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached(tmp_path / "hub", "org/m")
     served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path / "hub"}" }}')
     assert "tool_parser hermes" in description(served)
-
-
-def test_a_hub_id_in_the_cache_is_resolved_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    cached(tmp_path / "hub", "org/m")
-    served = model(tmp_path, f'path = "org/m"\nengine_args = {{ download_dir = "{tmp_path / "hub"}" }}')
     assert resolved(served)[0].reasoning_parser == "qwen3"
 
 
@@ -227,25 +219,25 @@ def test_the_scripted_engine_has_no_files(tmp_path: Path) -> None:
 RECOMMENDED = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1, 2]}
 
 
-def test_sampling_follows_from_what_its_makers_recommend(tmp_path: Path) -> None:
-    write(qwen3(tmp_path / "weights"), generation_config__json=RECOMMENDED)
-    chosen, line = resolved(model(tmp_path, 'path = "./weights"'))
-    assert chosen.default_sampling == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
-    assert "default_sampling temperature=0.6 top_p=0.95 top_k=20 (" in line
-
-
-@pytest.mark.parametrize(("entry", "sampling"), [("{}", {}), ("{ top_k = 5 }", {"top_k": 5})])
-def test_the_models_file_overrules_all_that_makers_recommend(
-    tmp_path: Path, entry: str, sampling: dict[str, float]
+@pytest.mark.parametrize(
+    ("recommended", "entry", "sampling"),
+    [
+        (RECOMMENDED, "", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
+        (RECOMMENDED, "default_sampling = {}", {}),
+        (RECOMMENDED, "default_sampling = { top_k = 5 }", {"top_k": 5}),
+        # A recommendation that no request may have is none.
+        ({"temperature": "hot"}, "", {}),
+        ({"top_p": 1.5, "top_k": 20}, "", {}),
+        ({"temperature": None}, "", {}),
+    ],
+)
+def test_sampling_follows_from_what_its_makers_recommend_unless_the_models_file_has_some(
+    tmp_path: Path, recommended: dict[str, Any], entry: str, sampling: dict[str, float]
 ) -> None:
-    write(qwen3(tmp_path / "weights"), generation_config__json=RECOMMENDED)
-    assert resolved(model(tmp_path, f'path = "./weights"\ndefault_sampling = {entry}'))[0].default_sampling == sampling
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": "hot"}, {"top_p": 1.5, "top_k": 20}, {"temperature": None}])
-def test_a_recommendation_that_no_request_may_have_is_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    write(qwen3(tmp_path / "weights"), generation_config__json=wrong)
-    assert resolved(model(tmp_path, 'path = "./weights"'))[0].default_sampling == {}
+    write(qwen3(tmp_path / "weights"), generation_config__json=recommended)
+    chosen, line = resolved(model(tmp_path, f'path = "./weights"\n{entry}'))
+    assert chosen.default_sampling == sampling
+    assert ("default_sampling temperature=0.6 top_p=0.95 top_k=20 (" in line) is (len(sampling) == 3)
 
 
 def test_the_table_of_a_folder_has_a_line_for_each_model(tmp_path: Path) -> None:

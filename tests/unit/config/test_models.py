@@ -15,11 +15,15 @@ def catalog(folder: Path, text: str) -> ModelCatalog:
     return load_models(folder / "models.toml")
 
 
+NAMED = '[[models]]\nname = "m"\npath = "x"\n'
+OTHER = '[[models]]\nname = "n"\npath = "y"\n'
+
+
 def test_a_hub_id_is_one_line(tmp_path: Path) -> None:
     model = catalog(tmp_path, '[[models]]\nname = "Qwen/Qwen3-8B"\npath = "Qwen/Qwen3-8B"\n').models[0]
     assert (model.path, model.queue, model.engine) == ("Qwen/Qwen3-8B", "model.Qwen/Qwen3-8B", "vllm")
-    assert model.context_length is None
-    assert dict(model.engine_args) == {}
+    assert (model.context_length, dict(model.engine_args)) == (None, {})
+    assert (model.format, model.tool_parser, model.reasoning_parser) == ("auto", "auto", "auto")
 
 
 def test_a_model_folder_is_relative_to_the_models_file(tmp_path: Path) -> None:
@@ -28,39 +32,50 @@ def test_a_model_folder_is_relative_to_the_models_file(tmp_path: Path) -> None:
     assert model.path == str((tmp_path / "weights").resolve())
 
 
-def test_only_sampling_defaults_that_are_set_are_used(tmp_path: Path) -> None:
-    text = '[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\ntemperature = 0.6\n'
-    assert catalog(tmp_path, text).models[0].default_sampling == {"temperature": 0.6}
-
-
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("entry", "field", "value"),
     [
-        ("", "models"),
-        ("models = []", "models"),
-        ("[[models]", "is not valid TOML"),
-        ('[[models]]\npath = "x"', "models.0.name"),
-        ('[[models]]\nname = "a b"\npath = "x"', "models.0.name"),
-        ('[[models]]\nname = "m"', "model 'm' has no path"),
-        ('[[models]]\nname = "m"\npath = "x"\nspeed = 9', "models.0.speed"),
-        ('[[models]]\nname = "m"\npath = "x"\ncontext_length = "long"', "models.0.context_length"),
-        ('[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\nseed = 1', "default_sampling.seed"),
-        ('[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "m"\npath = "y"', "two models have the name 'm'"),
-        (
-            '[[models]]\nname = "m"\npath = "x"\nqueue = "q"\n[[models]]\nname = "n"\npath = "y"\nqueue = "q"',
-            "two models have the queue 'q'",
-        ),
+        ("[models.default_sampling]\ntemperature = 0.6", "default_sampling", {"temperature": 0.6}),
+        ("queue_timeout_seconds = 5.0", "queue_timeout_seconds", 5.0),
+        ("run_timeout_seconds = 9.5", "run_timeout_seconds", 9.5),
+        ("verbosity = true", "verbosity", True),
+        ('revision = "0123abc"', "revision", "0123abc"),
+        ('tool_parser = "none"', "tool_parser", None),
+        ('tool_parser = "hermes"', "tool_parser", "hermes"),
+        ('format = "chat"', "format", "chat"),
     ],
 )
-def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(
-    tmp_path: Path, text: str, complaint: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        catalog(tmp_path, text)
-    message = str(caught.value)
-    assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
-    assert complaint in message
-    assert "\n" not in message
+def test_an_option_of_a_model_is_read(tmp_path: Path, entry: str, field: str, value: object) -> None:
+    assert getattr(catalog(tmp_path, NAMED + entry).models[0], field) == value
+
+
+WRONG = [
+    ("", "models"),
+    ("models = []", "models"),
+    ("[[models]", "is not valid TOML"),
+    ('[[models]]\npath = "x"', "models.0.name"),
+    ('[[models]]\nname = "a b"\npath = "x"', "models.0.name"),
+    ('[[models]]\nname = "m"', "model 'm' has no path"),
+    (f"{NAMED}speed = 9", "models.0.speed"),
+    (f'{NAMED}context_length = "long"', "models.0.context_length"),
+    (f"{NAMED}run_timeout_seconds = 0.0", "models.0.run_timeout_seconds"),
+    (f'{NAMED}reasoning_parser = ""', "models.0.reasoning_parser"),
+    ('[[models]]\nname = "m"\npath = "."\nrevision = "0"', "model 'm': revision is for models of a hub"),
+    (f"{NAMED}[models.default_sampling]\nseed = 1", "default_sampling.seed"),
+    (NAMED + NAMED, "two models have the name 'm'"),
+    (f'{NAMED}adapters = [{{name = "m", path = "y"}}]', "two models have the name 'm'"),
+    (f'{NAMED}queue = "q"\n{OTHER}queue = "q"', "two models have the queue 'q'"),
+]
+
+
+def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(tmp_path: Path) -> None:
+    for text, complaint in WRONG:
+        with pytest.raises(ConfigError) as caught:
+            catalog(tmp_path, text)
+        message = str(caught.value)
+        assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
+        assert complaint in message
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize("entry", ['path = "./nowhere"', 'path = "x"\nadapters = [{name = "a", path = "./nowhere"}]'])
@@ -78,78 +93,28 @@ def test_a_missing_models_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_worker_must_name_one_of_several_models(tmp_path: Path) -> None:
-    two = catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "n"\npath = "y"\n')
+    two = catalog(tmp_path, NAMED + OTHER)
     assert two.choose("n").name == "n"
     with pytest.raises(ConfigError, match=r"LONGHAUL_MODEL: name the model .* \(one of m, n\)"):
         two.choose(None)
     with pytest.raises(ConfigError, match="LONGHAUL_MODEL: no model 'o' in the models file"):
         two.choose("o")
-
-
-def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
-    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').choose(None).name == "m"
+    assert catalog(tmp_path, NAMED).choose(None).name == "m"
 
 
 def test_the_models_file_of_the_checkout_serves_the_demo_model() -> None:
     assert load_models(CHECKOUT / "config" / "models.toml").models[0].name == "longhaul-demo"
 
 
-def test_limits_and_verbosity_are_the_model_s_own(tmp_path: Path) -> None:
-    text = (
-        '[[models]]\nname = "m"\npath = "x"\nqueue_timeout_seconds = 5.0\nrun_timeout_seconds = 9.5\nverbosity = true\n'
-    )
-    model = catalog(tmp_path, text).models[0]
-    assert (model.queue_timeout_seconds, model.run_timeout_seconds, model.verbosity) == (5.0, 9.5, True)
-    with pytest.raises(ConfigError, match="run_timeout_seconds"):
-        catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nrun_timeout_seconds = 0.0\n')
-
-
-def test_a_model_of_a_hub_may_be_pinned_to_a_revision(tmp_path: Path) -> None:
-    pinned = '[[models]]\nname = "m"\npath = "org/m"\nrevision = "0123abc"\n'
-    assert catalog(tmp_path, pinned).models[0].revision == "0123abc"
-    with pytest.raises(ConfigError, match="model 'm': revision is for models of a hub"):
-        catalog(tmp_path, pinned.replace("org/m", "."))
-
-
-ADAPTED = '[[models]]\nname = "m"\npath = "x"\n[[models.adapters]]\nname = "m-legal"\npath = "org/legal"\n'
-
-
 def test_an_adapter_is_a_model_of_its_own_on_the_queue_of_its_base(tmp_path: Path) -> None:
-    models = catalog(tmp_path, ADAPTED)
+    adapted = 'format = "harmony"\n[[models.adapters]]\nname = "m-legal"\npath = "org/legal"\n'
+    models = catalog(tmp_path, NAMED + adapted)
     legal = models.get("m-legal")
-    assert legal is not None
+    assert legal is not None and legal.harmony
     assert (legal.name, legal.base, legal.queue, legal.path) == ("m-legal", "m", "model.m", "x")
     assert [model.name for model in models.models] == ["m"]
     assert [model.name for model in models.served] == ["m", "m-legal"]
     assert [(each.name, each.path) for each in models.models[0].adapters] == [("m-legal", "org/legal")]
-
-
-def test_a_worker_cannot_serve_an_adapter_alone(tmp_path: Path) -> None:
-    models = catalog(tmp_path, ADAPTED)
     assert models.choose(None).name == "m"
     with pytest.raises(ConfigError, match="'m-legal' is an adapter; workers of 'm' serve it"):
         models.choose("m-legal")
-
-
-def test_an_adapter_has_a_unique_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="two models have the name 'm'"):
-        catalog(tmp_path, ADAPTED.replace("m-legal", "m"))
-
-
-def test_parsers_are_automatic_unless_they_are_set(tmp_path: Path) -> None:
-    entry = '[[models]]\nname = "m"\npath = "x"\n'
-    for written, parser in (("", "auto"), ('tool_parser = "none"', None), ('tool_parser = "hermes"', "hermes")):
-        assert catalog(tmp_path, entry + written).models[0].tool_parser == parser
-    with pytest.raises(ConfigError, match=r"models\.0\.reasoning_parser"):
-        catalog(tmp_path, f'{entry}reasoning_parser = ""')
-
-
-def test_a_format_is_automatic_unless_it_is_set(tmp_path: Path) -> None:
-    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').models[0].format == "auto"
-    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nformat = "chat"\n').models[0].format == "chat"
-
-
-def test_an_adapter_has_the_format_of_its_base(tmp_path: Path) -> None:
-    text = '[[models]]\nname = "m"\npath = "x"\nformat = "harmony"\n[[models.adapters]]\nname = "a"\npath = "y"\n'
-    adapter = catalog(tmp_path, text).get("a")
-    assert adapter is not None and adapter.harmony

@@ -13,7 +13,6 @@ from config.tools import (
     McpServer,
     expand_headers,
     merge_servers,
-    normalize_url,
     server_for,
     server_of_kind,
     servers_of_variable,
@@ -32,11 +31,8 @@ def tools(folder: Path, text: str) -> tuple[McpServer, ...]:
     return load_models(folder / "models.toml").tools
 
 
-def test_a_models_file_needs_no_mcp_servers(tmp_path: Path) -> None:
-    assert tools(tmp_path, "") == ()
-
-
 def test_a_url_is_enough(tmp_path: Path) -> None:
+    assert tools(tmp_path, "") == ()
     (server,) = tools(tmp_path, entry(URL))
     assert server.allows("delete") and not server.require_approval
     assert server == McpServer("docs", "mcp", "http://127.0.0.1:1/mcp")
@@ -61,44 +57,38 @@ def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
     assert (server.url, server.command) == (None, ("longhaul", "tools", "python", "--stdio"))
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (entry(""), "MCP server 'docs' needs a url or a command, and not both"),
-        (entry(URL + 'command = ["x"]\n'), "needs a url or a command, and not both"),
-        (entry("command = []\n"), "tool_servers.0.command"),
-        (entry('url = "ftp://x/mcp"\n'), "needs a url that starts with http"),
-        (entry('url = "http://me:hunter2@x/mcp"\n'), "holds no password"),
-        (entry('url = "http://x:99999/mcp"\n'), "needs a url"),
-        (entry('kind = "shell"\n' + URL), "tool_servers.0.kind"),
-        (entry(URL, "a b"), "tool_servers.0.label"),
-        (entry(URL + "timeout_seconds = 0.0\n"), "tool_servers.0.timeout_seconds"),
-        (entry(URL + "timeout_seconds = inf\n"), "tool_servers.0.timeout_seconds"),
-        (entry(URL + 'after_crash = "retry"\n'), "tool_servers.0.after_crash"),
-        (entry(URL + 'require_approval = "never"\n'), "tool_servers.0.require_approval"),
-        (entry(URL + 'secret = "x"\n'), "tool_servers.0.secret"),
-        (entry(URL + 'headers = { "a b" = "x" }\n'), "has the header 'a b'"),
-        (entry(URL + 'headers = { a = "${x" }\n'), "the header 'a' is not text with ${NAME} in it"),
-        (entry(URL + 'headers = { a = "x\\ny" }\n'), "the header 'a' is not text"),
-        (entry('command = ["x"]\nheaders = { a = "b" }\n'), "is a command: it takes no headers"),
-        (entry('command = ["x"]\nrequest_headers = true\n'), "is a command: it takes no headers"),
-        (entry(URL) + entry(URL), "two MCP servers have the label 'docs'"),
-        (
-            entry('kind = "python"\n' + URL, "a") + entry('kind = "python"\n' + URL, "b"),
-            "two MCP servers are of the kind 'python'",
-        ),
-    ],
-)
-def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(
-    tmp_path: Path, text: str, complaint: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        tools(tmp_path, text)
-    message = str(caught.value)
-    assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
-    assert complaint in message
-    assert "\n" not in message
-    assert "hunter2" not in message
+WRONG = [
+    (entry(""), "MCP server 'docs' needs a url or a command, and not both"),
+    (entry(URL + 'command = ["x"]\n'), "needs a url or a command, and not both"),
+    (entry("command = []\n"), "tool_servers.0.command"),
+    (entry('url = "ftp://x/mcp"\n'), "needs a url that starts with http"),
+    (entry('url = "http://me:hunter2@x/mcp"\n'), "holds no password"),
+    (entry('url = "http://x:99999/mcp"\n'), "needs a url"),
+    (entry('kind = "shell"\n' + URL), "tool_servers.0.kind"),
+    (entry(URL, "a b"), "tool_servers.0.label"),
+    (entry(URL + "timeout_seconds = 0.0\n"), "tool_servers.0.timeout_seconds"),
+    (entry(URL + "timeout_seconds = inf\n"), "tool_servers.0.timeout_seconds"),
+    (entry(URL + 'after_crash = "retry"\n'), "tool_servers.0.after_crash"),
+    (entry(URL + 'require_approval = "never"\n'), "tool_servers.0.require_approval"),
+    (entry(URL + 'secret = "x"\n'), "tool_servers.0.secret"),
+    (entry(URL + 'headers = { "a b" = "x" }\n'), "has the header 'a b'"),
+    (entry(URL + 'headers = { a = "${x" }\n'), "the header 'a' is not text with ${NAME} in it"),
+    (entry(URL + 'headers = { a = "x\\ny" }\n'), "the header 'a' is not text"),
+    (entry('command = ["x"]\nheaders = { a = "b" }\n'), "is a command: it takes no headers"),
+    (entry('command = ["x"]\nrequest_headers = true\n'), "is a command: it takes no headers"),
+    (entry(URL) + entry(URL), "two MCP servers have the label 'docs'"),
+    ("".join(entry('kind = "python"\n' + URL, label) for label in "ab"), "two MCP servers are of the kind 'python'"),
+]
+
+
+def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(tmp_path: Path) -> None:
+    for text, complaint in WRONG:
+        with pytest.raises(ConfigError) as caught:
+            tools(tmp_path, text)
+        message = str(caught.value)
+        assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
+        assert complaint in message
+        assert "\n" not in message and "hunter2" not in message
 
 
 def test_labels_in_the_variable_set_the_kind() -> None:
@@ -111,19 +101,19 @@ def test_labels_in_the_variable_set_the_kind() -> None:
     assert servers_of_variable("") == ()
 
 
-@pytest.mark.parametrize(
-    "value", ["http://a/mcp", "a b=http://a", "docs=hunter2", "docs", "docs=http://u:hunter2@a/mcp"]
-)
-def test_a_bad_variable_is_one_line_that_names_it_and_hides_the_url(value: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        servers_of_variable(value)
-    assert str(caught.value).startswith("LONGHAUL_TOOL_SERVERS: ")
-    assert "hunter2" not in str(caught.value)
-
-
-def test_the_variable_may_not_have_a_label_twice() -> None:
-    with pytest.raises(ConfigError, match="LONGHAUL_TOOL_SERVERS: two MCP servers have the label 'a'"):
-        servers_of_variable("a=http://a,a=http://b")
+def test_a_bad_variable_is_one_line_that_names_it_and_hides_the_url() -> None:
+    wrong = (
+        "http://a/mcp",
+        "a b=http://a",
+        "docs=hunter2",
+        "docs",
+        "docs=http://u:hunter2@a/mcp",
+        "a=http://a,a=http://b",
+    )
+    for value in wrong:
+        with pytest.raises(ConfigError, match=r"^LONGHAUL_TOOL_SERVERS: ") as caught:
+            servers_of_variable(value)
+        assert "hunter2" not in str(caught.value)
 
 
 def test_servers_of_the_environment_replace_those_of_the_file() -> None:
@@ -168,6 +158,8 @@ SERVERS = (
         ("docs", "file:///etc/passwd", None),
         ("docs", "http://tools.example:x/mcp", None),
         ("docs", "", None),
+        ("docs", "http://", None),
+        ("docs", "//x/mcp", None),
     ],
 )
 def test_a_request_names_a_configured_server_or_none(label: str, url: str | None, found: str | None) -> None:
@@ -178,11 +170,6 @@ def test_a_request_names_a_configured_server_or_none(label: str, url: str | None
 def test_a_built_in_tool_has_one_server() -> None:
     assert server_of_kind(SERVERS, "python") is SERVERS[0]
     assert server_of_kind(SERVERS, "browser") is None
-
-
-def test_invalid_urls_equal_no_server() -> None:
-    assert normalize_url("http://") is None
-    assert normalize_url("//x/mcp") is None
 
 
 def test_headers_get_their_variables_when_they_are_used() -> None:
