@@ -53,8 +53,7 @@ def _answered() -> ResponseRow:
 def test_a_result_is_one_line_however_a_client_splits_lines() -> None:
     text = "one\x85two\u2028three\u2029four\x1cfive\r\n"
     output = [{**_OUTPUT[0], "content": [{**_TEXT, "text": text}]}]
-    made = _result(_row(Status.COMPLETED, output=output, usage=_USAGE))
-    (line,) = made.data.decode().splitlines()
+    (line,) = _result(_row(Status.COMPLETED, output=output, usage=_USAGE)).data.decode().splitlines()
     assert Response.model_validate(orjson.loads(line)["response"]["body"]).output_text == text
 
 
@@ -92,11 +91,8 @@ def test_a_cancelled_line_says_what_cancelled_it(ended: Json | None, code: str) 
     assert (made.is_answer, made.error_code, line["response"], line["error"]["code"]) == (False, code, None, code)
 
 
-def test_a_response_that_somebody_deleted_has_an_error() -> None:
+def test_a_line_without_a_response_says_why() -> None:
     assert orjson.loads(_result(None).data)["error"]["code"] == "response_deleted"
-
-
-def test_a_line_that_never_became_a_response_has_its_error() -> None:
     error = {"code": "model_not_found", "message": "It is gone."}
     assert orjson.loads(_result(None, error=error).data)["error"] == error
 

@@ -76,17 +76,13 @@ def test_a_bad_line_is_named(line: bytes, code: str, param: str | None) -> None:
     assert [each.custom_id for each in read] == ["before", "after"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_what_is_wrong_with_the_json_of_a_line_is_said_of_the_line() -> None:
+    for line, message in (
         (_line("a") + b",", "The line is not valid JSON: unexpected content after document: column "),
         (b"[]", "The line must be a JSON object."),
         (_line("a").decode().encode("utf-16"), "The line is not in UTF-8."),
-    ],
-)
-def test_what_is_wrong_with_the_json_of_a_line_is_said_of_the_line(line: bytes, message: str) -> None:
-    validation, _ = _validated(line)
-    assert validation.problems()[0].message.startswith(message)
+    ):
+        assert _validated(line)[0].problems()[0].message.startswith(message)
 
 
 def test_the_field_of_a_chat_line_is_called_as_chat_calls_it() -> None:
@@ -109,11 +105,8 @@ def test_all_bad_lines_are_counted_and_the_first_ones_named() -> None:
     assert str(MAX_ERRORS + 5) in problems[-1].message
 
 
-def test_an_empty_file_has_no_requests() -> None:
+def test_a_file_has_lines_and_not_too_many() -> None:
     assert [error.code for error in _validated()[0].problems()] == ["empty_file"]
-
-
-def test_a_file_with_too_many_lines_is_refused() -> None:
     validation, _ = _validated(*[_line(str(number)) for number in range(4)], max_lines=3)
     assert validation.is_over
     assert [error.code for error in validation.problems()] == ["too_many_requests"]

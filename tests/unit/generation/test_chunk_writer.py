@@ -8,11 +8,9 @@ from typing import Any, cast
 import pytest
 
 from app.protocol.events.deltas import Text
-from app.protocol.events.machine import ResponseStream
 from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.flush_clock import FlushClock
-from workers.generation.journal import Journal
 from workers.generation.run import Run
 
 
@@ -28,16 +26,13 @@ class Stream:
         return [{"type": "text"}]
 
 
-def writer_of(run: Any) -> ChunkWriter:
-    return ChunkWriter(cast(Journal, None), run, FlushClock())
-
-
-def run_of(stream: object) -> Run:
-    return Run(cast(Any, SimpleNamespace(id="resp_1", worker="w")), cast(Any, None), cast(ResponseStream, stream))
-
-
-async def test_events_are_not_kept_without_their_tokens() -> None:
-    writer = writer_of(run_of(Stream()))
+async def test_events_are_not_written_without_their_tokens() -> None:
+    appended: list[Any] = []
+    row: Any = SimpleNamespace(id="resp_1", worker="w")
+    writer = ChunkWriter(
+        cast(Any, SimpleNamespace(append=appended.append)), Run(row, cast(Any, None), cast(Any, Stream())), FlushClock()
+    )
     with pytest.raises(ValueError, match="refused"):
         writer.buffer(Parsed((Text("good"), Text("bad")), (1, 2)))
-    assert (writer._events, writer._tokens) == ([], [])
+    await writer.flush()
+    assert appended == []

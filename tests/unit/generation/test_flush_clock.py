@@ -39,11 +39,8 @@ def test_an_engine_on_the_cpu_has_fewer_events_unless_the_operator_says_how_many
     assert module.bound(configured, on_cpu=on_cpu) == events
 
 
-async def test_a_single_response_that_has_not_flushed_lately_does_not_wait() -> None:
+async def test_a_single_response_that_has_not_flushed_lately_does_not_wait_and_none_without_a_bound() -> None:
     await asyncio.wait_for(FlushClock(NEVER).wait(), PATIENCE_SECONDS)
-
-
-async def test_without_a_bound_no_response_waits() -> None:
     clock = FlushClock()
     for _ in range(3):
         await asyncio.wait_for(clock.wait(), PATIENCE_SECONDS)

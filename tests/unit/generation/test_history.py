@@ -68,14 +68,3 @@ def test_tokens_behind_a_compaction_are_the_first_turns() -> None:
     history = History.of([chunk(1, 1), chunk(2, 2, steps=(ended.as_step(),)), chunk(3, 3)])
     assert (history.compaction, history.tokens, history.turns) == (ended, (3,), [])
     assert (history.usage, history.generations, history.spent) == ([ended.usage], 1, 0)
-
-
-def test_the_tokens_of_a_long_log_are_copied_once() -> None:
-    class Tokens(tuple[int, ...]):
-        def __radd__(self, other: object) -> object:
-            raise AssertionError("a copy of all tokens so far, for each chunk")
-
-    chunks = [chunk(number, number) for number in range(3)]
-    for each in chunks:
-        object.__setattr__(each, "tokens", Tokens(each.tokens))
-    assert History.of(chunks).tokens == (0, 1, 2)

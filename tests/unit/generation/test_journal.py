@@ -1,4 +1,4 @@
-"""The journal on a Postgres and a Redis that the test plays: what is committed together, and what is published."""
+"""The journal on a Postgres and a Redis that the test plays. Which entries share a commit: unit/test_batching.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from app.protocol.events.chunk import Chunk
-from app.sizes import LARGE_BYTES, weight
+from app.sizes import LARGE_BYTES
 from app.store import database
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
 from app.store.responses import logs as store
@@ -80,34 +80,12 @@ def entry(response_id: str, frames: bytes = b"") -> Entry:
     return Entry("worker", Chunk(response_id, 0, 0, 1, (), frames))
 
 
-async def test_entries_that_gather_during_a_commit_are_the_next_commit(postgres: Postgres) -> None:
-    redis = Redis()
-    journal = journal_on(redis)
-    postgres.open.clear()
-    first = journal.append(entry("a"))
-    await asyncio.sleep(0)
-    others = [journal.append(entry(name)) for name in "bcd"]
-    postgres.open.set()
-    assert await asyncio.gather(first, *others) == [True] * 4
-    assert postgres.batches == [["a"], ["b", "c", "d"]]
-    await journal.close()
-    assert redis.published == ["a", "b", "c", "d"]
-
-
-async def test_a_chunk_that_nobody_may_follow_is_committed_and_not_published(postgres: Postgres) -> None:
-    redis = Redis()
-    journal = journal_on(redis)
-    followed, other = entry("a"), replace(entry("b"), is_followed=False)
-    assert await asyncio.gather(journal.append(followed), journal.append(other)) == [True, True]
-    await journal.close()
-    assert redis.published == ["a"]
-
-
-async def test_a_fenced_entry_is_not_published_and_its_run_learns_it(postgres: Postgres) -> None:
+async def test_what_is_fenced_or_followed_by_nobody_is_not_published(postgres: Postgres) -> None:
     redis = Redis()
     journal = journal_on(redis)
     postgres.fenced = {"b"}
-    assert await asyncio.gather(*(journal.append(entry(name)) for name in "abc")) == [True, False, True]
+    entries = [entry("a"), entry("b"), entry("c"), replace(entry("d"), is_followed=False)]
+    assert await asyncio.gather(*map(journal.append, entries)) == [True, False, True, True]
     await journal.close()
     assert redis.published == ["a", "c"]
 
@@ -231,7 +209,9 @@ async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_
     await journal.close()
 
 
-async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(postgres: Postgres) -> None:
+async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failures: list[Exception] = [error_of("42883") for _ in range(10 * module.TRIES)]
 
     def refuse(ids: Sequence[str]) -> None:
@@ -241,35 +221,14 @@ async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(postgres: 
     journal = journal_on(Redis())
     postgres.fail = refuse
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
-    await journal.close()
 
-
-async def test_an_entry_that_postgres_never_takes_is_refused_at_last(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(ids: Sequence[str]) -> None:
-        raise error_of("54000")
-
+    # At last it is.
     monkeypatch.setattr(module, "PATIENT_TRIES", 7)
-    journal = journal_on(Redis())
-    postgres.fail = refuse
+    failures += [error_of("54000")] * 10
+    postgres.batches.clear()
     with pytest.raises(Refused):
         await journal.append(entry("a"))
     assert postgres.batches == [["a"]] * 7
-    await journal.close()
-
-
-async def test_entries_fill_a_batch_by_their_bytes(postgres: Postgres) -> None:
-    journal = journal_on(Redis())
-    postgres.open.clear()
-    frames = b"x" * LARGE_BYTES
-    count = 2 * module.MAX_BATCH // weight(LARGE_BYTES)
-    commits = [journal.append(entry("a"))]
-    await asyncio.sleep(0)
-    commits += [journal.append(entry(f"b{number}", frames)) for number in range(count)]
-    postgres.open.set()
-    assert await asyncio.gather(*commits) == [True] * (1 + count)
-    assert [len(batch) for batch in postgres.batches] == [1, count // 2, count // 2]
     await journal.close()
 
 

@@ -122,13 +122,12 @@ class Shown(WorkerReadiness):
 @asynccontextmanager
 async def leased(
     postgres: Postgres,
-    on_end: Callable[[], None] = lambda: None,
+    seconds: float = SECONDS,
     runs: ActiveRuns | None = None,
-    readiness: WorkerReadiness | None = None,
+    slots: Callable[[], int] = lambda: 8,
+    **parts: Any,
 ) -> AsyncIterator[Lease]:
-    lease = Lease(
-        cast(Database, postgres), scripted_model(), SECONDS, runs or ActiveRuns(), 4096, lambda: 8, on_end, readiness
-    )
+    lease = Lease(cast(Database, postgres), scripted_model(), seconds, runs or ActiveRuns(), 4096, slots, **parts)
     try:
         await lease.start()
         yield lease
@@ -152,11 +151,19 @@ async def test_a_blocked_loop_delays_no_heartbeat(postgres: Postgres) -> None:
     assert postgres.present == 0
 
 
-async def test_a_worker_is_ready_from_its_registration_on_and_with_each_heartbeat(postgres: Postgres) -> None:
+async def test_a_worker_is_ready_from_its_registration_on_and_with_each_heartbeat_unless_its_loop_hangs(
+    postgres: Postgres,
+) -> None:
     shown = Shown()
     async with leased(postgres, readiness=shown):
         assert shown.times >= 1
         await until(lambda: shown.times > 3)
+        before = postgres.beats
+        block_the_loop_until(lambda: postgres.beats > before + 3)
+        times, before = shown.times, postgres.beats
+        block_the_loop_until(lambda: postgres.beats > before + 3)
+        assert shown.times == times
+        await until(lambda: shown.times > times)
         assert not shown.is_hidden
     assert shown.is_hidden
 
@@ -173,17 +180,6 @@ async def test_a_worker_without_postgres_is_not_ready_for_longer_than_its_lease(
     async with leased(postgres, readiness=shown):
         await until(lambda: postgres.beats > 3)
         assert shown.times == 1
-
-
-async def test_a_worker_whose_loop_hangs_is_not_ready(postgres: Postgres) -> None:
-    shown = Shown()
-    async with leased(postgres, readiness=shown):
-        before = postgres.beats
-        block_the_loop_until(lambda: postgres.beats > before + 3)
-        times, before = shown.times, postgres.beats
-        block_the_loop_until(lambda: postgres.beats > before + 3)
-        assert shown.times == times
-        await until(lambda: shown.times > times)
 
 
 async def test_a_loop_that_never_comes_back_ends_the_process(
@@ -220,33 +216,33 @@ async def test_a_heartbeat_that_postgres_cancels_is_sent_again(postgres: Postgre
 
 async def test_a_bug_in_the_heartbeat_stops_the_worker_and_the_lock_is_held_meanwhile(postgres: Postgres) -> None:
     stopped = asyncio.Event()
-    async with leased(postgres, stopped.set):
+    async with leased(postgres, on_end=stopped.set):
         postgres.errors.append(ValueError("a bug"))
         await stopped.wait()
         assert postgres.present == 1
         assert postgres.unregistered == []
 
 
-async def test_a_lease_that_cannot_be_registered_fails_the_start(
+async def test_a_start_that_fails_or_is_cancelled_leaves_no_thread(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    registering = threading.Event()
+
     async def refuse(*_: object) -> None:
         raise ValueError("a bug")
-
-    monkeypatch.setattr(store, "register", refuse)
-    with pytest.raises(ValueError, match="a bug"):
-        async with leased(postgres):
-            pass
-    assert not [thread for thread in threading.enumerate() if thread.name == "longhaul-lease"]
-
-
-async def test_a_start_that_is_cancelled_leaves_no_thread(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    registering = threading.Event()
 
     async def hang(*_: object) -> None:
         registering.set()
         await asyncio.Event().wait()
 
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "longhaul-lease"]
+
+    monkeypatch.setattr(store, "register", refuse)
+    with pytest.raises(ValueError, match="a bug"):
+        async with leased(postgres):
+            pass
+    assert threads() == []
     monkeypatch.setattr(store, "register", hang)
     lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, lambda: 8)
     starting = asyncio.create_task(lease.start())
@@ -254,7 +250,7 @@ async def test_a_start_that_is_cancelled_leaves_no_thread(postgres: Postgres, mo
     starting.cancel()
     await asyncio.wait([starting])
     await lease.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "longhaul-lease"]
+    assert threads() == []
 
 
 async def test_a_lost_lease_is_replaced_by_one_under_a_new_id_of_the_same_node(postgres: Postgres) -> None:
@@ -268,9 +264,7 @@ async def test_a_lost_lease_is_replaced_by_one_under_a_new_id_of_the_same_node(p
 
 async def test_a_change_of_the_slots_is_told_at_once_and_not_only_at_the_next_heartbeat(postgres: Postgres) -> None:
     slots = 8
-    lease = Lease(cast(Database, postgres), scripted_model(), 3600.0, ActiveRuns(), 4096, lambda: slots)
-    try:
-        await lease.start()
+    async with leased(postgres, 3600.0, slots=lambda: slots) as lease:
         await until(lambda: postgres.slots == [8])
         slots = 0
         lease.renew_now()
@@ -279,8 +273,6 @@ async def test_a_change_of_the_slots_is_told_at_once_and_not_only_at_the_next_he
         slots = 8
         lease.renew_now()
         await until(lambda: postgres.slots == [8, 0, 8])
-    finally:
-        await lease.close()
     lease.renew_now()  # as a part of a worker does that ends after its lease
 
 
@@ -295,17 +287,10 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
         lease.renew_now()
         await until(lambda: len(postgres.slots) > before)
 
-    lease = Lease(
-        cast(Database, postgres),
-        scripted_model(),
-        3600.0,
-        ActiveRuns(),
-        4096,
-        lambda: slots,
-        on_more_slots=lambda: known.append(postgres.slots[-1]),
-    )
-    try:
-        await lease.start()
+    def note() -> None:
+        known.append(postgres.slots[-1])
+
+    async with leased(postgres, 3600.0, slots=lambda: slots, on_more_slots=note) as lease:
         await until(lambda: postgres.slots == [0])
         await tell(8)
         await until(lambda: known == [8])
@@ -315,25 +300,17 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
         postgres.errors.append(LeaseLost("gone"))
         await tell(6)
         await until(lambda: known == [8, 6, 6])
-    finally:
-        await lease.close()
 
 
 async def test_the_worker_is_told_once_that_operators_drain_it_and_once_that_they_have_given_it_back(
     postgres: Postgres,
 ) -> None:
     told: list[bool] = []
-    lease = Lease(
-        cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, lambda: 8, on_drain=told.append
-    )
-    try:
-        await lease.start()
+    async with leased(postgres, on_drain=told.append):
         for is_drained in (True, False):
             postgres.is_drained, before = is_drained, postgres.beats
             await until(lambda before=before: postgres.beats > before + 3)
         assert told == [True, False]
-    finally:
-        await lease.close()
 
 
 async def test_a_new_identity_registers_only_under_its_own_lock(postgres: Postgres) -> None:

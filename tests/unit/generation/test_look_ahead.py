@@ -45,11 +45,6 @@ def test_responses_of_one_length_that_end_together_are_remembered_until_they_end
     assert slots.ahead == 256 * AHEAD_SECONDS / MEMORY_SECONDS
 
 
-def test_no_more_are_sent_ahead_than_there_are_slots() -> None:
-    slots = after(Clock(), 4, 1000)
-    assert (slots.ahead, slots.most) == (4, 8)
-
-
 def test_a_worker_whose_responses_take_minutes_is_sent_one_ahead_or_none() -> None:
     clock = Clock()
     slots = after(clock, 256, 0.5)
@@ -58,11 +53,14 @@ def test_a_worker_whose_responses_take_minutes_is_sent_one_ahead_or_none() -> No
     assert slots.ahead == 0
 
 
-def test_slots_that_are_left_free_on_purpose_stay_free() -> None:
-    slots = after(Clock(), 256, 100, limit=64)
-    assert (slots.ahead, slots.most, slots.count) == (0, 64, 64)
-
-
-def test_a_limit_beyond_the_engines_slots_is_for_what_waits_for_tools() -> None:
-    slots = after(Clock(), 64, 1000, limit=256)
-    assert (slots.ahead, slots.most, slots.count) == (64, 256, 64)
+@pytest.mark.parametrize(
+    ("slots", "limit", "ahead", "most"),
+    [
+        (4, 4, 4, 8),  # no more are sent ahead than there are slots
+        (256, 64, 0, 64),  # slots that are left free on purpose stay free
+        (64, 256, 64, 256),  # a limit beyond the slots is for what waits for tools
+    ],
+)
+def test_the_most_responses_of_a_worker(slots: int, limit: int, ahead: int, most: int) -> None:
+    made = after(Clock(), slots, 1000, limit=limit)
+    assert (made.ahead, made.most, made.count) == (ahead, most, min(slots, limit))

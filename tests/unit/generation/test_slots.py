@@ -17,49 +17,29 @@ from workers.generation.slots import PASSED_SECONDS, STEADY_SECONDS, Slots
 from workers.pace import Pace
 
 
-def noting(slots: int, limit: int) -> tuple[Slots, list[int]]:
-    """Slots, and what they offered after each change."""
+def test_a_worker_offers_its_slots_until_it_takes_nothing_and_only_a_change_is_announced() -> None:
     changes: list[int] = []
-    made = Slots(slots, Pace(), limit, changed=lambda: changes.append(made.offered))
-    return made, changes
-
-
-def test_a_worker_offers_its_slots_until_it_takes_nothing() -> None:
-    slots, changes = noting(8, 256)
+    slots = Slots(8, Pace(), 256, changed=lambda: changes.append(slots.offered))
     assert slots.offered == slots.count == 8
-    slots.offer(is_offering=False)
-    assert (slots.offered, slots.count) == (0, 8)
-    slots.offer(is_offering=True)
-    assert changes == [0, 8]
-
-
-def test_only_a_change_is_announced() -> None:
-    slots, changes = noting(8, 8)
     for is_offering in (True, False, False, True, True):
         slots.offer(is_offering=is_offering)
-    for limit in (8, 4, 4):
+    assert (changes, slots.count) == ([0, 8], 8)
+    for limit in (256, 4, 4):
         slots.resize(limit)
     assert changes == [0, 8, 4]
-
-
-def test_what_takes_nothing_offers_nothing_after_a_change_of_its_limit_either() -> None:
-    slots, changes = noting(8, 8)
     slots.offer(is_offering=False)
-    slots.resize(4)
-    assert changes == [0, 0]
+    slots.resize(8)
+    assert changes == [0, 8, 4, 0, 0], "what takes nothing offers nothing after a change of its limit either"
     slots.offer(is_offering=True)
-    assert slots.offered == 4
+    assert slots.offered == 8
 
 
 def test_answers_are_taken_up_to_the_most_whatever_foreground_responses_there_are() -> None:
     slots = Slots(8, Pace(), 8)
     assert [slots.free(Kind.ANSWERS, answers, 0) for answers in (0, 8, 15, 16)] == [16, 8, 1, 0]
     assert slots.free(Kind.ANSWERS, 8, 4) == 8
-
-
-def test_a_smaller_limit_than_the_engines_slots_is_the_most_answers() -> None:
-    slots = Slots(8, Pace(), 3)
-    assert [slots.free(Kind.ANSWERS, answers, 0) for answers in (0, 3)] == [3, 0]
+    smaller = Slots(8, Pace(), 3)
+    assert [smaller.free(Kind.ANSWERS, answers, 0) for answers in (0, 3)] == [3, 0]
 
 
 def test_foreground_responses_take_kept_and_empty_slots_up_to_half_of_all() -> None:
@@ -140,9 +120,9 @@ class Rig:
         return [await self.start(project, held, steady=True) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, 0), (2, 0), (8, 0), (15, 0), (16, 1), (31, 1), (256, 16)])
-def test_a_sixteenth_of_the_slots_is_kept_and_none_of_fewer(count: int, kept: int) -> None:
-    assert Slots(count, Pace(), count).kept == kept
+def test_a_sixteenth_of_the_slots_is_kept_and_none_of_fewer() -> None:
+    counts = (1, 2, 8, 15, 16, 31, 256)
+    assert [Slots(count, Pace(), count).kept for count in counts] == [0, 0, 0, 0, 1, 1, 16]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
