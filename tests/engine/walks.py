@@ -75,6 +75,7 @@ class Walker:
         self._texts = [tokenizer.decode([token]) for token in range(size)]
         self._added = tokenizer.get_added_vocab()
         self._weights = numpy.array([_weight(text) for text in self._texts])
+        self._plain = numpy.array([not text.startswith("<") for text in self._texts])
         self._weights[self._end] = 300.0
         self._mask = xgrammar.allocate_token_bitmask(1, size)
 
@@ -126,10 +127,11 @@ class Walker:
             return draw.choice(found)
         weights = self._weights * allowed
         if found:
-            weights *= [not text.startswith("<") for text in self._texts]
-        if not weights.sum():
+            weights = weights * self._plain
+        sums = weights.cumsum()
+        if not sums[-1]:
             return draw.choice(found)
-        return draw.choices(range(len(weights)), weights.tolist())[0]
+        return int(numpy.searchsorted(sums, draw.random() * sums[-1], side="right"))
 
 
 def _weight(text: str) -> float:
