@@ -1,9 +1,12 @@
-"""Files in requests (`input_file`, `input_image.file_id`), and what becomes of them in the row that a worker reads."""
+"""Files and images in requests, uploaded, sent with them, or at URLs: what becomes of them in a worker's row."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import AsyncIterator
+import gzip
+import threading
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,27 +14,59 @@ from typing import Any
 import openai
 import pytest
 
-from app.files import pdf_program
+from app.access.administration import Administration
+from app.files import downloads, pdf_program
 from app.store.database import Database
 from config.models import ModelCatalog
 from tests.integration.api.test_files import uploaded
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.attached import said, shown
+from tests.support.batches import Carried, created, ended, line
+from tests.support.little_web import Answer, Asked, LittleWeb, redirect
 from tests.support.player import Player, ids, row_of
 from tests.support.refusals import IMAGE
+from tests.support.tenants import as_caller, tenant
+from tests.support.waiting import until
 from workers.formats.chat.messages import messages_of
 
 Client = openai.AsyncOpenAI
-
 Json = dict[str, Any]
 FIELD = "input[0].content[1]"
+CLOSED_PORT = 9
+MOST = 256 * 1024
+PICTURE = base64.b64decode(IMAGE["image_url"].partition(",")[2])
+
+
+def of_type(kind: str, body: bytes, **headers: str) -> Answer:
+    return Answer(body, headers={"Content-Type": kind, **{name.replace("_", "-"): headers[name] for name in headers}})
 
 
 @pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    catalog = ModelCatalog((replace(served(), images=True),))
-    async with serving(settings_for(services, tmp_path, max_body_bytes=256 * 1024), catalog) as running:
+def web() -> Iterator[LittleWeb]:
+    with LittleWeb() as running:
+        running.answers = {
+            "/notes.md": of_type("text/markdown", "# Größe\n".encode()),
+            "/a/paper.pdf": of_type("application/pdf", pdfs.pdf("Hello there")),
+            "/latin.txt": of_type("text/plain; charset=ISO-8859-1", "Größe".encode("latin-1")),
+            "/download": of_type(
+                "text/csv", b"a,b", Content_Disposition="attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.csv"
+            ),
+            "/path": of_type("text/csv", b"a,b", Content_Disposition='attachment; filename="../../etc/pass\x07wd"'),
+            "/packed.txt": of_type("text/plain", gzip.compress(b"Packed"), Content_Encoding="gzip"),
+            "/moved": redirect("/notes.md"),
+            "/a%20b/": of_type("text/plain", b"Spaces"),
+            "/a.png": of_type("image/png", PICTURE),
+        }
+        yield running
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path, web: LittleWeb) -> AsyncIterator[Api]:
+    hosts = f"files.example, 127.0.0.1:{web.port}, 127.0.0.1:{CLOSED_PORT}"
+    settings = settings_for(services, tmp_path, max_body_bytes=MOST, file_url_hosts=hosts)
+    model = replace(served(), images=True, engine_args={"allowed_media_domains": ["127.0.0.2"]})
+    async with serving(settings, ModelCatalog((model,))) as running:
         yield running
 
 
@@ -39,11 +74,13 @@ def in_base64(data: bytes, kind: str = "application/pdf") -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-async def refused(api: Api, part: Json) -> tuple[int, str, str]:
+async def refused(api: Api, part: Json) -> tuple[int, str, str, str]:
+    """Status, field, code and message."""
     answer = await api.post(input=said(part), background=True)
     error = answer.json()["error"]
     assert error["param"].startswith(FIELD), error
-    return answer.status_code, error["param"].removeprefix(f"{FIELD}."), error["code"]
+    assert error["param"] in error["message"] or answer.status_code == 404, error
+    return answer.status_code, error["param"].removeprefix(f"{FIELD}."), error["code"], error["message"]
 
 
 async def test_the_model_reads_a_file_with_its_name(api: Api, client: Client, db: Database) -> None:
@@ -97,9 +134,8 @@ async def test_the_official_client_sends_files_and_pictures_to_both_endpoints(
     rows = [await row_of(db, response_id) for response_id in await ids(db)]
     seen = [messages_of(row.request["input"])[0]["content"] for row in rows]
     assert seen == ['Read this.<file name="notes.md">\n# Notes\n</file>\n'] * 4
-    picture = base64.b64decode(IMAGE["image_url"].partition(",")[2])
     for purpose in ("vision", "user_data"):
-        made = await uploaded(client, picture, "a.png", purpose=purpose)
+        made = await uploaded(client, PICTURE, "a.png", purpose=purpose)
         part = {"type": "input_image", "file_id": made.id, "detail": "high"}
         row = await row_of(db, await api.background(input=said(part)))
         assert row.request["input"][0]["content"][1] == {**part, "image_url": IMAGE["image_url"]}
@@ -117,7 +153,7 @@ async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api,
         ("word.docx", b"PK\3\4\0\0", "unsupported_file"),
     ):
         made = await uploaded(client, data, name)
-        assert await refused(api, {"type": "input_file", "file_id": made.id}) == (400, "file_id", code), name
+        assert (await refused(api, {"type": "input_file", "file_id": made.id}))[:3] == (400, "file_id", code), name
     text = (await uploaded(client, b"no picture", purpose="vision")).id
     batch = (await uploaded(client, b"{}", purpose="batch")).id
     for part, expected in (
@@ -128,13 +164,12 @@ async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api,
         ({"file_data": "x"}, (400, "filename", "missing_required_parameter")),
         ({"file_data": "***", "filename": "a"}, (400, "file_data", "invalid_base64")),
         ({"file_data": "data:text/plain,hello", "filename": "a"}, (400, "file_data", "invalid_value")),
-        ({"file_url": "https://a.example/a.pdf"}, (400, "file_url", "unsupported_parameter")),
         ({"file_id": batch, "detail": "high"}, (400, "detail", "unsupported_parameter")),
         ({"type": "input_image", "file_id": text}, (400, "file_id", "invalid_image")),
         ({"type": "input_image", "file_id": batch}, (400, "file_id", "invalid_purpose")),
         ({"type": "input_image", "file_id": "file_none"}, (404, "file_id", "file_not_found")),
     ):
-        assert await refused(api, {"type": "input_file", **part}) == expected, part
+        assert (await refused(api, {"type": "input_file", **part}))[:3] == expected, part
     for file, status, field in (
         ({"file_id": "file_none"}, 404, "file_id"),
         ({"filename": "a.txt", "file_data": in_base64(b"\xf6")}, 400, "file_data"),
@@ -154,7 +189,7 @@ async def test_a_pdf_that_takes_too_long_ends_alone(
     code = f"import sys; sys.path.append({str(Path(pdf_program.__file__).parents[2])!r}); {quick}"
     monkeypatch.setattr("app.files.documents._CODE", code)
     made = await uploaded(client, pdfs.endless(200_000), "slow.pdf")
-    assert await refused(api, {"type": "input_file", "file_id": made.id}) == (400, "file_id", "file_too_costly")
+    assert (await refused(api, {"type": "input_file", "file_id": made.id}))[2] == "file_too_costly"
     good = await uploaded(client, pdfs.pdf("Hello"), "good.pdf")
     assert "Hello" in await shown(api, db, {"type": "input_file", "file_id": good.id})
 
@@ -167,3 +202,166 @@ async def test_the_files_of_a_request_are_bounded_together(api: Api, client: Cli
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (400, code)
         assert param in (None, error["param"])
+
+
+# -- at URLs
+
+
+async def test_the_model_reads_what_is_at_a_url(api: Api, db: Database, web: LittleWeb) -> None:
+    for path, sent, name, text in (
+        ("/notes.md", {}, "notes.md", "# Größe\n"),
+        ("/notes.md", {"filename": "mine.txt"}, "mine.txt", "# Größe\n"),
+        ("/a/paper.pdf?version=2#page=1", {}, "paper.pdf", "Hello there"),
+        ("/latin.txt", {}, "latin.txt", "Größe"),
+        ("/download", {}, "größe.csv", "a,b"),
+        ("/path", {}, "passwd", "a,b"),
+        ("/packed.txt", {}, "packed.txt", "Packed"),
+        ("/moved", {}, "notes.md", "# Größe\n"),
+        ("/a%20b/", {}, "a b", "Spaces"),
+    ):
+        part = {"type": "input_file", "file_url": web.url + path, **sent}
+        assert await shown(api, db, part) == f'<file name="{name}">\n{text}\n</file>\n', path
+
+
+async def test_a_url_is_read_once_and_never_again(
+    api: Api, client: openai.AsyncOpenAI, web: LittleWeb, player: Player
+) -> None:
+    part = {"type": "input_file", "file_url": f"{web.url}/notes.md"}
+    items: Any = said(part)
+    async with player.at_work("Read."):
+        first = await client.responses.create(model=MODEL, input=[*items, *items])
+        assert first.output_text == "Read."
+        assert [asked.path for asked in web.asked] == ["/notes.md"], "once for both parts"
+        assert "longhaul" in web.asked[0].headers["User-Agent"].lower()
+        page = await client.responses.input_items.list(first.id)
+        read = page.data[0].content[1].model_dump(exclude_none=True)  # type: ignore[union-attr]
+        assert read == {**part, "filename": "notes.md", "text": "# Größe\n"}
+        again: Any = said(read)
+        await client.responses.create(model=MODEL, input=again, previous_response_id=first.id)
+    assert len(web.asked) == 1
+    body = {"model": MODEL, "input": items, "background": True}
+    answers = [await api.client.post("/v1/responses", json=body, headers={"Idempotency-Key": "key"}) for _ in range(2)]
+    assert answers[0].json()["id"] == answers[1].json()["id"]
+    assert len(web.asked) == 2, "a repeated request downloads nothing"
+    conversation = await client.conversations.create(items=items)
+    [item] = (await client.conversations.items.list(conversation.id)).data
+    assert item.content[1].text == "# Größe\n"  # type: ignore[union-attr]
+
+
+async def test_the_model_sees_a_picture_at_a_url_of_an_allowed_host_and_of_another_the_url(
+    api: Api, client: openai.AsyncOpenAI, db: Database, web: LittleWeb, player: Player
+) -> None:
+    part = {"type": "input_image", "image_url": f"http://127.0.0.2:{web.port}/a.png", "detail": "auto"}
+    row = await row_of(db, await api.background(input=said(part)))
+    assert row.request["input"][0]["content"][1] == part and web.asked == []
+    url = f"{web.url}/a.png"
+    items: Any = said({"type": "input_image", "image_url": url, "detail": "low"})
+    content: Any = [{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]
+    async with player.at_work("A picture."):
+        await client.responses.create(model=MODEL, input=items)
+        await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": content}], store=True)
+    rows = [await row_of(db, response_id) for response_id in (await ids(db))[1:]]
+    parts = [row.request["input"][0]["content"][-1] for row in rows]
+    assert parts == [{"type": "input_image", "image_url": IMAGE["image_url"], "detail": "low"}] * 2
+    no_picture = {"type": "input_image", "image_url": f"{web.url}/notes.md"}
+    assert (await refused(api, no_picture))[:3] == (400, "image_url", "invalid_image")
+    gone: Any = [{"type": "image_url", "image_url": {"url": f"{web.url}/none.png"}}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": gone}])
+    assert caught.value.param == "messages[0].content[0].image_url.url"
+    assert "'messages[0].content[0].image_url.url': 127.0.0.1 answers 404." in caught.value.message
+
+
+async def test_a_url_that_cannot_be_read_is_named(api: Api, web: LittleWeb) -> None:
+    with LittleWeb("127.0.0.2") as other:
+        web.answers |= {
+            "/around": redirect("/around"),
+            "/away": redirect(f"{other.url}/secret"),
+            "/local": redirect("file:///etc/passwd"),
+            "/metadata": redirect("http://169.254.169.254/latest/meta-data/"),
+            "/long": of_type("text/plain", b"a" * (MOST + 1)),
+        }
+        for url, code, words in (
+            (f"{web.url}/none", "invalid_value", "127.0.0.1 answers 404."),
+            (f"{web.url}/around", "invalid_value", "redirects more than 5 times"),
+            (f"{web.url}/local", "invalid_value", "Only http:// and https://"),
+            (f"{web.url}/away", "host_not_allowed", f"does not allow 127.0.0.2:{other.port}"),
+            (f"{web.url}/metadata", "host_not_allowed", "does not allow 169.254.169.254"),
+            ("http://user:secret@files.example/a", "invalid_value", "user name or password"),
+            (f"http://127.0.0.1:{CLOSED_PORT}/a", "invalid_value", "127.0.0.1 cannot be reached"),
+            (f"{web.url}/long", "file_too_large", f"may have {MOST} bytes"),
+            (f"{web.url}/a.png", "unsupported_file", "no text and no PDF"),
+            ("ftp://files.example/a", "invalid_value", "expected an http(s) URL"),
+        ):
+            *got, message = await refused(api, {"type": "input_file", "file_url": url})
+            assert got == [400, "file_url", code] and words in message, (url, message)
+            assert "secret" not in message
+        assert other.asked == []
+
+
+async def test_without_allowed_hosts_and_in_batches_no_file_is_read_and_those_of_a_request_are_bounded_together(
+    services: Any,
+    db: Database,
+    tmp_path: Path,
+    api: Api,
+    client: openai.AsyncOpenAI,
+    carried: Carried,
+    web: LittleWeb,
+) -> None:
+    async with serving(settings_for(services, tmp_path)) as other:
+        part = {"type": "input_file", "file_url": "https://files.example/a.pdf"}
+        *got, message = await refused(other, part)
+    assert got == [400, "file_url", "unsupported_parameter"] and "operator allows no hosts" in message
+    content = [{"type": "input_file", "file_url": f"{web.url}/notes.md"}]
+    lines = [line("a"), line("b", input=[{"role": "user", "content": content}])]
+    async with carried.on():
+        batch = await ended(client, (await created(client, lines)).id)
+    [error] = batch.errors.data
+    assert (batch.status, error.line, error.code) == ("failed", 2, "unsupported_parameter")
+    assert error.param == "body.input[0].content[0].file_url" and "in batches" in error.message
+    assert web.asked == []
+    web.answers |= {f"/{n}": of_type("text/plain", b"a" * (MOST - 1000)) for n in range(2)}
+    parts = [{"type": "input_file", "file_url": f"{web.url}/{n}"} for n in range(2)]
+    answer = await api.post(input=[{"role": "user", "content": parts}], background=True)
+    refusal = answer.json()["error"]
+    assert (refusal["param"], refusal["code"]) == ("input[0].content[1].file_url", "files_too_large")
+
+
+async def test_a_slow_server_is_given_up_and_a_project_with_slow_urls_holds_up_no_other(
+    services: Any, db: Database, tmp_path: Path, admin: Administration, web: LittleWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def hang(_: Asked) -> Answer:
+        go_on.wait(60)
+        return of_type("text/plain", b"Late")
+
+    web.answers["/slow"] = hang
+    hanging = {"type": "input_file", "file_url": f"{web.url}/slow"}
+    monkeypatch.setattr(downloads, "PLACE_SECONDS", 0.2)
+    settings = settings_for(services, tmp_path, auth="keys", file_url_hosts=f"127.0.0.1:{web.port}")
+    async with (
+        serving(settings) as api,
+        as_caller(api, await tenant(admin, "slow")) as slow,
+        as_caller(api, await tenant(admin, "other")) as other,
+    ):
+        try:
+            sent = [asyncio.create_task(slow.post(input=said(hanging), background=True)) for _ in range(30)]
+
+            async def are_refused() -> bool:
+                return sum(each.done() for each in sent) == 30 - (downloads.PLACES - 1)
+
+            await until(are_refused, what="all are refused that find no place")
+            for answer in (each.result() for each in sent if each.done()):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_downloads")
+            assert (await slow.post(background=True)).status_code == 200, "what downloads nothing"
+            notes = {"type": "input_file", "file_url": f"{web.url}/notes.md"}
+            good = await other.post(input=said(notes), background=True)
+            assert good.status_code == 200, good.text
+            go_on.set()
+            assert sum(answer.status_code == 200 for answer in await asyncio.gather(*sent)) == downloads.PLACES - 1
+            go_on.clear()
+            monkeypatch.setattr(downloads, "SECONDS", 0.2)
+            assert (await refused(slow, hanging))[:3] == (400, "file_url", "invalid_value")
+        finally:
+            go_on.set()

@@ -1,4 +1,4 @@
-"""What one request may bring in: references, chains and conversations have bounds, and a refusal says them."""
+"""What one request may bring in: references, chains and conversations have bounds, and no item comes twice."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import openai
 import pytest
+from sqlalchemy import text
 
 from app.responses.create import continuation
 from app.responses.create.references import MAX_REFERENCES
 from app.store.database import Database
 from tests.integration.api.test_websocket import events
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.player import Player, ids
+from tests.support.player import Player, ids, row_of
 
 Json = dict[str, Any]
 
@@ -57,8 +58,8 @@ async def test_all_items_that_are_referred_to_count_and_what_is_searched_for_the
 ) -> None:
     for end in ("", "\0"):  # Of a request with U+0000 Postgres cannot find one item alone.
         sent = []
-        for text in (*["x" * 6000 + end] * 4, *["x" * 16_000 + end] * 2):
-            answered = await player.answer("A", response_id=await api.background(input=[said("a" + end), said(text)]))
+        for words in (*["x" * 6000 + end] * 4, *["x" * 16_000 + end] * 2):
+            answered = await player.answer("A", response_id=await api.background(input=[said("a" + end), said(words)]))
             sent += [reference(f"msg_{answered.removeprefix('resp_')}_in{place}") for place in (0, 1)]
         small, first, second = sent[1:8:2], sent[8], sent[10]
         for input_ in (small[:3], [first]):
@@ -102,14 +103,6 @@ async def test_a_chain_has_a_bounded_length_and_can_still_be_compacted(api: Api,
         assert error["error"]["code"] == "context_too_large"
 
 
-async def test_a_chain_has_bounded_bytes(api: Api, player: Player) -> None:
-    fields: Json = {}
-    for _ in range(2):
-        previous = await player.answer("A", response_id=await api.background(input="x" * 16_000, **fields))
-        fields = {"previous_response_id": previous}
-    refused(await api.post(**fields, background=True), "previous_response_id", "context_too_large", CONTEXT)
-
-
 async def test_items_that_come_at_once_keep_the_bound_of_their_conversation(api: Api) -> None:
     conversation, path = await conversation_of(api)
     sent = {"items": [said(f"{number}") for number in range(10)]}
@@ -121,10 +114,95 @@ async def test_items_that_come_at_once_keep_the_bound_of_their_conversation(api:
     assert (await api.post(conversation=conversation, background=True)).status_code == 200
 
 
-async def test_a_conversation_has_bounded_bytes(api: Api, player: Player) -> None:
+async def test_chains_and_conversations_have_bounded_bytes(api: Api, player: Player) -> None:
     conversation, path = await conversation_of(api)
-    for _ in range(2):
-        await player.answer("A", response_id=await api.background(input="x" * 16_000, conversation=conversation))
-    answer = await api.post(conversation=conversation, background=True)
-    refused(answer, "conversation", "context_too_large", CONTEXT)
+    for field, value in (("previous_response_id", None), ("conversation", conversation)):
+        for _ in range(2):
+            asked = await api.background(input="x" * 16_000, **({} if value is None else {field: value}))
+            answered = await player.answer("A", response_id=asked)
+            value = value if field == "conversation" else answered
+        refused(await api.post(background=True, **{field: value}), field, "context_too_large", CONTEXT)
     refused(await api.client.post(path, json={"items": [said("a")]}), "items", "context_too_large", CONTEXT)
+
+
+# -- the same item twice, which OpenAI's API refuses, too
+
+
+def msg(item_id: str | None, words: str = "Hi") -> Json:
+    return said(words) if item_id is None else said(words, id=item_id)
+
+
+async def refused_twice(api: Api, item_id: str, **fields: Any) -> None:
+    """The request is refused because of this id."""
+    answer = await api.post(**fields)
+    words = f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again."
+    refused(answer, "input", "duplicate_item", words)
+
+
+async def test_an_input_with_the_same_id_twice_is_refused_on_every_route(api: Api, db: Database) -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    for form in ({}, {"background": True}, {"stream": True}):
+        for twice in (
+            [msg("msg_1"), msg("msg_1", "other")],
+            [msg("msg_1"), {"type": "function_call", "id": "msg_1", "call_id": "c", "name": "f", "arguments": "{}"}],
+            [msg("msg_1"), reference("msg_1")],
+            [reference("msg_x"), msg(None), reference("msg_x")],
+            [thought, msg(None), thought],
+        ):
+            await refused_twice(api, str(twice[-1]["id"]), input=[msg("first"), *twice], **form)
+    for path in ("/v1/responses/input_tokens", "/v1/responses/compact"):
+        body = {"model": "scripted", "input": [msg("msg_1"), msg("msg_1")]}
+        answer = await api.client.post(path, json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "duplicate_item"), path
+    assert await ids(db) == []
+
+
+async def test_an_item_of_the_chain_is_refused_and_a_new_one_is_not(api: Api, db: Database, player: Player) -> None:
+    first = await player.answer("A", response_id=await api.background(input=[msg("msg_1"), msg(None)]))
+    [output] = (await row_of(db, first)).output or []
+    [_, made] = (await row_of(db, first)).request["input"]
+    second = await player.answer(
+        "B", response_id=await api.background(input=[msg("msg_2")], previous_response_id=first)
+    )
+    known = await ids(db)
+    for item_id in ("msg_1", "msg_2", made["id"], output["id"]):
+        for item in (msg(item_id), reference(item_id)):
+            await refused_twice(api, item_id, input=[msg("msg_3"), item], previous_response_id=second)
+    assert await ids(db) == known
+    await refused_twice(api, "msg_1", input=[msg("msg_1")], previous_response_id=first)
+    again = await api.post(input=[msg("msg_2")], previous_response_id=first, background=True)
+    assert again.status_code == 200, "another branch has that item"
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET request = '{}'"))
+    await refused_twice(api, "msg_1", input=[msg("msg_1")], previous_response_id=second)  # No item is read for that.
+
+
+async def test_a_client_that_resends_everything_continues_nothing_and_is_answered(
+    api: Api, db: Database, player: Player
+) -> None:
+    first = await player.answer("A", response_id=await api.background(input=[msg("msg_1")]))
+    output = (await api.get(first)).json()["output"]
+    for history in (
+        [msg("msg_1"), *output, msg("msg_2")],
+        [msg("msg_1"), reference(output[0]["id"]), msg(None)],
+    ):
+        assert (await api.post(input=history, background=True)).status_code == 200
+    # What was sent again is an item of the second chain, too.
+    second = await player.answer("B", response_id=await api.background(input=[msg("msg_1"), *output]))
+    await refused_twice(api, output[0]["id"], input=output, previous_response_id=second)
+
+
+async def test_an_item_of_the_conversation_is_refused_and_none_is_lost(api: Api, db: Database, player: Player) -> None:
+    made = await api.client.post("/v1/conversations", json={"items": [msg("msg_0")]})
+    conversation = made.json()["id"]
+    await refused_twice(api, "msg_0", input=[msg("msg_0")], conversation=conversation)
+    first = await player.answer("A", response_id=await api.background(input=[msg("msg_1")], conversation=conversation))
+    [output] = (await row_of(db, first)).output or []
+    for item_id in ("msg_1", output["id"]):
+        for item in (msg(item_id), reference(item_id)):
+            await refused_twice(api, item_id, input=[item], conversation=conversation)
+    other = (await api.client.post("/v1/conversations", json={})).json()["id"]
+    assert (await api.post(input=[msg("msg_1")], conversation=other, background=True)).status_code == 200
+    await player.answer("B", response_id=await api.background(input=[msg(None), msg(None)], conversation=conversation))
+    listed = (await api.client.get(f"/v1/conversations/{conversation}/items")).json()["data"]
+    assert len(listed) == 6
