@@ -1,49 +1,62 @@
-"""Endings on a real Postgres: several cancels together, and what they leave in memory."""
+"""Cancels, failures and deletions on a real Postgres: alone, together, against each other and against other locks."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Row, text
 
 from app import sizes
-from app.heavy import HEAVY
+from app.heavy import HEAVY, Threads
 from app.protocol.events import frames
-from app.protocol.events.frames import Event
-from app.protocol.events.machine import ResponseStream
-from app.protocol.status import Status
-from app.store import database
+from app.protocol.status import TRANSITIONS, Status
+from app.store import database, retention
+from app.store.context.contents import context_items
 from app.store.database import Database, StoreLocked, StoreUnavailable, retry_until_available
-from app.store.responses import endings, logs, lookup
-from app.store.rows import EndResult, ResponseRow, parsed_row
-from tests.support.cycles import no_collector
+from app.store.responses import claims, endings, logs, lookup
+from app.store.rows import EndResult
+from tests.integration.store.common import answered, begun, conversation, held, sql
+from tests.support import grammar
+from tests.support.logs import events_of, row_of
 from tests.support.requests import message
-from tests.support.rows import WORKER, Writer, claim, claimed, queued
+from tests.support.rows import WORKER, Writer, claim, claimed, merge_all, queued
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+WAYS: dict[str, Callable[[Database, str], Any]] = {
+    "cancel": lambda db, response_id: endings.cancel(db, response_id, None),
+    "delete": lambda db, response_id: endings.delete(db, "default", response_id),
+    "fail": lambda db, response_id: endings.fail(db, response_id, "server_error", "no"),
+    "fail its own": lambda db, response_id: endings.fail(db, response_id, "server_error", "no", owner=(WORKER, 1)),
+}
 
-async def row_of(db: Database, response_id: str) -> ResponseRow:
-    row = await lookup.find(db, response_id)
-    assert row is not None
-    return row
+
+@pytest.mark.parametrize("before", ["queued", "in_progress", "in the middle"])
+async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str) -> None:
+    match before:
+        case "queued":
+            response_id = await queued(db)
+        case "in_progress":
+            response_id = (await claimed(db)).id
+        case _:
+            response_id = (await begun(db, "half a sent")).row.id
+    cancellation = await endings.cancel(db, response_id, "default")
+    assert cancellation is not None and cancellation.chunk is not None
+    events = await events_of(db, response_id)
+    grammar.check(events)
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"] | {"error": None} == cancellation.row.as_object()
+    assert (await logs.read(db, response_id)).ended
 
 
 async def test_responses_cancelled_together_end_as_if_cancelled_one_by_one(db: Database) -> None:
-    waiting, running, final = await queued(db), await claimed(db), await queued(db)
-    writer = Writer(running)
-    await logs.append(db, [writer.begin()])
-    await logs.append(db, [writer.say("half a")])
+    waiting, running, final = await queued(db), (await begun(db, "half a")).row, await queued(db)
     await endings.cancel(db, final, None)
     foreign = await queued(db, project="theirs")
-
     wanted = [waiting, running.id, final, foreign, "resp_unknown", waiting]
     first, second, third, theirs, unknown, again = await endings.cancel_all(db, wanted, "default")
     assert theirs is None and unknown is None
@@ -91,108 +104,77 @@ async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, 
     assert ended.request == {**sent, "secrets": {}}
 
 
-async def running_with_a_poisoned_log(db: Database) -> ResponseRow:
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
-    await logs.append(db, [writer.say("half a")])
-    async with db.begin() as connection:
-        poison = "UPDATE chunks SET frames = 'poison' WHERE response_id = :id AND first = 2"
-        await connection.execute(text(poison), {"id": row.id})
-    return row
-
-
-async def test_a_log_that_cannot_be_read_fails_its_own_response_without_its_output(db: Database) -> None:
-    row = await running_with_a_poisoned_log(db)
-    assert await endings.fail(db, row.id, "run_timeout", "it ran too long") is not None
-    failed = await row_of(db, row.id)
-    assert (failed.status, failed.output) == (Status.FAILED, [])
-    log = await logs.read(db, row.id)
-    assert log.ended
+async def test_a_log_that_cannot_be_read_stops_no_ending(db: Database) -> None:
+    failing, poisoned = [(await begun(db, "half a")).row.id for _ in range(2)]
+    good = (await claimed(db)).id
+    await sql(db, "UPDATE chunks SET frames = 'poison' WHERE first = 2")
+    assert await endings.fail(db, failing, "run_timeout", "it ran too long") is not None
+    failed, log = await row_of(db, failing), await logs.read(db, failing)
+    assert (failed.status, failed.output, log.ended) == (Status.FAILED, [], True)
     assert [chunk.first for chunk in log.chunks][1:] == [chunk.last + 1 for chunk in log.chunks][:-1]
-    events = [event["type"] for event in frames.decode(log.chunks[-1].frames)]
-    assert events == ["error", "response.failed"]
-
-
-async def test_a_log_that_cannot_be_read_does_not_stop_other_cancels(db: Database) -> None:
-    poisoned, good = await running_with_a_poisoned_log(db), await claimed(db)
-    results = await endings.cancel_all(db, [poisoned.id, good.id], None)
+    assert [event["type"] for event in frames.decode(log.chunks[-1].frames)] == ["error", "response.failed"]
+    results = await endings.cancel_all(db, [poisoned, good], None)
     assert [result and result.row.status for result in results] == [Status.CANCELLED] * 2
-    assert (await endings.delete(db, "default", poisoned.id)) is not None
+    assert (await endings.delete(db, "default", poisoned)) is not None
 
 
 async def test_only_the_owner_may_fail_its_response(db: Database) -> None:
     row = await claimed(db)
     for other in (("another", row.attempt), (WORKER, row.attempt + 1)):
         assert await endings.fail(db, row.id, "server_error", "no", owner=other) is None
+    assert await endings.fail(db, row.id, "queue_timeout", "late", only=Status.QUEUED) is None, "it was claimed in time"
     assert await endings.fail(db, row.id, "server_error", "yes", owner=(WORKER, row.attempt)) is not None
     assert await endings.fail(db, row.id, "server_error", "late", owner=(WORKER, row.attempt)) is None
 
 
-async def test_long_logs_and_large_rows_are_cancelled_in_groups_and_off_the_loop(
+async def test_large_work_of_rows_and_logs_is_done_beside_the_event_loop(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endings, "MAX_LOG_BYTES", 1)
-    monkeypatch.setattr(sizes, "LARGE_BYTES", 1)
-    threads, restore = [], ResponseStream.restore
+    large = "x" * 2 * sizes.LARGE_BYTES
+    ended = (await answered(db, large, input=[message(large)])).row
+    continuing = await claimed(db, previous_response_id=ended.id)
+    running, other = [(await begun(db, large)).row for _ in range(2)]
+    last = (await begun(db, large, conversation={"id": await conversation(db)})).finish()
+    works: dict[str, Callable[[], Any]] = {
+        "cancel": lambda: endings.cancel(db, running.id, None),
+        "delete": lambda: endings.delete(db, "default", other.id),
+        "merge": lambda: merge_all(db),
+        "find": lambda: lookup.find(db, ended.id),
+        "context": lambda: context_items(db, continuing),
+        "end": lambda: logs.append(db, [last]),
+    }
+    run, used = Threads.run, list[str]()
 
-    def watched(events: Iterable[Event], next_sequence: int) -> ResponseStream:
-        threads.append(threading.current_thread())
-        return restore(events, next_sequence)
+    async def noted(threads: Threads, work: Callable[[], Any]) -> Any:
+        used.append(name)
+        return await run(threads, work)
 
-    def parsed(row: Row[Any]) -> ResponseRow:
-        threads.append(threading.current_thread())
-        return parsed_row(row)
-
-    monkeypatch.setattr(ResponseStream, "restore", watched)
-    monkeypatch.setattr(endings, "parsed_row", parsed)
-    ids = [await queued(db) for _ in range(3)]
-    assert list(await endings.sizes_of(db, [*ids, ids[0]])) == ids
-    results = await endings.cancel_all(db, ids, None)
-    assert [result and result.row.status for result in results] == [Status.CANCELLED] * 3
-    assert len(threads) == 6 and threading.main_thread() not in threads
-
-
-async def test_large_requests_are_cancelled_in_groups_by_their_bytes(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endings, "MAX_LOG_BYTES", 100_000)
-    ids = [await queued(db, input=[message("x" * 40_000)]) for _ in range(4)]
-    assert sizes.grouped(await endings.sizes_of(db, ids), endings.MAX_LOG_BYTES) == [ids[:2], ids[2:]]
+    monkeypatch.setattr(Threads, "run", noted)
+    for name, work in works.items():
+        assert await work(), name
+    assert list(dict.fromkeys(used)) == list(works)
+    used.clear()
+    assert await lookup.find(db, await queued(db))
+    assert not used, "what is small is not"
 
 
 @pytest.mark.parametrize("how", ["cancel", "fail", "delete"])
 async def test_an_ending_waits_for_threads_before_it_locks_its_rows(db: Database, how: str) -> None:
-    row = await claimed(db, input=[message("x" * 400_000)])
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
+    writer = await begun(db, input=[message("x" * 400_000)])
     go = threading.Event()
     busy = [asyncio.create_task(HEAVY.run(lambda: go.wait(60))) for _ in range(2)]
     reads = [db.large_reads.take("another") for _ in range(database.LARGE_READS)]
-    ways: dict[str, Callable[[], Any]] = {
-        "cancel": lambda: endings.cancel(db, row.id, None),
-        "fail": lambda: endings.fail(db, row.id, "server_error", "no"),
-        "delete": lambda: endings.delete(db, row.project, row.id),
-    }
     try:
-        ending = asyncio.create_task(ways[how]())
+        ending = asyncio.create_task(WAYS[how](db, writer.row.id))
         await until(lambda: ending.done() or db.large_reads._lines)
-        assert await asyncio.wait_for(logs.append(db, [writer.say("goes on")]), PATIENCE_SECONDS) == {row.id}
+        appending = logs.append(db, [writer.say("goes on")])
+        assert await asyncio.wait_for(appending, PATIENCE_SECONDS) == {writer.row.id}
         for each in reads:
             each.release()
         assert await asyncio.wait_for(ending, PATIENCE_SECONDS) is not None
     finally:
         go.set()
         await asyncio.gather(*busy)
-
-
-@asynccontextmanager
-async def held(db: Database, *response_ids: str) -> AsyncIterator[None]:
-    """Another transaction has locked these rows."""
-    async with db.begin() as other:
-        ids = {"ids": list(response_ids)}
-        await other.execute(text("SELECT FROM responses WHERE id = ANY(:ids) FOR UPDATE"), ids)
-        yield
 
 
 async def test_one_locked_row_holds_up_no_other_of_a_batch(db: Database) -> None:
@@ -205,58 +187,26 @@ async def test_one_locked_row_holds_up_no_other_of_a_batch(db: Database) -> None
     assert (await row_of(db, ids[1])).status is Status.QUEUED
 
 
-@pytest.mark.parametrize("how", ["cancel", "delete", "fail", "fail its own"])
-async def test_an_ending_waits_for_no_row_that_others_hold(
+@pytest.mark.parametrize("how", WAYS)
+async def test_an_ending_waits_for_no_row_that_others_hold_and_tries_again_for_a_while(
     db: Database, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(endings, "PAUSES", ())
-    row = await claimed(db)
-    ways: dict[str, Callable[[], Any]] = {
-        "cancel": lambda: endings.cancel(db, row.id, None),
-        "delete": lambda: endings.delete(db, "default", row.id),
-        "fail": lambda: endings.fail(db, row.id, "server_error", "no"),
-        "fail its own": lambda: endings.fail(db, row.id, "server_error", "no", owner=(WORKER, row.attempt)),
-    }
+    row, tried = await claimed(db), asyncio.Event()
+
+    def pauses() -> Iterator[float]:
+        yield 0.0
+        tried.set()
+        yield from [0.01] * 1000
+
     async with held(db, row.id):
+        monkeypatch.setattr(endings, "PAUSES", ())
         with pytest.raises(StoreLocked):
-            await ways[how]()
-    assert await ways[how]()
-
-
-@pytest.mark.parametrize("how", ["cancel", "delete", "fail"])
-async def test_an_ending_goes_on_once_the_row_is_free(db: Database, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    row, tries = await claimed(db), list[str]()
-    monkeypatch.setattr(endings, "uniform", lambda *_: tries.append(how) or 1.0)
-    ways: dict[str, Callable[[], Any]] = {
-        "cancel": lambda: endings.cancel(db, row.id, None),
-        "delete": lambda: endings.delete(db, "default", row.id),
-        "fail": lambda: endings.fail(db, row.id, "server_error", "no"),
-    }
-    async with held(db, row.id):
-        ending = asyncio.create_task(ways[how]())
-        await until(lambda: tries)
+            await WAYS[how](db, row.id)
+        monkeypatch.setattr(endings, "PAUSES", pauses())
+        ending = asyncio.create_task(WAYS[how](db, row.id))
+        await tried.wait()
+        assert not ending.done()
     assert await ending
-
-
-async def test_cancels_that_end_half_way_are_announced_and_the_rest_is_told_why(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endings, "MAX_LOG_BYTES", 1)
-    ids, told = [await queued(db) for _ in range(3)], list[EndResult]()
-    end_rows, calls = endings._end_rows, 0
-
-    async def away_later(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            raise StoreUnavailable("away")
-        return await end_rows(*arguments, **options)
-
-    monkeypatch.setattr(endings, "_end_rows", away_later)
-    found = await endings.cancel_all(db, ids, "default", told.append)
-    assert [type(each) for each in found] == [EndResult, StoreUnavailable, StoreUnavailable]
-    assert [each.row.id for each in told] == [ids[0]]
-    assert calls == 2, "nobody waits for each of them while Postgres is away"
 
 
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
@@ -272,15 +222,60 @@ async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Data
     assert sorted(told) == sorted(ids)
 
 
-async def test_reading_cancelling_and_deleting_leave_nothing_to_the_garbage_collector(db: Database) -> None:
-    for count in (1, 30):  # the first round creates objects that stay
-        waiting = [await queued(db) for _ in range(count)]
-        with no_collector():
-            for response_id in waiting:
-                await lookup.get_flags(db, "default", response_id)
-                await lookup.find(db, response_id)
-                await lookup.get_by_key(db, "default", "unknown")
-                await endings.cancel(db, response_id, "default")
-                await endings.delete(db, "default", response_id)
-            left = gc.collect()
-    assert left < 30
+async def test_cancel_twice_is_one_cancel(db: Database) -> None:
+    response_id = await queued(db)
+    first, second = await asyncio.gather(*(endings.cancel(db, response_id, None) for _ in range(2)))
+    assert first is not None and second is not None
+    assert [first.chunk is None, second.chunk is None].count(False) == 1
+    assert first.row.as_object() == second.row.as_object()
+
+
+async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_row(db: Database) -> None:
+    winners = set()
+    for turn in range(12):
+        writer = await begun(db)
+        racing = [logs.append(db, [writer.finish()]), endings.cancel(db, writer.row.id, None)]
+        await asyncio.gather(*(racing if turn % 2 else racing[::-1]))
+        events, row = await events_of(db, writer.row.id), await row_of(db, writer.row.id)
+        grammar.check(events)
+        assert events[-1]["response"]["status"] == row.status.value
+        winners.add(row.status)
+    assert winners <= {Status.COMPLETED, Status.CANCELLED}
+
+
+async def test_a_delete_removes_row_and_events_and_fences_the_owner(db: Database) -> None:
+    writer = await begun(db)
+    deleted = await endings.delete(db, "default", writer.row.id)
+    assert deleted is not None and deleted.chunk is not None
+    assert await lookup.find(db, writer.row.id) is None
+    reading = await logs.read(db, writer.row.id)
+    assert (reading.chunks, reading.status, reading.ended) == ((), None, True)
+    assert await logs.append(db, [writer.say("too late")]) == set()
+
+
+async def test_nothing_ever_leaves_a_final_status(db: Database) -> None:
+    for status in (Status.COMPLETED, Status.CANCELLED):
+        writer = await begun(db)
+        if status is Status.COMPLETED:
+            await logs.append(db, [writer.finish()])
+        row, cancellation = writer.row, await endings.cancel(db, writer.row.id, "default")
+        assert cancellation is not None and cancellation.row.status is status
+        assert (cancellation.chunk is None) is (status is Status.COMPLETED), "nothing is announced twice"
+        await claim(db, row.id, "w")
+        await claims.release(db, row.id, row.attempt, WORKER)
+        await endings.fail(db, row.id, "server_error", "no")
+        await logs.append(db, [Writer(row).begin()])
+        assert (await row_of(db, row.id)).status is status
+        assert all(not transition.sources & {status} for transition in TRANSITIONS.values())
+
+
+async def test_retention_deletes_by_the_store_flag_and_keeps_unfinished_responses(db: Database) -> None:
+    stored, unstored, unfinished = await queued(db), await queued(db, store=False), await queued(db)
+    for response_id in (stored, unstored):
+        await endings.cancel(db, response_id, None)
+    ((now, past),) = await sql(db, "SELECT now() + interval '1 s', now() - interval '1 day'")
+    assert await retention.delete_expired(db, stored=past, unstored=now) == 1
+    assert await lookup.find(db, unstored) is None
+    assert await retention.delete_expired(db, stored=now, unstored=now) == 1
+    assert await lookup.find(db, stored) is None
+    assert (await row_of(db, unfinished)).status is Status.QUEUED

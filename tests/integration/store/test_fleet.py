@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
 from app.store.database import Database
-from app.store.queue import drains, fleet, pauses
+from app.store.queue import drains, fleet, pace, pauses
 from app.store.responses import claims
 from tests.integration.store.common import sql
 from tests.support.rows import alive, claim, claimed, queued, release_all
-from tests.support.waiting_rows import QUEUE, waiting, weigh
+from tests.support.waiting_rows import QUEUE, end, waiting, weigh
 
 RETENTION = 3600.0
 MODELS = {"model.scripted": "scripted"}
@@ -145,3 +147,19 @@ async def test_projects_beyond_the_fifty_with_most_waiting_are_one(db: Database)
     found = (await shown(db))["waiting_by_project"]
     assert len(found) == 51
     assert found["other",] == 2
+
+
+async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_worker(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await waiting(db, "a", 51)
+    await end(db, ids)
+    times = "started_at = now() - interval '1 hour', finished_at = now() - make_interval(secs => :ago)"
+    for response_id, ago in zip(ids, (200, 100, 0), strict=False):
+        await sql(db, f"UPDATE responses SET sent_to = 'w', {times} WHERE id = :id", id=response_id, ago=ago)
+    for most_read, ended, seconds in ((50, 2, 200), (1_000, 3, 300)):
+        monkeypatch.setattr(pace, "MOST_READ", most_read)
+        async with db.begin() as connection:
+            found = await pace.read(connection)
+        assert sum(each.ended for each in found) == ended
+        assert seconds - 1 <= found[0].seconds < seconds + 60

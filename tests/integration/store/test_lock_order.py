@@ -27,6 +27,7 @@ from app.store.responses.logs import Entry
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants.erasure import Erasure
+from tests.integration.store.common import scalar, sql
 from tests.support.bulk import started
 from tests.support.logs import events_of, row_of
 from tests.support.roles import as_role
@@ -34,7 +35,7 @@ from tests.support.rows import WORKER, Writer, alive, claim, claimed, queued
 from tests.support.waiting import until
 
 ERASURE = Erasure(DEFAULT_PROJECT, datetime(2100, 1, 1, tzinfo=UTC), is_archived=True)
-_WAITING = text("SELECT count(DISTINCT pid) AS number FROM pg_locks WHERE NOT granted")
+_WAITING = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
 
 
 async def in_turn(db: Database, table: str, row: str, first: Awaitable[Any], second: Awaitable[Any]) -> list[Any]:
@@ -50,7 +51,7 @@ async def in_turn(db: Database, table: str, row: str, first: Awaitable[Any], sec
 
 async def wait_or_end(db: Database, tasks: Sequence[asyncio.Future[Any]]) -> bool:
     """Whether so many wait as there are tasks, or the last one has ended."""
-    return tasks[-1].done() or (await db.execute(_WAITING))[0].number == len(tasks)
+    return tasks[-1].done() or await scalar(db, _WAITING) == len(tasks)
 
 
 async def two_batches(db: Database) -> None:
@@ -79,7 +80,7 @@ async def test_an_erasure_and_a_cancel_of_whole_batches_do_not_wait_for_each_oth
     erases = ERASURE.delete_batches(own, 10) if is_deleted else ERASURE.end_batches(own)
     action, _ = await in_turn(db, "batches", "batch_a", started(db, ActionKind.CANCEL, ResponseFilter()), erases)
     assert action.batches == 2
-    left = {row.status for row in await db.execute(text("SELECT status FROM batches"))}
+    left = {row.status for row in await sql(db, "SELECT status FROM batches")}
     assert left == (set() if is_deleted else {"cancelled"})
 
 
@@ -106,15 +107,16 @@ async def test_claims_and_the_removal_of_their_dead_worker_do_not_wait_for_each_
     first, second = sorted([await queued(db) for _ in range(2)])
     await claim(db, first, await alive(db, WORKER))
     removal = release_dead_workers(db, 0.0, comeback_seconds=0.0)
-    await db.execute(text("UPDATE workers SET absent_since = now() - interval '1 minute'"))
+    await sql(db, "UPDATE workers SET absent_since = now() - interval '1 minute'")
     late = claims.claim_all(db, [(first, WORKER), (second, WORKER)])
     got, dead = await in_turn(db, "responses", first, late, removal)
     assert ([row and row.id for row in got], dead) == ([None, second], [])
 
 
-async def test_journals_that_do_wait_for_each_other_write_again_and_lose_nothing(db: Database) -> None:
-    """A worker that was taken for dead wakes up with a batch for what another one ends just then: one of the two
-    statements fails, and its journal repeats it. The first worker's has one response more, which holds it up.
+async def test_journals_that_may_wait_for_each_other_write_again_and_lose_nothing(db: Database) -> None:
+    """A worker that was taken for dead wakes up with a batch for what another one ends just then. The first worker's
+    has one response more, which holds it up. If Postgres updates the last row first, one of the two statements fails,
+    and its journal repeats it.
     """
     rows = sorted([await claimed(db) for _ in range(3)], key=lambda row: row.id)
     old = [Writer(row).begin() for row in rows]
@@ -135,8 +137,9 @@ async def test_journals_that_do_wait_for_each_other_write_again_and_lose_nothing
 
     journals = (retry_until_available(partial(append, *each)) for each in ((db, old), (other, new)))
     written = await in_turn(db, "responses", rows[1].id, *journals)
-    assert (written, len(failed)) == ([set(), {rows[0].id, rows[2].id}], 1)
     await other.close()
+    assert written == [set(), {rows[0].id, rows[2].id}]
+    assert len(failed) <= 1
     for row in rows[::2]:
         assert (await row_of(db, row.id)).status is Status.COMPLETED
         numbers = [event["sequence_number"] for event in await events_of(db, row.id)]

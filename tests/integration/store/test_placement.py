@@ -126,6 +126,8 @@ def test_short_beginnings_and_other_projects_are_not_alike() -> None:
     assert new_response(instructions="Be brief.").affinity is None
     assert new_response(prompt_cache_key="k").affinity != new_response(prompt_cache_key="k", project="b").affinity
     assert new_response(prompt_cache_key="conv").affinity != new_response(conversation={"id": "conv"}).affinity
+    continuing = [new_response(continuation_id="c", prompt_cache_key=key).affinity for key in "kl"]
+    assert continuing[0] == continuing[1] != new_response(prompt_cache_key="k").affinity
 
 
 # Workers that stop, die, or take nothing

@@ -23,7 +23,7 @@ from app.store.responses.endings import Overdue
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
 from app.store.roles.rights import MAINTENANCE
-from tests.integration.store.common import scalar, sql
+from tests.integration.store.common import sql
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, alive, claim, new_response
 from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, weigh, with_slots
@@ -198,17 +198,3 @@ async def test_a_deadline_is_never_put_off_by_a_head_with_more_time(db: Database
     await inserted(db, head, soon)
     rows = await sql(db, "SELECT id FROM responses ORDER BY rank")
     assert [row.id for row in rows] == [soon.id, head.id]
-
-
-async def test_what_continues_goes_to_the_same_worker(db: Database) -> None:
-    for worker in "vwx":
-        await with_slots(db, 8, worker)
-    nodes = set()
-    for _ in range(6):
-        made = new_response(continuation_id="agent-7")
-        await inserted(db, made)
-        nodes.add(await scalar(db, "SELECT sent_to FROM responses WHERE id = :id", id=made.id))
-        await end(db, [made.id])
-    assert len(nodes) == 1
-    alone = new_response(prompt_cache_key="k")
-    assert new_response(prompt_cache_key="k", continuation_id="c").affinity != alone.affinity

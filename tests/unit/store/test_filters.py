@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.protocol.status import Status
 from app.queue.message import Priority
-from app.store.operations.filters import TIERS, Place, ResponseFilter, batch_test, window
+from app.store.operations.filters import TIERS, ResponseFilter, batch_test, window
 
 FULL = ResponseFilter(
     ids=("resp_1", "resp_2"),
@@ -113,17 +113,3 @@ def test_a_tier_has_its_foreground_and_background_and_default_has_work_in_window
         "default": ["BACKGROUND", "FOREGROUND", "WINDOW"],
         "priority": ["PRIORITY_BACKGROUND", "PRIORITY_FOREGROUND"],
     }
-
-
-def test_failures_alone_have_an_error_code() -> None:
-    only = ResponseFilter(error_code="server_error")
-    assert "'completed'" not in window(only, Status, 10, None, descending=True).text
-    contradiction = ResponseFilter(error_code="server_error", statuses=(Status.QUEUED,))
-    assert "WHERE false" in window(contradiction, Status, 10, None, descending=True).text
-
-
-def test_a_window_goes_on_behind_a_place() -> None:
-    place = Place(datetime(2026, 1, 1, tzinfo=UTC), 7)
-    going_back = window(ResponseFilter(), Status, 10, place, descending=True)
-    assert (going_back.values["after_at"], going_back.values["after"]) == (place.inserted_at, 7)
-    assert "<" in going_back.text and ">=" not in going_back.text
