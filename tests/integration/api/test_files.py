@@ -413,7 +413,7 @@ class TestDeath:
 
 
 @pytest.mark.long
-async def test_an_upload_of_200_mb_takes_little_memory(services: Any, db: Database, tmp_path: Path) -> None:
+async def test_an_upload_of_100_mb_takes_little_memory(services: Any, db: Database, tmp_path: Path) -> None:
     process = ApiProcess(services, tmp_path)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{process.port}", timeout=300) as client:
@@ -429,13 +429,13 @@ async def test_an_upload_of_200_mb_takes_little_memory(services: Any, db: Databa
                     await asyncio.sleep(0.01)
 
             watching = asyncio.create_task(watch())
-            made = await client.post("/v1/files", content=form(200), headers=FORM)
+            made = await client.post("/v1/files", content=form(100), headers=FORM)
             assert made.status_code == 200
             uploading, most = most - before, 0
             async with client.stream("GET", f"/v1/files/{made.json()['id']}/content") as answer:
                 read = sum([len(piece) async for piece in answer.aiter_bytes()])
             await end_tasks(watching)
-            assert read == 200 * BLOCK_BYTES
+            assert read == 100 * BLOCK_BYTES
             assert uploading < MEMORY_BYTES and most - before < MEMORY_BYTES
             os.kill(api.pid, signal.SIGTERM)
         await process.ended()
