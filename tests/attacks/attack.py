@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Any
 
-from tests.attacks.memory import KEPT_BYTES, MIB, TYPICAL, WALL_BYTES, Demand, is_kept
+from config.settings import Settings
 from tests.attacks.target import Target
 
+KIB, MIB = 2**10, 2**20
 LATENCY_SECONDS = 1.0
-FIRST_TOKEN = "first-token"
-"""The kind of requests whose time is that until a stream's first token."""
 ROUNDS = 3
 """How often an attack is repeated while memory stays behind: a leak grows each time, a high-water mark does not."""
 
-FAILURE = re.compile(r"(?!501|503)5\d\d|failed server_error|timed out|held|nothing|smuggled")
-"""Answers that no attack may get, whichever model is served."""
+CONNECTION_BYTES = 896 * KIB
+READER_BYTES = 768 * KIB
+PARSED_BODIES = 2
+JSON_FACTOR = 37
+"""How much larger the objects of the worst JSON are than its text."""
+PROMPT_FACTOR = 150
+"""The same for a prompt that is being built, measured with 8 MB."""
+CONTEXT_FACTOR = 10
+"""The same for the items of a context, at worst."""
+SMALL_PROMPTS_BYTES = 2 * 10**6
+KEPT_BYTES = 16 * MIB
+"""What may stay behind an attack each time: the allocator and the interpreter keep some for themselves."""
+OTHER_KEPT_BYTES = 64 * MIB
+"""The same of processes other than API and worker: a session of Postgres is new now and then, and has its caches."""
+WALL_BYTES = 400 * MIB
+"""What a process may grow by, whatever one tenant does to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What an attack makes the server hold at most, in terms of docs/operations.md ("Memory")."""
+
+    connections: int = 16
+    readers: int = 16
+    large: bool = False
+    """Whether its bodies, its answers or its prompts are larger than 256 KiB."""
+    contexts: bool = False
+    """Whether its responses continue more than 256 KiB."""
+    is_walled: bool = False
+    """Whether WALL_BYTES is all that a process may grow by."""
+
+    def api_bytes(self) -> int:
+        """What the API may grow by."""
+        if self.is_walled:
+            return WALL_BYTES
+        settings = Settings()
+        held = self.connections * CONNECTION_BYTES + self.readers * READER_BYTES + KEPT_BYTES
+        if self.large:
+            held += 3 * settings.buffer_bytes + PARSED_BODIES * JSON_FACTOR * settings.max_body_bytes
+        return held
+
+    def worker_bytes(self) -> int:
+        """What a worker may grow by."""
+        if self.is_walled:
+            return WALL_BYTES
+        settings = Settings()
+        held, prompts = KEPT_BYTES, SMALL_PROMPTS_BYTES
+        if self.large:
+            prompts += settings.max_body_bytes
+            held += self.connections * settings.max_body_bytes
+        if self.contexts:
+            held += CONTEXT_FACTOR * settings.max_context_bytes
+        return held + prompts * PROMPT_FACTOR
+
+
+TYPICAL = Demand()
+Run = Callable[[Target, int], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +81,7 @@ class Attack:
 
     name: str
     about: str
-    run: Callable[[Target, int], Awaitable[None]]
+    run: Run
     full: int
     small: int
     expected: Set[str]
@@ -40,25 +93,8 @@ class Attack:
     """The attack runs in a project of its own with these limits; None: in the attacker's, which has none."""
     latency: float = LATENCY_SECONDS
     """The longest that the bystander's p99 may be, on a quiet machine, or twice what it is alone, if that is more."""
-    first_token: float | None = None
-    """How much later than alone the first token of the bystander's streams may come, as a p99; None: not judged."""
     seconds: float = 60.0
     """The attack is cut off after this time, which is no failure: it has done what it could."""
-
-
-Run = Callable[[Target, int], Awaitable[None]]
-ATTACKS: list[Attack] = []
-"""All attacks, in the order in which they run."""
-
-
-def attack(about: str, full: int, small: int, expected: Set[str], **more: Any) -> Callable[[Run], Run]:
-    """Adds the function to ATTACKS under its own name; `more` are fields of `Attack`."""
-
-    def add(run: Run) -> Run:
-        ATTACKS.append(Attack(run.__name__.replace("_", "-"), about, run, full, small, expected, **more))
-        return run
-
-    return add
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +120,20 @@ class Memory:
     @property
     def keeps(self) -> bool:
         """Whether each round left behind more than an allocator does, which keeps pieces of a large peak."""
-        return bool(self.kept) and all(is_kept(kept, self.peak, self.least) for kept in self.kept)
+        return bool(self.kept) and all(kept > max(self.least, self.peak // 8) for kept in self.kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What an attack did, against the time before it."""
+    """What an attack did, against the time before it. `memory` is by role."""
 
     answers: Counter[str]
     asks: tuple[Ask, ...]
     alone: Mapping[str, float] = field(default_factory=dict)
     """The p99 of the bystander's requests of each kind while nobody attacked."""
-    api: Memory = Memory()
-    worker: Memory = Memory()
-    other: Memory = Memory()
-    """Of the one other process that grew most."""
-    api_seconds: float = 0.0
-    """CPU time of the API, the bystander's requests included."""
+    memory: Mapping[str, Memory] = field(default_factory=dict)
     leftovers: tuple[str, ...] = ()
     was_cut_off: bool = False
-
-    @property
-    def p50(self) -> float:
-        return _percentile([ask.seconds for ask in self.asks], 50)
-
-    @property
-    def slowest(self) -> tuple[str, float]:
-        """The kind of requests with the longest p99, and that."""
-        return max(p99s(self.asks).items(), key=lambda each: each[1], default=("none", 0.0))
 
 
 def p99s(asks: Iterable[Ask]) -> dict[str, float]:
@@ -119,25 +141,19 @@ def p99s(asks: Iterable[Ask]) -> dict[str, float]:
     times: dict[str, list[float]] = defaultdict(list)
     for ask in asks:
         times[ask.kind].append(ask.seconds)
-    return {kind: _percentile(each, 99) for kind, each in times.items()}
+    return {
+        kind: quantiles(each, n=100, method="inclusive")[98] if len(each) > 1 else each[0]
+        for kind, each in times.items()
+    }
 
 
-def judge(attack: Attack, observed: Observed, *, full: bool, any_model: bool = False) -> list[str]:
-    """Returns what is wrong; an empty list if the attack was refused or harmless.
-
-    `any_model`: the answers are not those of the scripted engine, so every answer but a failure will do.
-    """
+def judge(attack: Attack, observed: Observed, *, full: bool) -> list[str]:
+    """Returns what is wrong; an empty list if the attack was refused or harmless."""
     return [
-        *(
-            [f"answered {answer!r}" for answer in observed.answers if FAILURE.match(answer)]
-            if any_model
-            else judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off)
-        ),
+        *judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off),
         *judge_bystander(observed),
         *(judge_latency(attack, observed) if full else ()),
-        *judge_memory("API", observed.api, attack.demand.api_bytes()),
-        *judge_memory("worker", observed.worker, attack.demand.worker_bytes()),
-        *judge_memory("other process", observed.other, WALL_BYTES),
+        *judge_memory(attack.demand, observed.memory),
         *observed.leftovers,
     ]
 
@@ -153,33 +169,26 @@ def judge_answers(attack: Attack, answers: Counter[str], *, full: bool, was_cut_
 def judge_bystander(observed: Observed) -> list[str]:
     bad = Counter((ask.kind, ask.status) for ask in observed.asks if ask.status != "completed")
     found = [f"the bystander's {kind} got {status} {count} times" for (kind, status), count in bad.items()]
-    if not observed.asks:
-        found.append("the bystander got no answer")
-    return found
+    return found if observed.asks else ["the bystander got no answer"]
 
 
 def judge_latency(attack: Attack, observed: Observed) -> list[str]:
     """What took the bystander too long."""
+    bounds = {kind: max(attack.latency, 2 * observed.alone.get(kind, 0.0)) for kind in p99s(observed.asks)}
+    return [
+        f"the bystander's p99 of {kind} is {seconds:.1f} s (bound: {bounds[kind]:.1f})"
+        for kind, seconds in p99s(observed.asks).items()
+        if seconds > bounds[kind]
+    ]
+
+
+def judge_memory(demand: Demand, memory: Mapping[str, Memory]) -> list[str]:
+    """What grew beyond its bound, and what grew with each round."""
+    bounds = {"api": demand.api_bytes(), "worker": demand.worker_bytes(), "other": WALL_BYTES}
     found = []
-    for kind, seconds in p99s(observed.asks).items():
-        alone = observed.alone.get(kind, 0.0)
-        bound = max(attack.latency, 2 * alone)
-        if kind == FIRST_TOKEN and attack.first_token is not None:
-            bound = min(bound, alone + attack.first_token)
-        if seconds > bound:
-            found.append(f"the bystander's p99 of {kind} is {seconds:.1f} s (bound: {bound:.1f})")
+    for role, each in memory.items():
+        if each.peak > bounds[role]:
+            found.append(f"{role} grew by {each.peak // MIB} MiB (bound: {bounds[role] // MIB})")
+        if len(each.kept) == ROUNDS and each.keeps:
+            found.append(f"{role} leaks: it kept {', '.join(str(size // MIB) for size in each.kept)} MiB")
     return found
-
-
-def judge_memory(name: str, memory: Memory, bound: int) -> list[str]:
-    found = []
-    if memory.peak > bound:
-        found.append(f"the {name} grew by {memory.peak // MIB} MiB (bound: {bound // MIB})")
-    if len(memory.kept) == ROUNDS and memory.keeps:
-        kept = ", ".join(str(size // MIB) for size in memory.kept)
-        found.append(f"the {name} leaks: it kept {kept} MiB of {ROUNDS} rounds")
-    return found
-
-
-def _percentile(times: list[float], percent: int) -> float:
-    return quantiles(times, n=100, method="inclusive")[percent - 1] if len(times) > 1 else sum(times)

@@ -18,7 +18,7 @@ import httpx
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from tests.attacks.attack import FIRST_TOKEN, Ask
+from tests.attacks.attack import Ask
 from tests.support.waiting import until
 
 TIMEOUT_SECONDS = 150.0
@@ -31,7 +31,8 @@ ITEM_BYTES = 80_000
 CONVERSATION_ITEMS = 100
 _SECRET = "BYSTANDER_KEY"
 """The environment variable with the API key."""
-_FINAL = ("response.completed", "response.incomplete", "response.failed", "error")
+_GOOD = ("response.completed", "response.incomplete")
+_FINAL = (*_GOOD, "response.failed", "error")
 _DONE = "completed"
 
 
@@ -50,7 +51,7 @@ class Bystander:
         """The requests that ended after `started`, once one of each kind that begins now has been answered."""
         now = time.monotonic()
         await until(
-            lambda: all(self._last.get(kind, 0.0) > now for kind in KINDS), TIMEOUT_SECONDS, "the bystander's answers"
+            lambda: all(self._last.get(kind, 0.0) > now for kind in DOES), TIMEOUT_SECONDS, "the bystander's answers"
         )
         return tuple(ask for ask in list(self._asks) if ask.started + ask.seconds >= started)
 
@@ -61,7 +62,7 @@ class Bystander:
 
         def are_enough() -> bool:
             since = [ask.kind for ask in list(self._asks) if ask.started > began]
-            return all(since.count(kind) >= ALONE_ASKS for kind in KINDS)
+            return all(since.count(kind) >= ALONE_ASKS for kind in DOES)
 
         await until(are_enough, TIMEOUT_SECONDS, "the bystander's answers while it is alone")
         return await self.asks_since(began)
@@ -102,47 +103,40 @@ class User:
         self._numbers = itertools.count(int(time.time()))
         self._response = self._conversation = ""
         self._items = 0
-        self.first_token = 0.0
-        """When the last stream brought its first token (monotonic seconds)."""
 
-    async def post(self) -> str:
-        return await self._create()
+    async def post(self, **fields: Any) -> str:
+        answer = await self._http.post("/v1/responses", json=self._body(**fields))
+        if answer.status_code == httpx.codes.OK:
+            self._response = answer.json()["id"]
+        return _ending(answer)
 
     async def read(self) -> str:
         """Reads a response of its own."""
         if not self._response:
-            return await self._create()
+            return await self.post()
         return _ending(await self._http.get(f"/v1/responses/{self._response}"))
 
     async def stream(self) -> str:
-        self.first_token = 0.0
         last: dict[str, Any] = {}
-        body = self._body(stream=True)
-        async with self._http.stream("POST", "/v1/responses", json=body) as answer:
+        async with self._http.stream("POST", "/v1/responses", json=self._body(stream=True)) as answer:
             if answer.status_code != httpx.codes.OK:
                 return str(answer.status_code)
             async for line in answer.aiter_lines():
                 if line.startswith("data: {"):
                     last = json.loads(line.removeprefix("data: "))
-                    if last["type"].endswith(".delta") and not self.first_token:
-                        self.first_token = time.monotonic()
         return _last(last)
 
     async def schema(self) -> str:
         """An answer in a form that nobody has asked for yet."""
-        schema = {
-            "type": "object",
-            "properties": {f"field_{next(self._numbers)}": {"type": "string"}},
-            "additionalProperties": False,
-        }
-        form = {"type": "json_schema", "name": "form", "schema": schema}
-        return await self._create(text={"format": form})
+        properties = {f"field_{next(self._numbers)}": {"type": "string"}}
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        return await self.post(text={"format": {"type": "json_schema", "name": "form", "schema": schema}})
 
     async def tool(self) -> str:
         """A plain function tool that nobody has had yet."""
         parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
         tool = {"type": "function", "name": f"weather_{next(self._numbers)}", "parameters": parameters}
-        return await self._create(tools=[tool], tool_choice="required")
+        return await self.post(tools=[tool], tool_choice="required")
 
     async def count(self) -> str:
         body = {"model": self._model, "input": "How long is this?"}
@@ -171,27 +165,14 @@ class User:
                 pass
         return _last(event)
 
-    async def _create(self, **fields: Any) -> str:
-        answer = await self._http.post("/v1/responses", json=self._body(**fields))
-        if answer.status_code == httpx.codes.OK:
-            self._response = answer.json()["id"]
-        return _ending(answer)
-
     def _body(self, **fields: Any) -> dict[str, Any]:
         return {"model": self._model, "input": "Are you there?", "max_output_tokens": 4, **fields}
 
 
-_DOES: dict[str, Callable[[User], Awaitable[str]]] = {
-    "post": User.post,
-    "read": User.read,
-    "stream": User.stream,
-    "schema": User.schema,
-    "tool": User.tool,
-    "count": User.count,
-    "item": User.item,
-    "websocket": User.websocket,
+DOES: dict[str, Callable[[User], Awaitable[str]]] = {
+    each.__name__: each
+    for each in (User.post, User.read, User.stream, User.schema, User.tool, User.count, User.item, User.websocket)
 }
-KINDS = (*_DOES, FIRST_TOKEN)
 
 
 def _ending(answer: httpx.Response) -> str:
@@ -204,7 +185,7 @@ def _ending(answer: httpx.Response) -> str:
 
 def _last(event: dict[str, Any]) -> str:
     """How a stream ended whose last event this is."""
-    if event.get("type") in ("response.completed", "response.incomplete"):
+    if event.get("type") in _GOOD:
         return _DONE
     return str(event.get("status") or event.get("type") or "no event")
 
@@ -213,25 +194,19 @@ async def _keep_asking(user: User, kind: str) -> None:
     while True:
         started = time.monotonic()
         try:
-            status = await _DOES[kind](user)
+            status = await DOES[kind](user)
         except InvalidStatus as refused:
             status = str(refused.response.status_code)
         except (httpx.HTTPError, WebSocketException, OSError) as error:
             status = type(error).__name__
-        _note(kind, started, time.monotonic(), status)
-        if kind == "stream":
-            _note(FIRST_TOKEN, started, user.first_token or time.monotonic(), status)
+        print(kind, started, time.monotonic() - started, status, flush=True)  # noqa: T201 - read by Bystander
         await asyncio.sleep(PAUSE_SECONDS)
-
-
-def _note(kind: str, started: float, ended: float, status: str) -> None:
-    print(kind, started, ended - started, status, flush=True)  # noqa: T201 - read by Bystander
 
 
 async def _main(url: str, model: str) -> None:
     user = User(url, model, {"authorization": f"Bearer {os.environ[_SECRET]}"})
     async with asyncio.TaskGroup() as tasks:
-        for kind in _DOES:
+        for kind in DOES:
             tasks.create_task(_keep_asking(user, kind))
 
 

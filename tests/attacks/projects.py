@@ -40,51 +40,39 @@ class Projects:
     attacker: Tenant
     bystander: Tenant
 
-    @contextlib.asynccontextmanager
-    async def administration(self) -> AsyncIterator[Administration]:
-        async with administration_of(self.database_url, self.redis_url) as made:
-            yield made
+    @classmethod
+    async def make(cls, database_url: str, redis_url: str) -> Projects:
+        async with _administration(database_url, redis_url) as admin:
+            made = [await tenant(admin, name) for name in ("attacker", "bystander")]
+        return cls(database_url, redis_url, *made)
 
     async def limited(self, values: Mapping[str, int]) -> Tenant:
-        """Makes a project with these limits."""
-        async with self.administration() as admin:
-            return await with_limits(admin, "limited", values)
-
-    @contextlib.asynccontextmanager
-    async def database(self) -> AsyncIterator[Database]:
-        db = Database(self.database_url, 2)
-        try:
-            yield db
-        finally:
-            await db.close()
+        """Makes a project with these limits on all models, which no process knows yet."""
+        async with _administration(self.database_url, self.redis_url) as admin:
+            made = await admin.create_project("limited")
+            await admin.set_limits(made.id, ALL_MODELS, {LimitKind(kind): value for kind, value in values.items()})
+            return await tenant(admin, "limited", project=made.id)
 
     async def cancel(self, created: Sequence[Mapping[str, Any]]) -> None:
         """Cancels responses as an operator: their attacker may have used up its requests. Refusals have no id."""
-        async with self.database() as db:
+        async with _database(self.database_url) as db:
             await endings.cancel_all(db, [each["id"] for each in created if "id" in each], None)
 
 
-async def make_projects(database_url: str, redis_url: str) -> Projects:
-    async with administration_of(database_url, redis_url) as admin:
-        attacker = await tenant(admin, "attacker")
-        bystander = await tenant(admin, "bystander")
-    return Projects(database_url, redis_url, attacker, bystander)
-
-
-async def with_limits(admin: Administration, name: str, values: Mapping[str, int]) -> Tenant:
-    """Makes a project with these limits on all models, which no process knows yet."""
-    made = await admin.create_project(name)
-    limits = {LimitKind(kind): value for kind, value in values.items()}
-    await admin.set_limits(made.id, ALL_MODELS, limits)
-    return await tenant(admin, name, project=made.id)
+@contextlib.asynccontextmanager
+async def _database(url: str) -> AsyncIterator[Database]:
+    db = Database(url, 2)
+    try:
+        yield db
+    finally:
+        await db.close()
 
 
 @contextlib.asynccontextmanager
-async def administration_of(database_url: str, redis_url: str) -> AsyncIterator[Administration]:
-    db = Database(database_url, 10)
-    pubsub = PubSub(redis_url, pubsub_key(db))
-    try:
-        yield administration(db, pubsub)
-    finally:
-        await pubsub.close()
-        await db.close()
+async def _administration(database_url: str, redis_url: str) -> AsyncIterator[Administration]:
+    async with _database(database_url) as db:
+        pubsub = PubSub(redis_url, pubsub_key(db))
+        try:
+            yield administration(db, pubsub)
+        finally:
+            await pubsub.close()
