@@ -134,6 +134,9 @@ class TestKept:
     async def test_it_can_be_read_streamed_again_and_cancelled(self, api: Api, player: Player) -> None:
         async with player.at_work("Hi"):
             kept = await post(api, store=True, metadata={"a": "b"})
+        (choice,) = kept.json()["choices"]
+        assert (kept.json()["object"], choice["finish_reason"]) == ("chat.completion", "stop")
+        assert choice["message"]["content"] == "Hi" and kept.json()["usage"]["completion_tokens"] > 0
         found = await api.get(kept.headers["x-longhaul-response"])
         assert (found.status_code, found.json()["metadata"]) == (200, {"a": "b"})
         assert kept.json()["id"].partition("-")[2] == found.json()["id"].partition("_")[2]
