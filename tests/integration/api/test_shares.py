@@ -19,7 +19,6 @@ from websockets.exceptions import InvalidStatus
 from app.access.caller import OPERATOR_SCOPES
 from app.bounds import Bound, BoundReached, Holding
 from app.store.database import Database
-from app.store.responses import endings
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
 from tests.support.player import ids
@@ -29,40 +28,41 @@ from tests.support.waiting import until
 AT_ONCE = 50
 
 
-class Clients:
-    """Clients that all read until the last one has its answer."""
-
-    def __init__(self, api: Api, **fields: Any) -> None:
-        self._api = api
-        self._fields = fields
-        self._statuses: list[int] = []
-        self._answered = asyncio.Event()
-
-    async def read_at_once(self, count: int) -> Counter[int]:
-        await asyncio.gather(*(self._read(count) for _ in range(count)))
-        return Counter(self._statuses)
-
-    async def _read(self, count: int) -> None:
-        async with self._api.streaming(**self._fields) as reader:
-            self._statuses.append(reader.status)
-            if len(self._statuses) == count:
-                self._answered.set()
-            await self._answered.wait()
-
-
-@pytest.mark.parametrize("background", [True, False])
-async def test_readers_at_once_pass_no_bound_of_one_and_the_others_store_nothing(
-    services: Any, db: Database, tmp_path: Path, background: bool
+async def test_without_keys_readers_and_websockets_at_once_pass_no_bound_and_the_others_store_nothing(
+    services: Any, db: Database, tmp_path: Path
 ) -> None:
     async with serving(settings_for(services, tmp_path)) as api:
-        api.runtime.reader.readers.total = 1
-        assert await Clients(api, background=background).read_at_once(AT_ONCE) == {200: 1, 503: AT_ONCE - 1}
-        [response_id] = await ids(db)
-        await until(lambda: api.runtime.reader.readers.held == 0)
+        api.runtime.reader.readers.total, websockets_of(api).total = 1, 2
+        for count, background in enumerate((True, False), 1):
+            assert await statuses_at_once(api, background=background) == {200: 1, 503: AT_ONCE - 1}
+            assert len(await ids(db)) == count
+            await until(lambda: api.runtime.reader.readers.held == 0)
         async with api.streaming(background=True) as reader:
             assert reader.status == 200
-            refused = await api.get(response_id, stream="true")
+            refused = await api.get((await ids(db))[0], stream="true")
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_readers")
+        async with AsyncExitStack() as stack:
+            sockets = [await stack.enter_async_context(websocket(api)) for _ in range(2)]
+            assert await refusal_of(api) == (503, "too_many_websockets", "1")
+            await sockets[0].close()
+            await until(lambda: websockets_of(api).held == 1)
+            await stack.enter_async_context(websocket(api))
+
+
+async def statuses_at_once(api: Api, **fields: Any) -> Counter[int]:
+    """Of clients that all read until the last one has its answer."""
+    statuses: list[int] = []
+    answered = asyncio.Event()
+
+    async def read() -> None:
+        async with api.streaming(**fields) as reader:
+            statuses.append(reader.status)
+            if len(statuses) == AT_ONCE:
+                answered.set()
+            await answered.wait()
+
+    await asyncio.gather(*(read() for _ in range(AT_ONCE)))
+    return Counter(statuses)
 
 
 @pytest.fixture
@@ -73,19 +73,6 @@ async def red_and_blue(services: Any, db: Database, pubsub: PubSub, tmp_path: Pa
         projects = [await tenant(administration(db, pubsub), name) for name in ("red", "blue")]
         red, blue = [await stack.enter_async_context(as_caller(api, project)) for project in projects]
         yield red, blue
-
-
-async def test_the_readers_of_one_project_leave_room_for_another(red_and_blue: tuple[Api, Api]) -> None:
-    red, blue = red_and_blue
-    async with AsyncExitStack() as stack:
-        for _ in range(7):
-            reader = await stack.enter_async_context(red.streaming(background=True))
-            assert reader.status == 200
-        refused = await red.post(background=True, stream=True)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_readers")
-        assert refused.headers["retry-after"] == "1"
-        async with blue.streaming(background=True) as reader:
-            assert reader.status == 200
 
 
 def websocket(api: Api) -> connect:
@@ -105,27 +92,24 @@ async def refusal_of(api: Api) -> tuple[int, str, str]:
     return answer.status_code, json.loads(answer.body)["error"]["code"], answer.headers["retry-after"]
 
 
-async def test_the_websockets_of_one_project_leave_room_for_another(red_and_blue: tuple[Api, Api]) -> None:
+async def test_the_readers_and_websockets_of_one_project_leave_room_for_another(
+    red_and_blue: tuple[Api, Api],
+) -> None:
     red, blue = red_and_blue
     async with AsyncExitStack() as stack:
         for _ in range(7):
+            assert (await stack.enter_async_context(red.streaming(background=True))).status == 200
             await stack.enter_async_context(websocket(red))
+        refused = await red.post(background=True, stream=True)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_readers")
+        assert refused.headers["retry-after"] == "1"
         assert await refusal_of(red) == (429, "too_many_websockets", "1")
+        assert (await stack.enter_async_context(blue.streaming(background=True))).status == 200
         await stack.enter_async_context(websocket(blue))
         assert await refusal_of(blue) == (503, "too_many_websockets", "1")
     await until(lambda: websockets_of(red).held == 0)
     async with websocket(red):
         pass
-
-
-async def test_without_keys_all_places_of_websockets_can_be_taken(services: Any, db: Database, tmp_path: Path) -> None:
-    async with serving(settings_for(services, tmp_path, max_connections=16)) as api, AsyncExitStack() as stack:
-        sockets = [await stack.enter_async_context(websocket(api)) for _ in range(2)]
-        assert await refusal_of(api) == (503, "too_many_websockets", "1")
-        await sockets[0].close()
-        await until(lambda: websockets_of(api).held == 1)
-        async with websocket(api):
-            pass
 
 
 async def kept_connection(api: Api) -> tuple[int, str | None, asyncio.StreamWriter]:
@@ -181,81 +165,46 @@ def fill(bound: Bound, projects: tuple[str, ...], parts: int = 64) -> list[Holdi
     raise AssertionError("no projects")
 
 
-@pytest.mark.parametrize("count", [3, 100])
 async def test_operators_and_probes_get_through_when_projects_hold_all_that_they_may(
-    red_and_blue: tuple[Api, Api], db: Database, pubsub: PubSub, count: int
+    red_and_blue: tuple[Api, Api], db: Database, pubsub: PubSub
 ) -> None:
     red, _ = red_and_blue
     bounds = red.server.lifespan.state["bounds"]
-    held: list[Holding] = []
-    projects = tuple(f"proj_{number}" for number in range(count))
-    for bound in (bounds.bodies, bounds.accepting, bounds.answers, bounds.websockets, red.runtime.reader.readers):
-        held += fill(bound, projects)
-    held += fill(bounds.connections, projects, bounds.connections.total)
-    if count == 100:  # so many fill all that projects may have
-        assert (await red.client.get("/v1/models")).json()["error"]["code"] == "too_many_connections"
     operator = await administration(db, pubsub).create_key(None, "operator", OPERATOR_SCOPES)
-    async with as_caller(red, operator) as ours:
-        assert (await ours.client.post("/v1/organization/projects", json={"name": "n"})).status_code == 200
-        assert (await ours.client.get("/v1/organization/projects")).status_code == 200
-        assert (await ours.client.get("/health/live")).status_code == 200
-        assert (await ours.client.get("/health/ready")).status_code == 200
-    for each in held:
-        each.release()
+    before = bounds.connections.held
+    for count in (3, 100):
+        held: list[Holding] = []
+        projects = tuple(f"proj_{number}" for number in range(count))
+        for bound in (bounds.bodies, bounds.accepting, bounds.answers, bounds.websockets, red.runtime.reader.readers):
+            held += fill(bound, projects)
+        held += fill(bounds.connections, projects, bounds.connections.total)
+        if count == 100:  # so many fill all that projects may have
+            assert (await red.client.get("/v1/models")).json()["error"]["code"] == "too_many_connections"
+        async with as_caller(red, operator) as ours:
+            assert (await ours.client.post("/v1/organization/projects", json={"name": "n"})).status_code == 200
+            for path in ("/v1/organization/projects", "/health/live", "/health/ready"):
+                assert (await ours.client.get(path)).status_code == 200
+        for each in held:
+            each.release()
+        await until(lambda: bounds.connections.held <= before, what="the operator's connection is closed")
 
 
-async def test_reads_of_one_project_that_wait_for_their_turn_leave_turns_for_another(
+async def test_reads_of_one_project_that_wait_for_their_turn_leave_turns_for_another_and_requests_too(
     red_and_blue: tuple[Api, Api], db: Database
 ) -> None:
     red, blue = red_and_blue
-    answer = await red.post(background=True)
+    response_id = await red.background()
     [(project,)] = await db.execute(text("SELECT project FROM responses"))
     accepting: Bound = red.server.lifespan.state["bounds"].accepting
-    share = accepting.take(project, accepting.total * 7 // 8)
-    waiting = [asyncio.create_task(red.client.get(f"/v1/responses/{answer.json()['id']}")) for _ in range(3)]
-    await until(lambda: sum(map(len, accepting._lines.values())) == 3)
-    assert (await blue.client.get("/v1/models")).status_code == 200
-    assert not any(each.done() for each in waiting)
-    share.release()
-    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
-    await until(lambda: accepting.held == 0)
-
-
-async def test_requests_of_one_project_that_wait_for_their_turn_leave_turns_for_another(
-    red_and_blue: tuple[Api, Api], db: Database
-) -> None:
-    red, blue = red_and_blue
-    assert (await red.post(background=True)).status_code == 200
-    [(project,)] = await db.execute(text("SELECT project FROM responses"))
-    accepting: Bound = red.server.lifespan.state["bounds"].accepting
-    share = accepting.take(project, accepting.total * 7 // 8)
-    waiting = [asyncio.create_task(red.post(background=True)) for _ in range(3)]
-    await until(lambda: sum(map(len, accepting._lines.values())) == 3)
-    assert (await blue.post(background=True)).status_code == 200
-    assert not any(each.done() for each in waiting)
-    share.release()
-    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
-    await until(lambda: accepting.held == 0)
-
-
-async def test_cancels_and_deletions_of_locked_rows_keep_nobody_else_waiting(
-    red_and_blue: tuple[Api, Api], db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    red, blue = red_and_blue
-    asked: list[str] = []
-    monkeypatch.setattr(endings, "uniform", lambda *_: asked.append("again") or 0.05)
-    many = [await red.background(input="Hi") for _ in range(16)]
-    own, other = await blue.background(input="Hi"), await blue.background(input="Hi")
-    async with db.begin() as holder:
-        await holder.execute(text("SELECT FROM responses WHERE id = ANY(:ids) FOR UPDATE"), {"ids": many})
-        cancels = [asyncio.create_task(red.client.post(f"/v1/responses/{each}/cancel")) for each in many[:8]]
-        deletions = [asyncio.create_task(red.client.delete(f"/v1/responses/{each}")) for each in many[8:]]
-        await until(lambda: len(asked) > 2 * len(many), what="each was asked for, and waits")
-        assert (await blue.client.post(f"/v1/responses/{own}/cancel")).json()["status"] == "cancelled"
-        assert (await blue.client.delete(f"/v1/responses/{other}")).status_code == 200
-        assert (await blue.get(own)).status_code == 200
-        assert (await blue.post(background=True)).status_code == 200
-    answers = await asyncio.gather(*cancels, *deletions)
-    assert {answer.status_code for answer in answers} <= {200, 503}
-    for each in many:  # what was refused is there, and can be ended now
-        assert (await red.client.delete(f"/v1/responses/{each}")).status_code in (200, 404)
+    for asked, other in (
+        (lambda: red.get(response_id), lambda: blue.client.get("/v1/models")),
+        (lambda: red.post(background=True), lambda: blue.post(background=True)),
+    ):
+        share = accepting.take(project, accepting.total * 7 // 8)
+        waiting = [asyncio.create_task(asked()) for _ in range(3)]
+        await until(lambda: sum(map(len, accepting._lines.values())) == 3)
+        assert (await other()).status_code == 200
+        assert not any(each.done() for each in waiting)
+        share.release()
+        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+        await until(lambda: accepting.held == 0)

@@ -22,7 +22,7 @@ from tests.support.api import Api, serving, settings_for
 from tests.support.rows import Writer, claimed, merge_all
 from tests.support.waiting import until
 
-READERS = 60
+READERS = 20
 EVENT_BYTES = 8 * 1024
 LOG_BYTES = 8 * 1024 * 1024
 """READERS that read all of it would hold four times what they may."""

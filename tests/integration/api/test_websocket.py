@@ -15,18 +15,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api.websocket import streams
-from app.protocol.status import Status
 from app.protocol.tasks import COUNT
 from app.responses import service
 from app.store.context.contents import context_items
 from app.store.database import Database
-from app.store.responses.lookup import find
-from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
-from tests.support.worker import worker
 
 Json = dict[str, Any]
 
@@ -65,6 +61,12 @@ async def events(socket: AsyncResponsesConnection, kinds: tuple[str, ...] = FINA
     while not seen or seen[-1]["type"] not in kinds:
         seen.append(json.loads(await socket.recv_bytes()))
     return seen
+
+
+async def turn(socket: AsyncResponsesConnection, sent: Any = "Hi", **fields: Any) -> Json:
+    """Creates a response, and returns the last event."""
+    await socket.response.create(model=MODEL, input=sent, **fields)
+    return (await events(socket))[-1]
 
 
 async def answer_to(raw: ClientConnection, sent: str | bytes) -> Json:
@@ -115,100 +117,47 @@ class TestTurns:
         assert (await api.get(answer["id"])).json() == answer
         assert text_of(answer) == "Hello"
 
-    async def test_obfuscation_pads_the_deltas(self, player: Player, raw: ClientConnection) -> None:
-        async with player.at_work("Hi", " there"):
-            for stream_id in ({}, {"stream_id": "s"}):
-                await raw.send(creation(stream_options={"include_obfuscation": True}, **stream_id))
-                seen = [json.loads(await raw.recv())]
-                while seen[-1]["type"] not in FINAL:
-                    seen.append(json.loads(await raw.recv()))
-                assert seen[-1]["type"] == "response.completed"
-                assert [event["type"].endswith(".delta") for event in seen] == ["obfuscation" in e for e in seen]
-
-    async def test_u0000_comes_and_goes(self, db: Database, player: Player, raw: ClientConnection) -> None:
-        async with player.at_work("a\0b"):
-            await raw.send(creation(input="c\0d"))
-            while (event := json.loads(await raw.recv()))["type"] not in FINAL:
-                pass
-        assert text_of(event["response"]) == "a\0b"
-        row = await row_of(db, event["response"]["id"])
-        assert row.request["input"][0]["content"][0]["text"] == "c\0d"
-
-    async def test_background_options_are_for_http(self, raw: ClientConnection) -> None:
-        answer = await answer_to(raw, creation(background_options={"completion_window": "2h"}))
-        assert (answer["status"], answer["error"]["param"]) == (400, "background_options.completion_window")
-
-    async def test_codex_opaque_fields_are_accepted_and_kept_nowhere(
-        self, api: Api, db: Database, player: Player, raw: ClientConnection
+    async def test_u0000_comes_and_goes_and_opaque_fields_of_codex_are_kept_nowhere(
+        self, db: Database, player: Player, raw: ClientConnection
     ) -> None:
-        item = {"role": "user", "content": "Hi", "internal_chat_message_metadata_passthrough": {"turn": "opaque"}}
-        async with player.at_work("Hi"):
+        item = {"role": "user", "content": "c\0d", "internal_chat_message_metadata_passthrough": {"turn": "opaque"}}
+        async with player.at_work("a\0b"):
             await raw.send(creation(input=[item], client_metadata={"session_id": "opaque" * 200}))
             while (event := json.loads(await raw.recv()))["type"] not in FINAL:
                 assert "opaque" not in json.dumps(event)
-        assert (event["type"], text_of(event["response"])) == ("response.completed", "Hi")
-        assert "opaque" not in json.dumps((await row_of(db, event["response"]["id"])).request)
+        assert text_of(event["response"]) == "a\0b"
+        row = await row_of(db, event["response"]["id"])
+        assert row.request["input"][0]["content"][0]["text"] == "c\0d"
+        assert "opaque" not in json.dumps(row.request)
 
-    async def test_the_official_client_reads_typed_events(
-        self, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
-        async with player.at_work("Hi"):
-            await socket.response.create(model=MODEL, input="Hi")
-            async for event in socket:
-                if event.type == "response.completed":
-                    assert event.response.output_text == "Hi"
-                    return
-
-    async def test_several_turns_on_one_socket_continue_each_other(
-        self, db: Database, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
-        previous = None
-        async with player.at_work("Yes"):
-            for turn in range(3):
-                await socket.response.create(
-                    model=MODEL, input=f"Turn {turn}", **({"previous_response_id": previous} if previous else {})
-                )
-                previous = (await events(socket))[-1]["response"]["id"]
-        row = await row_of(db, previous or "")
-        assert len(await context_items(db, row)) == 4
-
-    async def test_an_unstored_response_is_continued_on_its_socket_only(
+    async def test_turns_on_one_socket_continue_each_other_also_where_they_are_not_stored(
         self, api: Api, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         async with player.at_work("Yes"):
-            await socket.response.create(model=MODEL, input="A", store=False)
-            first = (await events(socket))[-1]["response"]["id"]
-            elsewhere = await api.post(previous_response_id=first)
+            first = (await turn(socket))["response"]["id"]
+            second = (await turn(socket, previous_response_id=first))["response"]["id"]
+            third = (await turn(socket, previous_response_id=second, store=False, stream_id="main"))["response"]["id"]
+            assert len(await context_items(db, await row_of(db, third))) == 4
+            elsewhere = await api.post(previous_response_id=third)
             assert elsewhere.json()["error"]["code"] == "previous_response_not_found"
-            await socket.response.create(model=MODEL, input="B", store=False, previous_response_id=first)
-            second = (await events(socket))[-1]["response"]["id"]
-            assert len(await context_items(db, await row_of(db, second))) == 2
-            await socket.response.create(model=MODEL, input="C", previous_response_id=first)
-            assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found", "only the latest"
+            for stream_id in ("critic", "main"):  # a branch in another stream
+                last = await turn(socket, previous_response_id=third, store=False, stream_id=stream_id)
+                assert (last["type"], last["stream_id"]) == ("response.completed", stream_id)
+            refused = await turn(socket, previous_response_id=third)
+            assert refused["error"]["code"] == "previous_response_not_found", "only the latest"
 
     async def test_a_refused_continuation_forgets_the_unstored_response(
         self, player: Player, socket: AsyncResponsesConnection
     ) -> None:
+        output = [{"type": "function_call_output", "call_id": "call_missing", "output": "x"}]
         async with player.at_work("Yes"):
-            await socket.response.create(model=MODEL, input="A", store=False)
-            first = (await events(socket))[-1]["response"]["id"]
-            await socket.response.create(model=MODEL, input="B", temperature=7, previous_response_id=first)
-            assert (await events(socket))[-1]["error"]["param"] == "temperature"
-            await socket.response.create(model=MODEL, input="B", previous_response_id=first)
-            assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found"
-
-    async def test_an_output_without_its_call_is_refused_before_any_event_and_forgets_the_unstored_response(
-        self, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
-        async with player.at_work("Yes"):
-            await socket.response.create(model=MODEL, input="A", store=False)
-            first = (await events(socket))[-1]["response"]["id"]
-            sent: Any = [{"type": "function_call_output", "call_id": "call_missing", "output": "x"}]
-            await socket.response.create(model=MODEL, input=sent, store=False, previous_response_id=first)
-            (refused,) = await events(socket)
-            assert (refused["status"], refused["error"]["param"]) == (400, "input[0].call_id")
-            await socket.response.create(model=MODEL, input="B", store=False, previous_response_id=first)
-            assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found"
+            for sent, fields, param in (("B", {"temperature": 7}, "temperature"), (output, {}, "input[0].call_id")):
+                first = (await turn(socket, store=False))["response"]["id"]
+                await socket.response.create(model=MODEL, input=sent, previous_response_id=first, store=False, **fields)  # type: ignore[arg-type]
+                (refused,) = await events(socket)
+                assert (refused["status"], refused["error"]["param"]) == (400, param), "before any event"
+                gone = await turn(socket, store=False, previous_response_id=first)
+                assert gone["error"]["code"] == "previous_response_not_found"
 
     async def test_a_request_waits_for_the_previous_request_of_its_stream(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
@@ -227,8 +176,7 @@ class TestTurns:
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         async with player.at_work():
-            await socket.response.create(model=MODEL, input="A", generate=False)
-            response = (await events(socket))[-1]["response"]
+            response = (await turn(socket, generate=False))["response"]
         assert response["output"] == []
         assert (await row_of(db, response["id"])).request["task"] == COUNT
 
@@ -246,25 +194,12 @@ class TestStreams:
             mine = [event for event in seen if event["stream_id"] == stream_id]
             grammar.check([{name: value for name, value in event.items() if name != "stream_id"} for event in mine])
 
-    async def test_a_branch_in_another_stream_continues_the_same_unstored_response(
-        self, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
-        async with player.at_work("Yes"):
-            await socket.response.create(model=MODEL, input="A", store=False, stream_id="main")
-            first = (await events(socket))[-1]["response"]["id"]
-            for stream_id in ("critic", "main"):
-                await socket.response.create(
-                    model=MODEL, input=stream_id, store=False, stream_id=stream_id, previous_response_id=first
-                )
-                final = (await events(socket))[-1]
-                assert (final["type"], final["stream_id"]) == ("response.completed", stream_id)
-
-    @pytest.mark.parametrize("stream_id", ["", "a b", "é", "x" * 257, 5, None])
-    async def test_an_invalid_stream_id_is_refused(self, raw: ClientConnection, stream_id: Any) -> None:
-        answer = await answer_to(raw, creation(stream_id=stream_id))
-        assert (answer["type"], answer["status"]) == ("error", 400)
-        assert (answer["error"]["code"], answer["error"]["param"]) == ("invalid_stream_id", "stream_id")
-        assert "stream_id" not in answer
+    async def test_an_invalid_stream_id_is_refused(self, raw: ClientConnection) -> None:
+        for stream_id in ("", "a b", "é", "x" * 257, 5, None):
+            answer = await answer_to(raw, creation(stream_id=stream_id))
+            assert (answer["type"], answer["status"]) == ("error", 400)
+            assert (answer["error"]["code"], answer["error"]["param"]) == ("invalid_stream_id", "stream_id")
+            assert "stream_id" not in answer
 
     async def test_the_named_streams_of_a_socket_are_limited(
         self, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
@@ -306,6 +241,7 @@ class TestErrors:
     async def test_a_bad_frame_gets_an_error_event_and_the_socket_goes_on(
         self, player: Player, raw: ClientConnection
     ) -> None:
+        options = {"completion_window": "2h"}
         for sent, code, param in (
             ("{", "invalid_json", None),
             ("", "invalid_json", None),
@@ -315,6 +251,7 @@ class TestErrors:
             ('{"type": "response.cancel"}', "invalid_value", "type"),
             ('{"type": 5}', "invalid_value", "type"),
             (creation(background=True), "unsupported_parameter", "background"),
+            (creation(background_options=options), "invalid_value", "background_options.completion_window"),
             (creation(stream=False), "unsupported_parameter", "stream"),
             (creation(generate=1), "invalid_type", "generate"),
             (creation(model="no"), "model_not_found", "model"),
@@ -335,18 +272,23 @@ class TestErrors:
             while json.loads(await raw.recv())["type"] != "response.completed":
                 pass
 
-    async def test_the_official_client_gets_typed_errors(self, socket: AsyncResponsesConnection) -> None:
+    async def test_the_official_client_gets_typed_events_and_errors(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
         await socket.response.create(model="no", input="Hi", stream_id="a")
         error = await socket.recv()
         assert error.type == "error"
         assert (error.status, error.error.code, error.stream_id) == (404, "model_not_found", "a")  # type: ignore[union-attr]
-
-    async def test_steering_fails_with_the_event_of_the_official_client(self, socket: AsyncResponsesConnection) -> None:
         await socket.response.steer(previous_response_id="resp_a", input="Stop")
         event = await socket.recv()
         assert event.type == "response.steer.failed"
         assert event.error.code == "steering_not_supported"
         assert (event.steer.previous_response_id, event.steer.input) == ("resp_a", "Stop")
+        async with player.at_work("Hi"):
+            await socket.response.create(model=MODEL, input="Hi")
+            while (answer := await socket.recv()).type != "response.completed":
+                pass
+        assert answer.response.output_text == "Hi"
 
     async def test_a_frame_beyond_twice_the_limit_closes_the_socket(self, raw: ClientConnection, api: Api) -> None:
         await raw.send("x" * (api.server.config.ws_max_size + 1))
@@ -355,8 +297,8 @@ class TestErrors:
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1009
 
-    async def test_a_failure_is_an_error_and_then_failed(
-        self, player: Player, socket: AsyncResponsesConnection
+    async def test_a_failure_is_an_error_and_then_failed_and_a_bad_prompt_an_error_without_a_response(
+        self, api: Api, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         await socket.response.create(model=MODEL, input="Hi", stream_id="a")
         play = await player.begin()
@@ -369,21 +311,15 @@ class TestErrors:
         assert failed["type"] == "response.failed"
         assert failed["sequence_number"] == error["sequence_number"] + 1
 
-    async def test_a_bad_prompt_is_an_error_without_a_response(
-        self, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
         await socket.response.create(model=MODEL, input="Hi")
         await (await player.take()).failed("context_length_exceeded", "Too long.")
         (error,) = await events(socket)
         assert (error["status"], error["error"]["param"]) == (400, "input")
 
-    async def test_a_cancelled_response_ends_with_an_event_that_every_client_knows(
-        self, db: Database, api: Api, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
         await socket.response.create(model=MODEL, input="Hi")
         play = await player.begin()
         await events(socket, ("response.in_progress",))
-        await api.runtime.canceller.cancel_abandoned(play.id)
+        assert (await api.client.post(f"/v1/responses/{play.id}/cancel")).status_code == 200
         last = (await events(socket))[-1]
         assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
 
@@ -405,39 +341,31 @@ class TestErrors:
 
 
 class TestLeaving:
-    async def test_closing_the_socket_cancels_its_running_responses(
+    async def test_closing_the_socket_cancels_its_running_responses_and_keeps_those_that_have_ended(
         self, api: Api, db: Database, player: Player
     ) -> None:
         async with connect(url_of(api)) as socket:
+            async with player.at_work("Yes"):
+                await socket.send(creation())
+                while json.loads(await socket.recv())["type"] != "response.completed":
+                    pass
             for stream_id in ("a", "b"):
                 await socket.send(creation(stream_id=stream_id))
             await socket.send(creation(stream_id="a", input="never accepted"))
-            await until(lambda: _count(db, 2))
-            play = await player.begin((await ids(db))[0])
+            await until(lambda: _count(db, 3))
+            play = await player.begin((await ids(db, "queued"))[0])
             await play.said("Hi")
         await until(lambda: _count(db, 2, "cancelled"), what="both cancelled")
-        assert len(await ids(db)) == 2
+        assert (len(await ids(db)), len(await ids(db, "completed"))) == (3, 1)
         row = await row_of(db, play.id)
         assert row.output is not None
         assert row.output[0]["status"] == "incomplete"
-
-    async def test_a_broken_connection_cancels_its_running_responses(self, api: Api, db: Database) -> None:
-        socket = await connect(url_of(api))
-        await socket.send(creation())
-        response_id = await one(db, "queued")
-        socket.transport.abort()
-        await until(lambda: _is(db, response_id, Status.CANCELLED))
-        await socket.wait_closed()
-
-    async def test_a_response_that_has_ended_stays_when_the_socket_closes(
-        self, api: Api, db: Database, player: Player
-    ) -> None:
-        async with connect(url_of(api)) as socket, player.at_work("Yes"):
-            await socket.send(creation())
-            while json.loads(await socket.recv())["type"] != "response.completed":
-                pass
-        await api.runtime.responses.close()
-        assert await ids(db) == await ids(db, "completed")
+        broken = await connect(url_of(api))
+        await broken.send(creation())
+        await one(db, "queued")
+        broken.transport.abort()
+        await until(lambda: _count(db, 3, "cancelled"), what="that of a broken connection, too")
+        await broken.wait_closed()
 
     async def test_a_stopping_server_closes_the_socket_and_cancels(
         self, services: Any, db: Database, tmp_path: Path
@@ -461,11 +389,6 @@ async def _all(reader: Any) -> AsyncIterator[Json]:
 
 async def _count(db: Database, wanted: int, status: str | None = None) -> bool:
     return len(await ids(db, status)) == wanted
-
-
-async def _is(db: Database, response_id: str, status: Status) -> bool:
-    row = await find(db, response_id)
-    return row is not None and row.status is status
 
 
 async def test_a_handshake_is_refused_as_a_request_is_and_has_a_request_id(api: Api) -> None:
@@ -493,21 +416,3 @@ async def test_a_client_that_reads_nothing_keeps_only_itself_waiting(
     await play.finished()
     seen = await events(socket)
     assert len(text_of(seen[-1]["response"])) == 2_000_000
-
-
-async def test_a_compaction_is_triggered_by_new_items_alone(
-    socket: AsyncResponsesConnection, db: Database, pubsub: PubSub
-) -> None:
-    """As Codex does: it continues a response that is not stored, and sends nothing but the trigger."""
-    async with worker(db, pubsub) as w:
-        await socket.response.create(model=MODEL, input="/say A", store=False)
-        await w.run(await one(db, "queued"))
-        first = (await events(socket))[-1]["response"]["id"]
-        trigger: Any = [{"type": "compaction_trigger"}]
-        await socket.response.create(model=MODEL, input=trigger, previous_response_id=first, store=False)
-        (second,) = await until(lambda: ids(db, "queued"))
-        await w.run(second)
-        seen = await events(socket)
-    grammar.check(seen)
-    (item,) = seen[-1]["response"]["output"]
-    assert (item["type"], item["status"]) == ("compaction", "completed")
