@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from app.maintenance import loop
-from app.maintenance.__main__ import maintain
 from app.maintenance.loop import Maintenance
 from app.protocol.status import Status
 from app.queue.message import Message
@@ -30,7 +25,7 @@ from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.roles import as_role
-from tests.support.rows import WORKER, Writer, alive, claim, claimed, crashed, long_alive, new_response, queued
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
 from tests.support.waiting_rows import end, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
@@ -66,23 +61,6 @@ async def age(db: Database, column: str) -> None:
         await connection.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
 
 
-async def test_a_project_whose_time_has_come_is_erased(db: Database, pubsub: PubSub) -> None:
-    await queued(db)
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE projects SET erase_at = now() + interval '1 day'"))
-    await maintenance(db, pubsub, Queue()).erase()
-    assert await _count(db) == 1
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE projects SET erase_at = now() - interval '1 hour'"))
-        await connection.execute(text("UPDATE responses SET inserted_at = now() - interval '2 hours'"))
-    await maintenance(db, pubsub, Queue()).erase()
-    assert await _count(db) == 0
-
-
-async def _count(db: Database) -> int:
-    return int((await db.execute(text("SELECT count(*) FROM responses")))[0][0])
-
-
 async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: Database, pubsub: PubSub) -> None:
     ids = await waiting(db, "a", 20)
     queue = Queue()
@@ -94,26 +72,6 @@ async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: 
     await end(db, ids[:1])
     await maintenance(db, pubsub, queue).dispatch()
     assert queue.sent == ids[:16]
-
-
-async def test_suspects_wait_for_a_worker_of_their_own_model_however_long_those_of_another_wait(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(loop, "time", clock)
-    queue = Queue()
-    running = maintenance(db, pubsub, queue)
-    await crashed(db, model="away")
-    await running.send_released()
-    clock.now = 2 * loop.SUSPECTS_SECONDS
-    await long_alive(db, "busy")
-    await claim(db, await queued(db), "busy")
-    suspect = await crashed(db)
-    await running.send_released()
-    assert queue.sent == []
-    clock.now += loop.SUSPECTS_SECONDS + 1
-    await running.send_released()
-    assert queue.sent == [suspect]
 
 
 async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(db: Database, pubsub: PubSub) -> None:
@@ -130,17 +88,6 @@ async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(
     await end(db, ids[:16])
     await emptied.dispatch()
     assert queue.sent == ids[:32]
-
-
-async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pubsub: PubSub) -> None:
-    await with_slots(db, 4)
-    response_id = await queued(db)
-    queue = Queue()
-    await dispatched(maintenance(db, pubsub, queue))
-    assert queue.sent == []
-    await age(db, "sent_at")
-    await dispatched(maintenance(db, pubsub, queue))
-    assert queue.sent == [response_id]
 
 
 async def dispatched(steps: Maintenance) -> None:
@@ -203,30 +150,6 @@ async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_
     monkeypatch.setattr("app.maintenance.loop.BATCH", 1)
     await maintenance(db, pubsub, Queue()).expire()
     await whole(db, good.id, Status.FAILED)
-
-
-async def test_queued_responses_that_are_overdue_fail_together_but_for_those_with_secrets(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = [replace(new_response(), queue_seconds=0.001) for _ in range(3)]
-    late = replace(new_response(), priority=10, window_seconds=0.001)
-    secret = replace(new_response(secrets={"mcp": "sealed"}), queue_seconds=0.001)
-    for new in (*plain, late, secret):
-        await Inserter(db).create(new)
-    fail, alone = endings.fail, list[str]()
-
-    async def noted(db: Database, response_id: str, *args: Any, **kwargs: Any) -> Any:
-        alone.append(response_id)
-        return await fail(db, response_id, *args, **kwargs)
-
-    monkeypatch.setattr(endings, "fail", noted)
-    await maintenance(db, pubsub, Queue()).expire()
-    assert alone == [secret.id]
-    for new in (*plain, late, secret):
-        final = await whole(db, new.id, Status.FAILED)
-        expected = "completion_window_expired" if new is late else "queue_timeout"
-        assert final.error is not None and final.error["reason"] == expected
-        assert not final.request.get("secrets")
 
 
 async def test_a_response_that_workers_began_too_often_is_failed(
@@ -313,29 +236,6 @@ async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, 
     assert await lookup.find(db, response_id) is None
 
 
-async def test_maintenance_ends_although_a_step_swallows_its_cancellation(db: Database, pubsub: PubSub) -> None:
-    """redis-py swallows a CancelledError that reaches it while it connects."""
-    swallowed, begun = [0], asyncio.Event()
-    loop = maintenance(db, pubsub, Queue(), round_seconds=0.01)
-
-    async def expire() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            swallowed[0] += 1
-            if swallowed[0] > 1:
-                raise
-
-    loop.expire = expire  # type: ignore[method-assign]
-    running = asyncio.create_task(loop.run())
-    await begun.wait()
-    running.cancel()
-    await asyncio.wait([running])
-    assert running.cancelled()
-    assert swallowed == [2]
-
-
 async def test_usage_and_settlements_are_added_up(db: Database, pubsub: PubSub) -> None:
     await limited_project(db, unfinished_responses=5)
     new = reserving()
@@ -353,31 +253,3 @@ async def test_usage_and_settlements_are_added_up(db: Database, pubsub: PubSub) 
         }
         assert counts == {"settlements": 0, "usage_entries": 0, "usage": 1}
         assert (await connection.execute(text("SELECT used FROM limits"))).scalar_one() == 0
-
-
-async def test_a_second_sigterm_cuts_no_connections_end_short(
-    services: Any, monkeypatch: pytest.MonkeyPatch, db: Database
-) -> None:
-    """A guardian passes on the SIGTERM that its program got as well."""
-    closing, may_close = asyncio.Event(), asyncio.Event()
-    close_indeed = Database.close
-
-    async def close(db: Database) -> None:
-        closing.set()
-        try:
-            await may_close.wait()
-        finally:
-            await close_indeed(db)
-
-    monkeypatch.setattr(Database, "close", close)
-    monkeypatch.setattr(Maintenance, "run", lambda _: asyncio.Event().wait())
-    settings = Settings(database_url=services.database_url, redis_url=services.redis_url)
-    running = asyncio.create_task(maintain(settings))
-    await asyncio.sleep(0)  # its handlers are there
-    os.kill(os.getpid(), signal.SIGTERM)
-    await closing.wait()
-    os.kill(os.getpid(), signal.SIGTERM)
-    for _ in range(10):  # turns of the loop: it hears the signal
-        await asyncio.sleep(0)
-    may_close.set()
-    await running

@@ -90,41 +90,11 @@ def test_waiting_messages_are_taken_in_their_order_and_several_at_a_time(taking:
     assert [message for each in taken for message in each] == numbers(0, 2 * MAX_MESSAGES + 1)
 
 
-@pytest.mark.parametrize("free", [1, 3])
-def test_a_reply_has_no_more_messages_than_there_are_free_places(
-    taking: Callable[..., Taker], broker: redis.Redis, free: int
-) -> None:
-    taker = taking()
-    taker.channel.free_places = lambda: free
-    taker.send(*numbers(0, 5))
-    assert taker.take() == numbers(0, free)
-    assert sum(broker.llen(key) for key in broker.keys("one*")) == 5 - free
-
-
 def test_a_message_that_arrives_while_the_worker_waits_is_taken_at_once(taking: Callable[..., Taker]) -> None:
     taker = taking()
     taker.ask()
     taker.send("late")
     assert taker.take() == ["late"]
-
-
-def test_a_channel_without_free_places_takes_nothing(taking: Callable[..., Taker]) -> None:
-    taker = taking()
-    taker.channel.free_places = lambda: 0
-    taker.send("1")
-    taker.ask()
-    assert taker._taken == []
-    taker.channel.free_places = lambda: 1
-    assert taker.take() == ["1"]
-
-
-def test_a_message_that_was_asked_for_is_taken_although_places_are_fewer_now(taking: Callable[..., Taker]) -> None:
-    taker = taking()
-    taker.ask()
-    taker.channel.free_places = lambda: 0
-    taker.send("1", "2")
-    assert taker.take() == ["1"]
-    assert taker.take() == []
 
 
 def test_a_message_that_fails_does_not_lose_the_others_of_its_reply(

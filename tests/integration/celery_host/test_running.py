@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.queue.message import Priority, worker_list
 from tests.support.celery_bench import Bench
 from tests.support.celery_processes import QUEUE, Worker
@@ -41,19 +39,6 @@ def test_a_worker_takes_no_more_than_it_has_places_for_and_nothing_that_was_sent
     assert (bench.queued(), bench.broker.llen(QUEUE)) == (8, 1)
 
 
-@pytest.mark.parametrize(("concurrency", "taken"), [(8, 8), (3, 3)])
-def test_a_worker_takes_as_many_more_as_its_engine_has_slots_if_none_is_left_free_on_purpose(
-    bench: Bench, start: Any, concurrency: int, taken: int
-) -> None:
-    """Whoever sends has counted: more than this comes only by mistake."""
-    ids = [f"hold-{n}" for n in range(12)]
-    bench.send(*ids)
-    start(concurrency=concurrency, PRETEND_SLOTS="4").ready()
-    bench.wait_for_log(*(f"start {i}" for i in ids[:taken]))
-    bench.ask("ping")
-    assert bench.queued() == len(ids) - taken
-
-
 def test_a_foreground_place_is_taken_while_answers_have_every_other(bench: Bench, start: Any) -> None:
     ids = [f"hold-{n}" for n in range(8)]
     bench.send(*ids, "ok-behind")
@@ -62,12 +47,6 @@ def test_a_foreground_place_is_taken_while_answers_have_every_other(bench: Bench
     bench.send("ok-foreground", foreground_place=True)
     bench.wait_for_log("end ok-foreground")
     assert "start ok-behind" not in bench.log
-
-
-def test_counts_are_taken_by_whichever_worker_has_places_for_them(bench: Bench, start: Any) -> None:
-    start("other").ready()
-    bench.send("ok-count", priority=Priority.COUNT)
-    bench.wait_for_log("end ok-count")
 
 
 def test_answers_are_taken_in_the_order_in_which_they_were_sent(bench: Bench, start: Any) -> None:
@@ -97,24 +76,6 @@ def test_the_pool_grows_and_shrinks_by_remote_control(bench: Bench, start: Any) 
 
 
 # Memory
-
-
-def test_ended_responses_leave_nothing_for_the_garbage_collector(bench: Bench, start: Any) -> None:
-    """Connections and the latest responses may hold a few objects, but no more of them after more responses."""
-    start(concurrency=4).ready()
-    kinds = ["Job", "Request", "Message", "Task", "Context", "CancelScope", "TaskState"]
-    begun = bench.ask("count_objects", kinds=kinds)
-    ids = [f"{how}-{n}" for n in range(25) for how in ("ok", "short", "dup", "gone", "fenced", "fail", "bug")]
-    held = [f"hold-{n}" for n in range(20)]
-    bench.send(*ids)
-    bench.wait_until_ended(len(ids))
-    for n in range(0, len(held), 4):
-        bench.send(*held[n : n + 4])
-        bench.wait_for_log(*(f"start {i}" for i in held[n : n + 4]))
-        bench.cancel(*held[n : n + 4])
-    bench.wait_until_ended(len(ids) + len(held))
-    left = bench.ask("count_objects", kinds=kinds)
-    assert {kind: left[kind] - begun[kind] for kind in kinds if left[kind] - begun[kind] > 50} == {}
 
 
 def test_a_worker_remembers_the_latest_revoked_ids(bench: Bench, worker: Worker) -> None:

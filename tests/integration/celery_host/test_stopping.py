@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.queue.message import Priority
 from tests.support.celery_bench import Bench
-from tests.support.celery_processes import ROOT
-from tests.support.waiting import until_sync
+from tests.support.forks import CELERY, Forked
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 
 def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench, start: Any) -> None:
@@ -93,24 +93,20 @@ def test_a_worker_says_that_it_takes_nothing_while_it_has_no_connection_and_from
     assert offers(bench) == [*heard, "offers 0", "offers 4", "offers 0"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP])
-def test_other_signals_stop_a_worker_the_same_way(bench: Bench, start: Any, signum: signal.Signals) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP, None])
+def test_other_signals_and_flowers_button_stop_a_worker_the_same_way(
+    bench: Bench, start: Any, signum: signal.Signals | None
+) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="0").ready()
     bench.send("hold-1")
     bench.wait_for_log("start hold-1")
-    worker.send_signal(signum)
+    if signum is None:
+        bench.ask("shutdown")
+    else:
+        worker.send_signal(signum)
     assert worker.wait() == 0
     assert bench.log[-2:] == ["shutdown hold-1", "leave lifespan"]
     assert bench.redis.smembers("cancelled") == set()
-
-
-def test_flowers_shut_down_button_stops_a_worker_the_same_way(bench: Bench, start: Any) -> None:
-    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="0").ready()
-    bench.send("hold-1")
-    bench.wait_for_log("start hold-1")
-    bench.ask("shutdown")
-    assert worker.wait() == 0
-    assert bench.log[-2:] == ["shutdown hold-1", "leave lifespan"]
 
 
 def test_the_third_signal_ends_a_worker_at_once(bench: Bench, start: Any) -> None:
@@ -164,9 +160,8 @@ def test_a_worker_can_be_stopped_while_its_engine_loads(bench: Bench, start: Any
     assert worker.wait() == 0
 
 
-def test_a_worker_without_settings_ends_with_one_line() -> None:
-    args = [sys.executable, "-m", "celery", "-A", "workers.main:celery", "worker"]
-    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 78
-    assert done.stderr.startswith("longhaul: REDIS_URL is not set")
-    assert done.stderr.count("\n") == 1
+def test_a_worker_without_settings_ends_with_one_line(tmp_path: Path) -> None:
+    worker = Forked(CELERY, ["-A", "workers.main:celery", "worker"], os.environ, tmp_path / "log")
+    assert worker.wait(PATIENCE_SECONDS) == 78
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert line.startswith("longhaul: REDIS_URL is not set")

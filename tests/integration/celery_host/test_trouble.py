@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
-import pytest
-from kombu import Connection, Producer, Queue
-
 from tests.support.celery_bench import Bench
-from tests.support.celery_processes import Worker, own_database
+from tests.support.celery_processes import Worker
 from tests.support.services import Services
 from tests.support.waiting import until_sync
-from workers.celery_host.connection import MAX_BUGS, FastReconnectConnection
+from workers.celery_host.connection import MAX_BUGS
 
 
 def test_a_broken_connection_neither_repeats_nor_ends_what_runs(bench: Bench, worker: Worker) -> None:
@@ -52,19 +48,6 @@ def test_an_error_that_repeats_in_celerys_main_thread_ends_the_worker(bench: Ben
             bench.send(f"ok-{count}")
             bench.wait_for_log(f"end ok-{count}")
     assert worker.wait() == 1
-
-
-def test_a_lost_connection_with_unacknowledged_messages_is_closed_without_an_error(redis_url: str) -> None:
-    for kind, fails in ((Connection, True), (FastReconnectConnection, False)):
-        connection = kind(own_database(redis_url))
-        queue = Queue("unacknowledged")(connection.default_channel)
-        queue.declare()
-        Producer(connection.default_channel, routing_key=queue.name).publish("a message")
-        assert queue.get() is not None
-        connection.default_channel._disconnect_pools()
-        connection.transport.client = None  # as kombu leaves it
-        with pytest.raises(AttributeError) if fails else nullcontext():
-            connection.release()
 
 
 def test_a_worker_works_on_after_redis_lost_its_data(bench: Bench, worker: Worker) -> None:

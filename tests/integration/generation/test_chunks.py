@@ -15,7 +15,6 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.generation import flush_clock
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.turns.turn_generator import UNSTREAMED_TOKENS
@@ -55,14 +54,6 @@ async def test_readers_learn_soon_that_a_response_is_in_progress_whose_first_tok
     await whole(db, response_id, Status.CANCELLED)
 
 
-async def test_a_response_whose_first_token_is_its_last_has_two_chunks(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/say a"), stream=True)
-    async with worker(db, pubsub, tokens_per_delta=16) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    await whole(db, response_id)
-    assert len((await logs.read(db, response_id)).chunks) == 2
-
-
 async def test_a_stop_string_in_the_middle_of_a_delta_ends_the_response(db: Database, pubsub: PubSub) -> None:
     """The scripted engine hangs after its text, so only the stop string can end the response."""
     response_id = await queued(db, input=asking("/hang 7"), extra={"stop": ["4"]})
@@ -86,38 +77,6 @@ async def test_merged_deltas_keep_reasoning_calls_and_text_apart_and_in_order(db
         )
     assert seen[0] == seen[1]
     assert [item["type"] for item in seen[0]] == ["reasoning", "message", "function_call"]
-
-
-async def test_text_is_committed_while_the_model_pauses(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/hang 9"), stream=True)
-    async with worker(db, pubsub) as w:
-        job = w.start(response_id)
-
-        async def all_of_it() -> bool:
-            return "".join(await committed_deltas(db, response_id)) == "1 2 3 4 5"
-
-        await until(all_of_it, what="the text so far")
-        assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
-    assert text_of(await whole(db, response_id, Status.CANCELLED)) == "1 2 3 4 5"
-
-
-async def test_a_cancel_and_a_release_do_not_wait_for_the_flush_clock(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flush_clock, "MAX_SECONDS", 3600.0)
-    ids = [await queued(db, input=asking("/hang 9"), stream=True) for _ in range(2)]
-    for response_id, why, outcome in zip(
-        ids, (Cancelled.REVOKED, Cancelled.SHUTDOWN), (Outcome.CANCELLED, Outcome.RELEASED), strict=True
-    ):
-        async with worker(db, pubsub, events_per_second=1 / 3600) as w:
-            job = w.start(response_id)
-
-            async def has_begun(response_id: str = response_id) -> bool:
-                return bool(await committed_deltas(db, response_id))
-
-            await until(has_begun, what="the first token")
-            assert await job.stop(why) is outcome
-    await whole(db, ids[0], Status.CANCELLED)
 
 
 async def test_another_worker_continues_behind_the_committed_text(db: Database, pubsub: PubSub) -> None:

@@ -48,27 +48,6 @@ async def test_a_worker_finds_the_new_primary_before_its_lease_ends_although_the
             await proxy.close()
 
 
-async def test_a_pool_that_shrinks_lowers_the_slots_that_its_queues_window_goes_by(db: Database) -> None:
-    slots = 8
-    lease = Lease(db, scripted_model(), 0.3, ActiveRuns(), 4096, lambda: slots)
-    try:
-        await lease.start()
-        assert await registered_slots(db) == 8
-        slots = 2
-
-        async def follows() -> bool:
-            return await registered_slots(db) == 2
-
-        await until(follows, what="a heartbeat with the new number of slots")
-    finally:
-        await lease.close()
-
-
-async def registered_slots(db: Database) -> Any:
-    async with db.pooled_driver_connection() as connection:
-        return await connection.fetchval("SELECT slots FROM workers")
-
-
 async def lease_until(db: Database) -> Any:
     async with db.pooled_driver_connection() as connection:
         return await connection.fetchval("SELECT lease_until FROM workers")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from app.protocol.tasks import COUNT
 from app.store.database import Database
 from app.store.responses import endings
 from app.streaming.pubsub import PubSub
@@ -68,14 +67,3 @@ async def test_a_worker_that_stops_hands_over_what_generates_and_what_waits_for_
         await until(lambda: len(w.runner.slots.waiting) == 3)
         outcomes = await asyncio.gather(*(job.stop(Cancelled.SHUTDOWN) for job in jobs))
         assert outcomes == [Outcome.RELEASED] * 4
-
-
-async def test_only_responses_that_had_a_slot_count_as_endings(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub, max_num_seqs=4) as w:
-        await w.run(await queued(db, task=COUNT))
-        response_id = await queued(db)
-        await endings.cancel(db, response_id, None)
-        assert await w.run(response_id) is Outcome.CANCELLED
-        assert w.runner.slots.ahead == 0
-        await w.run(await queued(db))
-        assert w.runner.slots.ahead == 1

@@ -138,12 +138,3 @@ class TestTruncation:
             assert "/say 0" not in prompt
             assert await w.run(last) is Outcome.COMPLETED
         assert text_of(await whole(db, last)).startswith("7")
-
-    async def test_disabled_refuses(self, db: Database, pubsub: PubSub) -> None:
-        async with worker(db, pubsub, context_length=400) as w:
-            last = await self.chain(w, db)
-            await w.run(last)
-            cut = await queued(db, input=asking("/say end"), previous_response_id=last, truncation="disabled")
-            with pytest.raises(ResponseFailed) as caught:
-                await w.run(cut)
-        assert caught.value.code == "context_length_exceeded"

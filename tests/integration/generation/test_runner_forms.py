@@ -16,13 +16,12 @@ from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Outcome
 
 Json = dict[str, Any]
 
 WEATHER: Json = {"type": "function", "name": "weather", "description": None, "parameters": None, "strict": None}
 SHELL: Json = {"type": "custom", "name": "shell", "description": None, "format": {"type": "text"}}
-AGENTS: Json = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [WEATHER, SHELL]}
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Zürich", "days": [1, 2]}}</tool_call>'
 CUSTOM = '<tool_call>{"name": "shell", "arguments": {"input": "ls -l\\n\\u00e9\\ud83d\\udc4b"}}</tool_call>'
 THOUGHT = "<think>\nLet me see: 你好.\n</think>\n\n"
@@ -62,11 +61,6 @@ async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, pub
     assert usage["output_tokens_details"]["reasoning_tokens"] == len("\nLet me see: 你好.\n".encode()) + 1
 
 
-async def test_without_tools_the_markup_of_a_call_is_text(db: Database, pubsub: PubSub) -> None:
-    response, _ = await answer(db, pubsub, **asking(CALL, tools=[]))
-    assert response["output"][0]["content"][0]["text"] == CALL
-
-
 async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Database, pubsub: PubSub) -> None:
     request = asking(CALL, max_output_tokens=60)
     response, _ = await answer(db, pubsub, Status.INCOMPLETE, **request)
@@ -76,35 +70,11 @@ async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Databas
     assert call["arguments"]
 
 
-async def test_cut_reasoning_stays_reasoning(db: Database, pubsub: PubSub) -> None:
-    response, _ = await answer(db, pubsub, Status.INCOMPLETE, **asking(THOUGHT + "x", max_output_tokens=10))
-    [thought] = response["output"]
-    assert (thought["type"], thought["status"]) == ("reasoning", "incomplete")
-
-
 async def test_a_stop_string_completes_the_response_and_its_tokens_are_counted(db: Database, pubsub: PubSub) -> None:
     request = asking("one two three", extra={"stop": ["wo"]})
     response, usage = await answer(db, pubsub, **request)
     assert response["output"][0]["content"][0]["text"] == "one t"
     assert usage["output_tokens"] == len("one two")
-
-
-async def test_without_parallel_tool_calls_only_the_first_call_counts(db: Database, pubsub: PubSub) -> None:
-    response, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, parallel_tool_calls=False))
-    assert [item["type"] for item in response["output"]] == ["function_call"]
-
-
-NESTED = "".join(call.replace('"name": "', '"name": "agents__') for call in (CALL, CUSTOM))
-
-
-async def test_calls_of_tools_in_a_namespace_have_both_names(db: Database, pubsub: PubSub) -> None:
-    response, _ = await answer(db, pubsub, **asking(NESTED + CALL, tools=[WEATHER, AGENTS]))
-    called = [(item["type"], item.get("namespace"), item["name"]) for item in response["output"]]
-    assert called == [
-        ("function_call", "agents", "weather"),
-        ("custom_tool_call", "agents", "shell"),
-        ("function_call", None, "weather"),
-    ]
 
 
 SEARCH: Json = {"type": "tool_search", "execution": "client", "description": None, "parameters": None}
@@ -129,14 +99,6 @@ async def test_a_tool_that_a_search_found_can_be_called_in_the_next_response(db:
     assert [item["type"] for item in response["output"]] == ["message"]
 
 
-async def test_a_tool_that_is_not_allowed_is_not_called(db: Database, pubsub: PubSub) -> None:
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "shell"}]}
-    response, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, tool_choice=choice))
-    text, custom = response["output"]
-    assert json.loads(text["content"][0]["text"])["name"] == "weather"
-    assert custom["type"] == "custom_tool_call"
-
-
 async def test_log_probabilities_are_in_events_and_items(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, **asking(f"{THOUGHT}Hé!", top_logprobs=2))
     async with worker(db, pubsub) as w:
@@ -150,56 +112,11 @@ async def test_log_probabilities_are_in_events_and_items(db: Database, pubsub: P
     assert [entry for event in deltas for entry in event["logprobs"]] == part["logprobs"]
 
 
-async def test_the_reasoning_effort_turns_reasoning_on_and_off(db: Database, pubsub: PubSub) -> None:
-    for effort, thinks in (("low", True), ("none", False)):
-        response, _ = await answer(
-            db, pubsub, input=[message("/say hi")], reasoning={"effort": effort, "summary": None}
-        )
-        assert [item["type"] for item in response["output"]] == ["reasoning", "message"][0 if thinks else 1 :]
-
-
-@pytest.mark.parametrize("script", ["/raw ", "/raw <think>Hm.</think>"])
-async def test_a_model_that_says_nothing_answers_with_an_empty_message(
-    db: Database, pubsub: PubSub, script: str
-) -> None:
-    response, _ = await answer(db, pubsub, input=[message(script)])
-    assert response["output"][-1]["content"][0] == {
-        "type": "output_text",
-        "text": "",
-        "annotations": [],
-        "logprobs": [],
-    }
-
-
-@pytest.mark.parametrize("context", ["auto", "current_turn", "all_turns"])
-async def test_every_context_of_reasoning_is_generated(db: Database, pubsub: PubSub, context: str) -> None:
-    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None, "status": "completed"}
-    thought["content"] = [{"type": "reasoning_text", "text": "Hm."}]
-    items = [message("a"), thought, message("b", "assistant"), message("/say hi")]
-    _, usage = await answer(db, pubsub, input=items, reasoning={"context": context})
-    _, without = await answer(db, pubsub, input=[*items[:1], *items[2:]])
-    assert (usage["input_tokens"] > without["input_tokens"]) == (context != "current_turn")
-
-
-async def test_a_request_that_the_engine_rejects_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=[message("x")], extra={"chat_template_kwargs": {"chat_template": "x"}})
-    async with worker(db, pubsub) as w:
-        with pytest.raises(ResponseFailed, match=r"chat_template_kwargs\.chat_template"):
-            await w.run(response_id)
-    row = await whole(db, response_id, Status.FAILED)
-    assert row.error is not None
-    assert row.error["code"] == "invalid_prompt"
-    assert row.output == []
-
-
 REQUESTS: dict[str, Json] = {
     "everything": asking(f"{THOUGHT}Look: é👋{CALL}{CUSTOM}"),
-    "namespaces": asking(f"Look:{NESTED}{CALL}", tools=[WEATHER, AGENTS]),
     "a tool search": asking(f"{THOUGHT}Look:{SEARCHING}", tools=[SEARCH]),
     "a stop string": asking("one, two, three\n\nfour", extra={"stop": ["\n\n", "zz"]}),
-    "a kept stop string": asking("one, two, three", extra={"stop": ["thr"], "include_stop_str_in_output": True}),
     "log probabilities": asking(f"{THOUGHT}Look: é👋\n\n", top_logprobs=1, extra={"stop": ["\n\n\n"]}),
-    "a call too many": asking(CALL + CALL, parallel_tool_calls=False),
     "min_tokens": asking("abc", extra={"min_tokens": 40, "stop": ["abcab"]}),
 }
 
@@ -216,7 +133,7 @@ async def test_a_worker_that_stops_at_any_token_changes_nothing(db: Database, pu
         async with worker(db, pubsub, tokens_per_second=5.0 if attempts == 1 else 150.0) as w:
             job = w.start(response_id)
 
-            async def moved(seen: int = before + 6, task: Any = job.task) -> bool:
+            async def moved(seen: int = before + (6 if attempts == 1 else 15), task: Any = job.task) -> bool:
                 return task.done() or len(await events_of(db, response_id)) >= seen
 
             await until(moved, what="a few more events")
@@ -224,4 +141,4 @@ async def test_a_worker_that_stops_at_any_token_changes_nothing(db: Database, pu
     row = await whole(db, response_id)
     assert row.output is not None
     assert ({"output": plain(row.output)}, row.usage) == expected
-    assert attempts > 1 or name == "a kept stop string"
+    assert attempts > 1

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.protocol.events.fold import fold
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -69,48 +68,6 @@ async def test_a_call_of_a_local_tool_is_answered_in_the_next_response(
     assert text_of(second) == f"The tool said: {shown}"
 
 
-async def test_a_call_of_a_local_tool_that_has_no_command_is_malformed(db: Database, pubsub: PubSub) -> None:
-    said = call("run_shell_commands", cmd="ls")
-    row = await ran(db, pubsub, Status.INCOMPLETE, input=[message(f"/raw {said}")], tools=LOCAL)
-    assert row.output is not None
-    assert (row.output[0]["action"]["commands"], row.output[0]["status"]) == ([], "incomplete")
-    last = (await events_of(db, row.id))[-1]
-    assert last["response"]["incomplete_details"] == {"reason": "malformed_call"}
-
-
-async def test_a_call_of_a_local_tool_is_the_same_after_a_takeover(db: Database, pubsub: PubSub) -> None:
-    request = {"input": [message(f"/raw One two three. {RUN}")], "tools": LOCAL}
-    whole_output = (await ran(db, pubsub, **request)).output
-    response_id = await queued(db, **request)
-    async with worker(db, pubsub, tokens_per_second=100.0) as first:
-        job = first.start(response_id)
-        await until(lambda: first.engine.running)
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, pubsub) as second:
-        assert await second.run(response_id) is Outcome.COMPLETED
-    row = await whole(db, response_id)
-    assert row.output is not None and whole_output is not None
-    assert [item.get("action") for item in row.output] == [item.get("action") for item in whole_output]
-    assert fold(await events_of(db, response_id)).response["output"] == row.output
-
-
-async def test_a_harmony_model_calls_a_local_tool(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    header = "<|channel|>commentary to=functions.run_shell_commands <|constrain|>json<|message|>"
-    engine = Harmony(header + '{"commands": ["ls"]}<|call|>')
-    row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=LOCAL)
-    assert types(row) == ["shell_call"]
-    assert "type run_shell_commands = (" in engine.prompts[0]
-    assert row.output is not None
-    answer = {"id": "out_1", "status": "completed", **SHELL_OUTPUT, "call_id": row.output[0]["call_id"]}
-    later = Harmony("<|channel|>final<|message|>Done.<|return|>")
-    await said_in_harmony(db, pubsub, later, monkeypatch, input=[answer], tools=LOCAL, previous_response_id=row.id)
-    assert "to=functions.run_shell_commands" in later.prompts[0]
-    assert '<|message|>{"commands": ["ls"]}<|call|>' in later.prompts[0]
-    assert "<|start|>functions.run_shell_commands to=assistant" in later.prompts[0]
-
-
 # -- tool search -----------------------------------------------------------------------------------------------
 
 SEARCH: Json = {"type": "tool_search", "execution": "server", "description": None, "parameters": None}
@@ -139,11 +96,6 @@ async def test_the_server_searches_and_the_model_calls_what_it_found_in_one_resp
     assert (called["namespace"], called["name"], called["status"]) == ("get_weather", "get_weather", "completed")
     again = await ran(db, pubsub, input=[message(f"/raw {CALLING}")], tools=TOOLS, previous_response_id=row.id)
     assert types(again) == ["function_call"]
-
-
-async def test_a_tool_that_no_search_has_found_cannot_be_called(db: Database, pubsub: PubSub) -> None:
-    row = await ran(db, pubsub, input=[message(f"/raw {CALLING}")], tools=TOOLS)
-    assert types(row) == ["message"]
 
 
 async def test_the_model_goes_on_after_a_search_that_found_nothing(db: Database, pubsub: PubSub) -> None:

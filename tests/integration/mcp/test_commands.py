@@ -21,24 +21,19 @@ from tests.support.logs import text_of
 from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool, tool_process
 from tests.support.waiting import until, until_sync
 from workers.mcp import session
-from workers.mcp.errors import Unreachable
 from workers.mcp.session import SUPERVISOR, Session
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-{begin}
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
 with open(sys.argv[1] + ".new", "w") as file:
-    file.write(f"{{os.getpid()}} {{os.getppid()}}" + "".join(f" {{child.pid}}" for child in {children}))
+    file.write(f"{os.getpid()} {os.getppid()} {child.pid}")
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 while True:
     time.sleep(60)
 """
-"""Ignores SIGTERM and the end of its input; writes its pid, its parent's and its children's into a file."""
-ALONE = STUBBORN.format(begin="", children="[]")
-WITH_A_CHILD = STUBBORN.format(
-    begin='child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])', children="[child]"
-)
+"""Ignores SIGTERM and the end of its input; writes its pid, its parent's and its child's into a file."""
 WORKER = """
 import asyncio, sys
 from config.tools import McpServer
@@ -49,8 +44,8 @@ asyncio.run(main())
 """
 
 
-def program(file: Path, code: str) -> tuple[str, ...]:
-    return (sys.executable, "-S", "-c", code, str(file))
+def program(file: Path) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", STUBBORN, str(file))
 
 
 def pids(file: Path) -> list[int]:
@@ -70,9 +65,9 @@ def gone(numbers: list[int]) -> bool:
 
 
 @contextmanager
-def holder(file: Path, code: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with a session at a server that runs `code`."""
-    process = subprocess.Popen([sys.executable, "-c", WORKER, *program(file, code)], cwd=CHECKOUT)
+def holder(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a session at a stubborn server."""
+    process = subprocess.Popen([sys.executable, "-c", WORKER, *program(file)], cwd=CHECKOUT)
     try:
         yield process
     finally:
@@ -83,10 +78,9 @@ def holder(file: Path, code: str) -> Iterator[subprocess.Popen[bytes]]:
                 os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("code", [ALONE, WITH_A_CHILD])
-def test_a_server_that_ignores_everything_dies_with_its_worker(tmp_path: Path, code: str) -> None:
+def test_a_server_that_ignores_everything_dies_with_its_worker_and_what_it_started(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    with holder(file, code) as process:
+    with holder(file) as process:
         started = until_sync(lambda: pids(file), what="the server runs")
         assert process.poll() is None
         process.kill()
@@ -96,15 +90,15 @@ def test_a_server_that_ignores_everything_dies_with_its_worker(tmp_path: Path, c
 
 def test_killing_a_supervisor_kills_its_server(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    with holder(file, ALONE):
-        server, supervisor = until_sync(lambda: pids(file), what="the server runs")
+    with holder(file):
+        server, supervisor, *_ = until_sync(lambda: pids(file), what="the server runs")
         os.kill(supervisor, signal.SIGKILL)
         until_sync(lambda: gone([server]), what="the server is gone")
 
 
 def test_a_supervisor_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    supervisor = [*SUPERVISOR, "1", "1000", *program(file, ALONE)]
+    supervisor = [*SUPERVISOR, "1", "1000", *program(file)]
     assert subprocess.run(supervisor, stdin=subprocess.DEVNULL, timeout=60).returncode != 0
     assert not file.exists()
 
@@ -147,10 +141,3 @@ async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_serve
     assert (first["status"], first["error"]["message"]) == ("failed", "The MCP server 'local' cannot be reached.")
     assert second["output"] == "echo x"
     assert text_of(row) == "It said: echo x"
-
-
-async def test_a_command_that_does_not_exist_cannot_be_reached() -> None:
-    missing = Session(McpServer("x", "mcp", None, ("/nowhere/at/all",)), {})
-    with pytest.raises(Unreachable):
-        await missing.list_tools()
-    await missing.close()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
-
-import pytest
 
 from app.protocol.status import Status
 from app.store.context import conversations
@@ -19,7 +16,7 @@ from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import claim, queued
-from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
+from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, turns
 from tests.support.worker import items_of, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
@@ -28,12 +25,6 @@ from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
-    with tool_process(tmp_path_factory.mktemp("tools")) as running:
-        yield running
 
 
 def mcp_sessions(tools: ToolProcess) -> McpSessions:
@@ -87,19 +78,6 @@ async def test_a_client_that_sends_the_items_itself_gets_the_same_prompt(
     chained = await prompt(db, pubsub, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
     again = [*asked, *(first.output or ()), message("Hello!")]
     assert await prompt(db, pubsub, await queued(db, input=again, tools=EVERY_TOOL)) == chained
-
-
-async def test_items_of_a_deleted_response_are_rendered_from_their_fields(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, include=["code_interpreter_call.outputs"])
-    theirs = [{**item, "id": f"{item['id']}_not_ours"} for item in first.output or ()]
-    shown = await prompt(db, pubsub, await queued(db, input=[message("a"), *theirs, message("b")], tools=EVERY_TOOL))
-    assert '{"query": "q"}' in shown.replace("\\", "")
-    assert "python 1+1" in shown
-    assert "echo e" in shown
-    assert "L0: q" not in shown
-    assert "not kept any more" in shown
 
 
 async def test_a_conversation_shows_the_model_earlier_calls_too(
@@ -200,27 +178,6 @@ async def test_an_unanswered_approval_request_is_not_shown_and_not_run(
     assert [item["type"] for item in second.output or ()] == ["message"]
     shown = await prompt(db, pubsub, await queued(db, previous_response_id=second.id, **ASKING))
     assert shown.count("open") == 2  # in the user's message, and in the tools
-
-
-@pytest.mark.parametrize(
-    ("rule", "asked"),
-    [
-        ("never", False),
-        ({"never": {"tool_names": ["echo"]}}, False),
-        ({"never": {"tool_names": ["slow"]}}, True),
-        ({"always": {"tool_names": ["echo"]}}, True),
-        ({"always": {"tool_names": ["slow"]}}, False),
-        ({"never": {"read_only": True}}, False),
-        ({"always": {"read_only": True}}, True),
-    ],
-)
-async def test_rules_decide_which_tools_need_approval(
-    db: Database, pubsub: PubSub, tools: ToolProcess, rule: Any, asked: bool
-) -> None:
-    request = {"tools": [mcp_tool(require_approval=rule)]}
-    row = await answer(db, pubsub, tools, call("tests__echo", text="x"), "Done.", **request)
-    assert bool(items(row, "mcp_approval_request")) is asked
-    assert bool(items(row, "mcp_call")) is not asked
 
 
 async def test_an_approved_call_of_a_tool_that_is_no_longer_offered_is_not_made(

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.queue import workers as worker_store
-from app.store.responses import endings, logs
+from app.store.responses import endings
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued, release_all, released
-from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_process, turns
+from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, turns
 from tests.support.waiting import until
-from tests.support.worker import Job, Worker, worker
-from workers.generation import slots
+from tests.support.worker import Job, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
@@ -30,12 +28,6 @@ from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
-    with tool_process(tmp_path_factory.mktemp("tools")) as running:
-        yield running
 
 
 async def asked(db: Database, *script: str, **request: Any) -> str:
@@ -59,7 +51,7 @@ def called(row: ResponseRow) -> list[Json]:
 # -- workers that stop in order --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("after_crash", "times"), [("again", 2), ("fail", 1), (None, 1)])
+@pytest.mark.parametrize(("after_crash", "times"), [("again", 2), (None, 1)])
 async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
     db: Database, pubsub: PubSub, tools: ToolProcess, after_crash: Any, times: int
 ) -> None:
@@ -81,29 +73,6 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
         assert (made["status"], text_of(row)) == ("failed", f"It said: {INTERRUPTED}")
 
 
-async def test_a_call_that_takes_long_leaves_its_slot_to_others(
-    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slots, "AWAY_SECONDS", 0.0)
-    response_id = await asked(db, call("tests__slow", text="away"), DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),)), max_num_seqs=1) as w:
-
-        async def away() -> int:
-            found = text("SELECT away FROM workers WHERE id = :id")
-            return int((await db.execute(found, {"id": w.lease.worker}))[0].away)
-
-        async def is_back() -> bool:
-            return await away() == 0
-
-        job = w.start(response_id)
-        await until(lambda: tools.count("begun slow away"))
-        await until(away)
-        assert await w.run(await queued(db)) is Outcome.COMPLETED
-        tools.release("away")
-        assert await job.task is Outcome.COMPLETED
-        await until(is_back)
-
-
 async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     script = call("tests__echo", text="over") + call("tests__slow", text="not-over")
     response_id = await asked(db, script, DONE)
@@ -122,37 +91,15 @@ async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, t
     assert tools.count("begun echo over") == 1
 
 
-async def test_a_result_that_arrived_before_its_worker_stopped_is_logged(
-    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    response_id = await asked(db, call("tests__slow", text="late"), DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
-        job = first.start(response_id)
-        await until(lambda: tools.count("begun slow late"))
-        held = asyncio.Event()
-        append = logs.append
-
-        async def slowly(*arguments: Any) -> set[str]:
-            held.set()
-            await asyncio.sleep(0.1)
-            return await append(*arguments)
-
-        monkeypatch.setattr(logs, "append", slowly)
-        tools.release("late")
-        await held.wait()  # the journal has the result, but has not committed it
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    monkeypatch.undo()
-    row = await finish(db, pubsub, response_id, tools.server())
-    assert text_of(row) == "It said: slow late"
-    assert tools.count("begun slow late") == 1
-
-
 REQUESTS: dict[str, tuple[Sequence[str], Json]] = {
-    "one after the other": (
-        [f"<think>Hm.</think>Look: {call('tests__echo', text='é👋')}", call("tests__failing", text="2"), DONE],
+    "one after the other, and parallel": (
+        [
+            f"<think>Hm.</think>Look: {call('tests__echo', text='é👋')}",
+            call("tests__echo", text="a") + call("tests__refusing", text="b") + "Both.",
+            DONE,
+        ],
         {},
     ),
-    "parallel": ([call("tests__echo", text="a") + call("tests__refusing", text="b") + "Both.", DONE], {}),
     "code": ([call("python", code="x = 'é'\nprint(x)"), DONE], {"tools": [CODE_INTERPRETER]}),
 }
 
@@ -171,7 +118,7 @@ async def test_a_worker_that_stops_at_any_event_changes_nothing(
         async with worker(db, pubsub, tokens_per_second=200.0, mcp_sessions=McpSessions(servers)) as w:
             job = w.start(response_id)
 
-            async def moved(seen: int = before + 5, job: Job = job) -> bool:
+            async def moved(seen: int = before + 7, job: Job = job) -> bool:
                 return job.task.done() or len(await events_of(db, response_id)) >= seen
 
             await until(moved, what="a few more events")
@@ -207,31 +154,7 @@ async def test_a_call_of_a_turn_that_was_cut_is_made_though_its_server_repeats_n
     assert [item["output"] for item in row.output or () if item["type"] == "mcp_call"] == ["echo cut-1", "echo cut-2"]
 
 
-async def test_a_stop_at_every_single_event_changes_nothing(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    script = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
-    uninterrupted = await asked(db, *script)
-    row = await finish(db, pubsub, uninterrupted, tools.server())
-    for stop in range(3, len(await events_of(db, uninterrupted)), 7):
-        response_id = await asked(db, *script)
-        async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
-            job = first.start(response_id)
-
-            async def there(seen: int = stop, name: str = response_id, job: Job = job) -> bool:
-                return job.task.done() or len(await events_of(db, name)) >= seen
-
-            await until(there)
-            outcome = await job.stop(Cancelled.SHUTDOWN)
-        if outcome is Outcome.RELEASED:
-            await finish(db, pubsub, response_id, tools.server())
-        assert plain(await whole(db, response_id)) == plain(row)
-
-
 # -- workers that died -----------------------------------------------------------------------------------------
-
-
-async def taken_over(db: Database, w: Worker, response_id: str) -> None:
-    """Releases the response of a dead worker, as maintenance does."""
-    await release_all(db, w.lease.worker)
 
 
 async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
@@ -242,28 +165,12 @@ async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
     async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow taken"))
-        await taken_over(db, first, response_id)
+        await release_all(db, first.lease.worker)  # as maintenance does
         row = await finish(db, pubsub, response_id, server)
         tools.release("taken")
         assert await job.task in (Outcome.COMPLETED, Outcome.FENCED)  # by the row
     assert text_of(row) == f"It said: {INTERRUPTED}"
     assert plain(await whole(db, response_id)) == plain(row)
-
-
-async def test_a_takeover_between_two_calls_does_not_repeat_the_first(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    script = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
-    response_id = await asked(db, *script)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(after_crash="again"),))) as first:
-        job = first.start(response_id)
-        await until(lambda: tools.count("begun slow between-2"))
-        await taken_over(db, first, response_id)
-        tools.release("between-2")
-        await finish(db, pubsub, response_id, tools.server(after_crash="again"))
-        await job.task
-    assert tools.count("begun echo between-1") == 1
-    assert tools.count("begun slow between-2") == 2
 
 
 async def test_an_engine_that_dies_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
@@ -314,7 +221,7 @@ async def test_a_revoke_cancels_the_call_and_closes_the_session(
     assert called(row)[0]["status"] == "incomplete"
 
 
-@pytest.mark.parametrize("how", ["cancelled", "failed by its deadline", "deleted"])
+@pytest.mark.parametrize("how", ["failed by its deadline", "deleted"])
 async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
     db: Database, pubsub: PubSub, tools: ToolProcess, how: str
 ) -> None:
@@ -323,9 +230,7 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
     async with worker(db, pubsub, lease_seconds=0.3, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
-        if how == "cancelled":
-            await endings.cancel(db, response_id, None)
-        elif how == "deleted":
+        if how == "deleted":
             await endings.delete(db, "default", response_id)
         else:
             await endings.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
@@ -333,7 +238,7 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
         await until(lambda: tools.count(f"cut slow {text}"))
         assert w.runs.attempts() == {}
     if how != "deleted":
-        await whole(db, response_id, Status.CANCELLED if how == "cancelled" else Status.FAILED)
+        await whole(db, response_id, Status.FAILED)
 
 
 async def test_a_worker_stops_even_if_a_server_does_not_close_its_session(

@@ -19,7 +19,7 @@ from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.scripted.engine import ScriptedEngine
-from tests.support.tool_servers import call, mcp_tool, tool_process
+from tests.support.tool_servers import ToolProcess, call, mcp_tool
 from tests.support.worker import scripted_model, worker
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineDelta, Sampling
@@ -78,20 +78,12 @@ HEADER = "<|channel|>{channel} to={name} code<|message|>"
         ("container.exec", "analysis", "container", "exec"),
     ],
 )
-@pytest.mark.parametrize("tools", [[], [FUNCTION]])
 async def test_a_harmony_model_reads_of_a_missing_tool_in_the_call_s_channel_and_goes_on(
-    db: Database,
-    pubsub: PubSub,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    channel: str,
-    label: str,
-    tool: str,
-    tools: list[Any],
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, name: str, channel: str, label: str, tool: str
 ) -> None:
     turn = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HEADER.format(channel=channel, name=name)}1+1"
     engine = Harmony(f"{turn}<|call|>", FINAL)
-    row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=tools)
+    row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=[FUNCTION])
     assert types(row) == ["reasoning", "mcp_call", "message"]
     made = items(row)[1]
     assert (made["server_label"], made["name"], made["arguments"]) == (label, tool, "1+1")
@@ -144,11 +136,10 @@ async def test_a_clients_call_beside_an_unknown_one_ends_the_response(
 
 
 async def test_a_chat_model_is_told_of_unknown_tools_if_the_request_has_hosted_tools(
-    db: Database, pubsub: PubSub, tmp_path: Any
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    with tool_process(tmp_path) as mine:
-        turn = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
-        row = await answer(db, pubsub, (mine.server(),), turn, DONE, tools=[mcp_tool()])
+    turn = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
+    row = await answer(db, pubsub, (tools.server(),), turn, DONE, tools=[mcp_tool()])
     assert [item["status"] for item in items(row, "mcp_call")] == ["failed", "failed", "completed"]
     assert text_of(row) == f"It said: {no_such_tool('tests__burn')}; {no_such_tool('rm')}; echo x"
-    assert mine.count("begun burn ") == 0
+    assert tools.count("begun burn ") == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.formats.calls.hosted import HostedCall
 from workers.generation.outcome import Outcome, ResponseFailed
-from workers.generation.turns.inputs import Inputs
 from workers.generation.turns.tool_calls import TOO_MANY
 from workers.mcp import session
 from workers.mcp.results import ResultOptions
@@ -41,12 +38,6 @@ from workers.mcp.toolbox import Toolbox
 Json = dict[str, Any]
 DONE = "It said: {results}"
 FUNCTION = {"type": "function", "name": "mine", "parameters": None, "strict": None, "description": None}
-
-
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
-    with tool_process(tmp_path_factory.mktemp("tools")) as running:
-        yield running
 
 
 async def answer(
@@ -95,54 +86,28 @@ async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
     assert positions == sorted(positions)
 
 
-async def test_a_large_context_is_read_again_for_each_turn(
-    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.sizes.LARGE_BYTES", -1)  # so every context is a large one
-    reads, read = [], Inputs.read
-
-    async def recorded(inputs: Inputs, row: ResponseRow) -> Any:
-        reads.append(row.id)
-        return await read(inputs, row)
-
-    monkeypatch.setattr(Inputs, "read", recorded)
-    asked = {"tools": [mcp_tool(allowed_tools=["echo"])]}
-    first = await answer(db, pubsub, (tools.server(),), call("tests__echo", text="one"), DONE, **asked)
-    row = await answer(
-        db, pubsub, (tools.server(),), call("tests__echo", text="two"), DONE, previous_response_id=first.id, **asked
-    )
-    assert types(row) == ["mcp_call", "message"], "the list of tools is in the context"
-    assert text_of(row) == "It said: echo two"
-    assert reads.count(row.id) == 3, "for the setup, and for two turns"
-
-
-@pytest.mark.parametrize("include", [[], ["code_interpreter_call.outputs"]])
 async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_if_included(
-    db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
+    include = ["code_interpreter_call.outputs"]
     code = 'print("é")\nx = 1'
     script = call("python", code=code)
     server = tools.server("box", "python")
     row = await answer(db, pubsub, (server,), script, DONE, tools=[CODE_INTERPRETER], include=include)
     [made] = items(row, "code_interpreter_call")
     assert (made["code"], made["status"]) == (code, "completed")
-    assert made["outputs"] == ([{"type": "logs", "logs": f"python {code}"}] if include else None)
+    assert made["outputs"] == [{"type": "logs", "logs": f"python {code}"}]
     assert text_of(row) == f"It said: python {code}"
     deltas = [event["delta"] for event in await events_of(db, row.id) if event["type"].endswith("_call_code.delta")]
     assert "".join(deltas) == code
     assert len(deltas) > 3
 
 
-@pytest.mark.parametrize("include", [[], ["web_search_call.action.sources"]])
-async def test_web_search_searches_opens_and_finds(
-    db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
-) -> None:
+async def test_web_search_searches_opens_and_finds(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     script = (call("browser_search", query="x"), call("browser_open", id=0), call("browser_find", pattern="x"), DONE)
-    row = await answer(db, pubsub, (tools.server("web", "browser"),), *script, tools=[WEB_SEARCH], include=include)
-    actions = [item["action"] for item in items(row, "web_search_call")]
-    sources = {"sources": [{"type": "url", "url": "https://example.test/page"}]} if include else {}
-    assert actions == [
-        {"type": "search", "query": "x", "queries": ["x"], **sources},
+    row = await answer(db, pubsub, (tools.server("web", "browser"),), *script, tools=[WEB_SEARCH])
+    assert [item["action"] for item in items(row, "web_search_call")] == [
+        {"type": "search", "query": "x", "queries": ["x"]},
         {"type": "open_page", "url": "https://example.test/page"},
         {"type": "find_in_page", "pattern": "x", "url": "https://example.test/page"},
     ]
@@ -150,29 +115,12 @@ async def test_web_search_searches_opens_and_finds(
     assert kinds == [f"response.web_search_call.{kind}" for kind in ("in_progress", "searching", "completed")] * 3
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        ({"search_context_size": "low"}, "tools[0].search_context_size"),
-        ({"filters": {"blocked_domains": ["a.example"]}}, "tools[0].filters.blocked_domains"),
-    ],
-)
 async def test_a_search_that_its_server_cannot_make_is_refused_by_its_field(
-    db: Database, pubsub: PubSub, tools: ToolProcess, asked: Json, field: str
-) -> None:
-    web, spec = tools.server("web", "browser"), {**WEB_SEARCH, **asked}
-    with pytest.raises(ResponseFailed, match=re.escape(f"invalid_prompt: {field}: ")):
-        await answer(db, pubsub, (web,), DONE, tools=[spec])
-
-
-async def test_where_the_user_is_needs_no_server_that_knows_of_it(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    spec = {**WEB_SEARCH, "user_location": {"type": "approximate", "city": "Rome"}}
-    row = await answer(
-        db, pubsub, (tools.server("web", "browser"),), call("browser_search", query="x"), DONE, tools=[spec]
-    )
-    assert types(row) == ["web_search_call", "message"]
+    web, spec = tools.server("web", "browser"), {**WEB_SEARCH, "filters": {"blocked_domains": ["a.example"]}}
+    with pytest.raises(ResponseFailed, match=r"invalid_prompt: tools\[0\]\.filters\.blocked_domains: "):
+        await answer(db, pubsub, (web,), DONE, tools=[spec])
 
 
 async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
@@ -182,15 +130,6 @@ async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: 
     [cited] = part["annotations"]
     assert (cited["type"], cited["url"], cited["title"]) == ("url_citation", "https://example.test/page", "A page")
     assert part["text"][cited["start_index"] : cited["end_index"]] == "【0†L1-L2】"
-
-
-async def test_a_model_without_vision_gets_a_note_in_place_of_an_image(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    script = call("tests__picture")
-    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()])
-    assert items(row, "mcp_call")[0]["output"] == "look:\n[an image]"
-    assert text_of(row) == "It said: look:\n[an image]"
 
 
 # -- several calls ---------------------------------------------------------------------------------------------
@@ -255,14 +194,6 @@ async def test_a_clients_call_in_the_same_turn_ends_the_response_after_the_hoste
     row = await answer(db, pubsub, (tools.server(),), script, "never", tools=[mcp_tool(), FUNCTION])
     assert types(row) == ["mcp_list_tools", "function_call", "mcp_call"]
     assert items(row)[2]["output"] == "echo x"
-
-
-async def test_a_call_is_forced_in_the_first_turn_alone(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    choice = {"type": "mcp", "server_label": "tests", "name": "echo"}
-    script = (call("tests__echo", text="x"), call("tests__slow", text="any"), DONE)
-    tools.release("any")
-    row = await answer(db, pubsub, (tools.server(),), *script, tools=[mcp_tool()], tool_choice=choice)
-    assert types(row) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
 
 
 async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_of_a_prompt(
@@ -351,38 +282,20 @@ async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubS
     assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
 
 
-async def test_a_server_that_has_forgotten_its_session_gets_one_new_session_for_all_calls(tmp_path: Path) -> None:
+async def test_a_server_that_has_forgotten_its_session_gets_one_new_session_for_all_calls(
+    broken_tools: ToolProcess,
+) -> None:
     def echo(text: str) -> HostedCall:
         return HostedCall("tests__echo", json.dumps({"text": text}), "mcp", "tests", "echo")
 
-    with tool_process(tmp_path) as mine:
-        toolbox = Toolbox([mine.server()], [mcp_tool()], {}, ResultOptions(1000))
-        assert (await toolbox.run(echo("first"), None)).ok
-        mine.stop()
-        mine.start()
-        results = await asyncio.gather(*(toolbox.run(echo(str(number)), None) for number in range(4)))
-        assert [result.result for result in results] == [f"echo {number}" for number in range(4)]
-        assert [mine.count(f"begun echo {number}") for number in range(4)] == [1] * 4
-        await toolbox.close()
-
-
-async def test_a_command_s_long_result_is_truncated_too(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    script = call("local__huge", text="3000000")
-    row = await answer(db, pubsub, (tools.command(),), script, DONE, tools=[mcp_tool("local")], result_bytes=1001)
-    output = items(row, "mcp_call")[0]["output"]
-    assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
-
-
-async def test_a_command_beyond_the_worker_s_bound_is_refused_in_words(
-    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "COMMANDS", bound := Bound("commands of MCP servers", 1, seconds=0.05))
-    with bound.take("others"):
-        row = await answer(db, pubsub, (tools.command(),), "Well.", tools=[mcp_tool("local")])
-    [listed] = items(row, "mcp_list_tools")
-    assert "all 1 commands of MCP servers that a worker runs are in use" in listed["error"]
-    await answer(db, pubsub, (tools.command(),), call("local__echo", text="x"), DONE, tools=[mcp_tool("local")])
-    assert bound.held == 0
+    toolbox = Toolbox([broken_tools.server()], [mcp_tool()], {}, ResultOptions(1000))
+    assert (await toolbox.run(echo("first"), None)).ok
+    broken_tools.stop()
+    broken_tools.start()
+    results = await asyncio.gather(*(toolbox.run(echo(str(number)), None) for number in range(4)))
+    assert [result.result for result in results] == [f"echo {number}" for number in range(4)]
+    assert [broken_tools.count(f"begun echo {number}") for number in range(4)] == [1] * 4
+    await toolbox.close()
 
 
 # -- failures --------------------------------------------------------------------------------------------------
@@ -402,14 +315,13 @@ async def test_the_model_gets_the_error_of_a_tool(db: Database, pubsub: PubSub, 
     assert text_of(row) == "It said: cannot do this; The MCP server 'tests' refused: no that here"
 
 
-@pytest.mark.parametrize("arguments", ["[1]", '"x"', '{"a": '])
 async def test_the_model_is_told_of_arguments_that_are_no_object_and_they_are_not_sent(
-    db: Database, pubsub: PubSub, tools: ToolProcess, arguments: str
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = tools.count("begun echo ")
-    script = f'<tool_call>{{"name": "tests__echo", "arguments": {arguments}}}</tool_call>'
-    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()])
-    assert text_of(row) == "It said: The arguments are not a JSON object."
+    calls = (f'<tool_call>{{"name": "tests__echo", "arguments": {each}}}</tool_call>' for each in ("[1]", '"x"'))
+    row = await answer(db, pubsub, (tools.server(),), "".join(calls), DONE, tools=[mcp_tool()])
+    assert text_of(row) == f"It said: {'; '.join(['The arguments are not a JSON object.'] * 2)}"
     assert tools.count("begun echo ") == before
 
 
@@ -431,21 +343,20 @@ async def test_a_server_that_is_away_lists_nothing_and_the_answer_goes_on(db: Da
 
 
 async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_next(
-    db: Database, pubsub: PubSub, tmp_path: Path
+    db: Database, pubsub: PubSub, broken_tools: ToolProcess
 ) -> None:
-    with tool_process(tmp_path) as mine:
-        script = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
-        response_id = await queued(db, input=[message(turns(*script))], tools=[mcp_tool()])
-        async with worker(db, pubsub, mcp_sessions=McpSessions((mine.server(),))) as w:
-            job = w.start(response_id)
-            await until(lambda: mine.count("begun slow x"))
-            mine.stop()
-            mine.start()
-            assert await job.task is Outcome.COMPLETED
-        row = await whole(db, response_id)
-        first, second = items(row, "mcp_call")
-        assert (first["status"], second["output"]) == ("failed", "echo y")
-        assert mine.count("begun slow x") == 1  # never
+    script = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
+    response_id = await queued(db, input=[message(turns(*script))], tools=[mcp_tool()])
+    async with worker(db, pubsub, mcp_sessions=McpSessions((broken_tools.server(),))) as w:
+        job = w.start(response_id)
+        await until(lambda: broken_tools.count("begun slow x"))
+        broken_tools.stop()
+        broken_tools.start()
+        assert await job.task is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    first, second = items(row, "mcp_call")
+    assert (first["status"], second["output"]) == ("failed", "echo y")
+    assert broken_tools.count("begun slow x") == 1  # never
 
 
 async def test_the_model_is_told_of_a_label_that_is_no_longer_configured(
@@ -455,16 +366,6 @@ async def test_the_model_is_told_of_a_label_that_is_no_longer_configured(
     assert items(row)[0]["error"] is not None
     row = await answer(db, pubsub, (), call("python", code="1"), DONE, tools=[CODE_INTERPRETER])
     assert text_of(row) == "It said: There is no MCP server 'python' any more."
-
-
-async def test_a_name_that_two_tools_would_have_fails_the_response_clearly(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    response_id = await queued(db, tools=[mcp_tool(), {**FUNCTION, "name": "tests__echo"}])
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
-        with pytest.raises(ResponseFailed, match=r"tools\[0\] and tools\[1\] would both be called 'tests__echo'"):
-            await w.run(response_id)
-    await whole(db, response_id, Status.FAILED)
 
 
 async def test_calls_and_results_are_not_logged(
@@ -503,9 +404,14 @@ async def test_a_server_of_the_sessionless_protocol_works_too(db: Database, pubs
         assert modern.count("closed") == 0
 
 
-async def test_a_command_starts_at_first_use_and_ends_with_the_response(
-    db: Database, pubsub: PubSub, tools: ToolProcess
+async def test_a_command_starts_at_first_use_if_the_worker_may_run_one_more_and_ends_with_the_response(
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session, "COMMANDS", bound := Bound("commands of MCP servers", 1, seconds=0.05))
+    with bound.take("others"):
+        row = await answer(db, pubsub, (tools.command(),), "Well.", tools=[mcp_tool("local")])
+    [listed] = items(row, "mcp_list_tools")
+    assert "all 1 commands of MCP servers that a worker runs are in use" in listed["error"]
     before = len(tools.lines())
     row = await answer(db, pubsub, (tools.command(),), call("local__echo", text="x"), DONE, tools=[mcp_tool("local")])
     assert text_of(row) == "It said: echo x"
@@ -513,6 +419,7 @@ async def test_a_command_starts_at_first_use_and_ends_with_the_response(
     assert lines[1:-1] == ["listed", "begun echo x", "ended echo x"]
     assert lines[-1] == lines[0].replace("opened", "closed")
     assert not psutil.pid_exists(int(lines[0].split()[1]))
+    assert bound.held == 0
 
 
 async def test_a_command_that_is_no_mcp_server_cannot_be_reached(db: Database, pubsub: PubSub) -> None:

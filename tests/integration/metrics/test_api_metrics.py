@@ -14,7 +14,6 @@ from app.access.administration import Administration
 from app.local.ports import free_port
 from app.protocol.limits import LimitKind
 from app.store.database import Database
-from app.store.queue import pauses
 from config.settings import Settings
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.scrapes import Scrape, scrape
@@ -82,30 +81,6 @@ async def test_each_429_of_a_limit_counts_by_its_limit_and_project_over_http_and
     assert found.value("longhaul_refusals_total", **labels) == 2
     assert found.value("longhaul_refusals_total") == 2
     assert found.value("longhaul_http_requests_total", method="WEBSOCKET", route="/v1/responses", status="101") == 1
-
-
-async def test_a_503_of_a_pause_counts_by_its_code(settings: Settings, api: Api, db: Database, mine: Tenant) -> None:
-    async with db.begin() as connection:
-        await pauses.pause(connection, f"model.{MODEL}", None, MODEL, None, None)
-    async with as_caller(api, mine) as calling:
-        reply = await calling.client.post("/v1/responses", json={**HELLO, "background": False})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "model_paused")
-    found = await shown(settings)
-    assert found.value("longhaul_refusals_total", code="model_paused", limit="", project="") == 1
-    assert found.value("longhaul_refusals_total") == 1
-
-
-async def test_two_apis_of_one_machine_count_apart(
-    settings: Settings, services: Any, tmp_path: Path, api: Api, mine: Tenant
-) -> None:
-    port = free_port()
-    async with serving(settings.model_copy(update={"metrics_port": port})) as other:
-        await api.client.get("/health/live")
-        for _ in range(2):
-            await other.client.get("/health/live")
-        one, two = await shown(settings), await scrape(port, TOKEN)
-    assert one.value("longhaul_http_requests_total", route="/health/live") == 1
-    assert two.value("longhaul_http_requests_total", route="/health/live") == 2
 
 
 async def test_a_response_that_is_cancelled_counts_as_ended_from_outside(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from sqlalchemy import text
 
 from app.queue.message import Priority
 from app.store.database import Database
-from app.store.responses import claims
 from app.streaming.pubsub import PubSub
 from tests.integration.generation.test_runner import SLOW, asking, committed
 from tests.support.logs import whole
@@ -64,16 +61,6 @@ async def test_a_response_that_another_attempt_continues_has_one_wait_one_run_an
     assert found.value("longhaul_takeovers_total", reason="yield") == 0
 
 
-async def test_a_takeover_after_a_yield_says_so(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/say Hello"))
-    async with worker(db, pubsub) as w:
-        await claims.claim_all(db, [(response_id, w.lease.worker)])
-        assert await claims.yield_(db, response_id, 1, w.lease.worker)
-        assert await w.run(response_id) is Outcome.COMPLETED
-        assert shown(w).value("longhaul_takeovers_total", reason="yield") == 1
-        assert shown(w).value("longhaul_takeovers_total", reason="release") == 0
-
-
 async def test_a_response_that_fails_counts_as_failed(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         with pytest.raises(ResponseFailed):
@@ -96,13 +83,3 @@ async def change_priority(db: Database, response_id: str) -> None:
     async with db.begin() as connection:
         values = {"priority": Priority.COUNT.value, "id": response_id}
         await connection.execute(text("UPDATE responses SET priority = :priority WHERE id = :id"), values)
-
-
-async def test_every_chunk_is_in_a_commit_that_was_timed(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub) as w:
-        ids = [await queued(db, input=asking("/count 20"), stream=True) for _ in range(8)]
-        await asyncio.gather(*map(w.run, ids))
-        found = shown(w)
-    commits, chunks = (found.value(f"longhaul_journal_commit_{name}_count") for name in ("seconds", "chunks"))
-    assert commits == chunks > 0
-    assert found.value("longhaul_journal_commit_chunks_sum") >= 8

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,8 +116,9 @@ def without_random_fields(message: bytes | str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
-@pytest.mark.parametrize("foreground_place", [False, True])
-@pytest.mark.parametrize("priority", Priority)
+@pytest.mark.parametrize(
+    ("priority", "foreground_place"), [(Priority.COUNT, False), (Priority.FLEX, False), (Priority.FOREGROUND, True)]
+)
 async def test_a_message_from_the_template_is_what_celery_sends(
     queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority, foreground_place: bool
 ) -> None:
@@ -160,23 +161,6 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
     assert clocks == sorted(set(clocks))
 
 
-async def test_the_template_serves_every_list(queue: TaskQueue, keys: Any) -> None:
-    """Those of workers that came after it was made as well."""
-    messages = [
-        Message(f"resp_{node}_{priority}", "demo", queue_name, priority, sent_to=node)
-        for queue_name in (QUEUE, "model.other")
-        for node in ("node-1", "node-2")
-        for priority in (Priority.COUNT, Priority.FLEX)
-    ]
-    for message in messages:
-        await queue.enqueue(message)
-    for message in messages:
-        sent = json.loads(keys.rpop(message.list))
-        assert sent["headers"]["id"] == message.response_id
-        assert sent["properties"]["delivery_info"]["routing_key"] == message.list
-    assert keys.keys("model.*") == []
-
-
 async def test_a_list_ends_some_time_after_its_last_message(queue: TaskQueue, keys: Any) -> None:
     """That of a worker that died would be there for ever."""
     count = Message("resp_count", "demo", QUEUE, Priority.COUNT)
@@ -210,57 +194,12 @@ async def test_counts_have_one_list_and_each_worker_has_one_for_answers_and_one_
     }
 
 
-async def test_many_senders_at_once_lose_no_message(queue: TaskQueue, keys: Any) -> None:
-    await asyncio.gather(*(queue.enqueue(answer(f"resp_{n}")) for n in range(200)))
-    assert keys.llen(LIST) == 200
-
-
-async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
-    queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes, begun, may_go_on = [], asyncio.Event(), asyncio.Event()
-    send = queue._send_messages
-
-    async def slow(messages: Sequence[Message]) -> None:
-        begun.set()
-        await may_go_on.wait()
-        sizes.append(len(messages))
-        await send(messages)
-
-    monkeypatch.setattr(queue, "_send_messages", slow)
-    first = asyncio.create_task(queue.enqueue(answer("resp_first")))
-    await begun.wait()
-    others = [asyncio.create_task(queue.enqueue(answer(f"resp_{n}"))) for n in range(50)]
-    await asyncio.sleep(0)
-    may_go_on.set()
-    await asyncio.gather(first, *others)
-    assert sizes == [1, 50]
-    assert keys.llen(LIST) == 51
-
-
 async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQueue, keys: Any) -> None:
     sending = asyncio.create_task(queue.enqueue(answer("resp_1")))
     await asyncio.sleep(0)
     sending.cancel()
     await queue.enqueue(answer("resp_2"))
     assert keys.llen(LIST) == 2
-
-
-async def test_sending_a_message_publishes_an_event_for_operators(queue: TaskQueue, url: str) -> None:
-    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
-        listener.psubscribe("*celeryev/task.sent")
-        assert listener.get_message(timeout=PATIENCE_SECONDS)
-        await queue.enqueue(answer("resp_1"))
-        message = listener.get_message(timeout=PATIENCE_SECONDS)
-    assert message is not None
-    assert b"resp_1" in base64.b64decode(json.loads(message["data"])["body"])
-
-
-async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue(answer("resp_1"))
-    keys.flushdb()
-    await queue.enqueue(answer("resp_2"))
-    assert keys.llen(LIST) == 1
 
 
 async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
@@ -307,15 +246,6 @@ async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys
         for client in keys.client_list():
             keys.client_kill_filter(_id=client["id"], skipme=True)
     assert keys.llen(LIST) == 3
-
-
-async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) -> None:
-    queue = queue_at(unresponsive)
-    sending = [asyncio.create_task(queue.enqueue(answer(f"resp_{n}"))) for n in range(3)]
-    await asyncio.sleep(0)
-    await queue.close()
-    results = await asyncio.gather(*sending, return_exceptions=True)
-    assert {type(result) for result in results} <= {asyncio.CancelledError, QueueUnavailable}
 
 
 async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(unresponsive: str) -> None:

@@ -118,27 +118,6 @@ async def test_a_reader_not_confirmed_yet_reads_the_log(unreachable: PubSub) -> 
         assert [chunk.frames async for chunk in chunks if chunk is not None] == [b"opening", b"end"]
 
 
-async def test_chunks_received_together_are_joined_to_one(db: Database, pubsub: PubSub) -> None:
-    row = await claimed(db)
-    async with pubsub.subscribe(row.id) as subscription:
-        chunks = LogFollower(partial(logs.read, db, row.id), subscription, poll=NEVER).follow()
-        read = await anext(chunks)
-        assert read is not None
-        for number in range(1, 6):
-            subscription.receive(
-                Chunk(row.id, read.last + number, read.last + number, 1, (), b"%d " % number, number == 5)
-            )
-        received = await anext(chunks)
-        assert received is not None
-        assert (received.first, received.last, received.frames, received.final) == (
-            read.last + 1,
-            read.last + 5,
-            b"1 2 3 4 5 ",
-            True,
-        )
-        assert [chunk async for chunk in chunks] == []
-
-
 async def test_a_reader_too_slow_for_the_backlog_still_gets_everything(db: Database, pubsub: PubSub) -> None:
     row = await claimed(db)
     writer = Writer(row)
@@ -168,47 +147,6 @@ async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Datab
         reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
         await endings.delete(db, "default", row.id)
         await asyncio.wait_for(reading, PATIENCE_SECONDS)
-
-
-async def test_a_log_has_news_beyond_an_event_and_at_its_end_and_when_it_is_gone(db: Database) -> None:
-    row, ended, gone = await claimed(db), await claimed(db), await claimed(db)
-    await say(db, None, Writer(ended), 1)
-    await logs.append(db, [Writer(row).begin()])
-    last = (await logs.read(db, row.id)).chunks[-1].last
-    end = (await logs.read(db, ended.id)).chunks[-1].last
-    await endings.delete(db, "default", gone.id)
-    asked = [(row.id, last), (row.id, last - 1), (ended.id, end), (row.id, -1), (gone.id, 5)]
-    assert await logs.have_news(db, asked) == [False, True, True, True, True]
-
-
-async def test_a_quiet_reader_reads_the_log_only_if_it_has_news(db: Database, unreachable: PubSub) -> None:
-    row = await claimed(db)
-    writer = Writer(row)
-    await logs.append(db, [writer.begin()])
-    asked, reads = [], []
-
-    async def read(after: int) -> LogSlice:
-        reads.append(after)
-        return await logs.read(db, row.id, after)
-
-    async def has_news(after: int) -> bool:
-        asked.append(after)
-        if len(asked) == 2:
-            raise StoreUnavailable("away")
-        return (await logs.have_news(db, [(row.id, after)]))[0]
-
-    async with unreachable.subscribe(row.id) as subscription:
-        follower = LogFollower(read, subscription, poll=0.01, has_news=has_news)
-        reading = asyncio.create_task(_joined(follower))
-        await until(lambda: len(asked) > 3)
-        assert len(reads) == 1
-        await logs.append(db, [writer.finish()])
-        assert await reading == await logged(db, row)
-        assert len(reads) == 2
-
-
-async def _joined(follower: LogFollower) -> bytes:
-    return b"".join([chunk.frames async for chunk in follower.follow() if chunk is not None])
 
 
 async def test_quiet_readers_get_none_when_a_keepalive_is_due(db: Database, pubsub: PubSub) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.protocol.events.chunk import Chunk
 from app.queue import redis_client
 from app.store.database import StoreUnavailable
 from app.streaming import pubsub as module
 from app.streaming.message import MAX_FRAMES_BYTES
-from app.streaming.pubsub import CHANNEL, MAX_PUBLISHED, PubSub, PubSubUnavailable
+from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
 from tests.faults.proxy import HOST, Mode
 from tests.support.proxied_pubsub import proxied_pubsub
@@ -38,23 +36,6 @@ async def test_publishing_without_redis_is_logged_once(unreachable: PubSub, capl
     for _ in range(2):
         await unreachable.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
     assert caplog.text.count("events are not published (ConnectionError); readers poll Postgres") == 1
-
-
-async def test_an_absence_of_redis_is_logged_again_after_it_was_back(
-    services: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pubsub = PubSub(services.redis_url, a_key)
-    for _ in range(2):
-        with monkeypatch.context() as away:
-            away.setattr(pubsub._client, "eval", refused)
-            await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
-        await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
-    assert caplog.text.count("events are not published") == 2
-    await pubsub.close()
-
-
-async def refused(*_: Any) -> None:
-    raise ConnectionError
 
 
 async def test_a_ping_without_redis_raises(unreachable: PubSub) -> None:
@@ -102,32 +83,6 @@ async def test_subscriptions_leave_nothing_behind(pubsub: PubSub) -> None:
             assert len(pubsub._channels) == 1
     assert not pubsub._channels
     await until(lambda: not pubsub._unconfirmed)
-
-
-async def test_readers_that_come_and_go_together_share_one_command_each(
-    pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands: list[tuple[str, int]] = []
-    subscribe, unsubscribe = RedisPubSub.subscribe, RedisPubSub.unsubscribe
-
-    async def count_subscribe(pubsub: RedisPubSub, *channels: str) -> None:
-        commands.append(("subscribe", len(channels)))
-        await subscribe(pubsub, *channels)
-
-    async def count_unsubscribe(pubsub: RedisPubSub, *channels: str) -> None:
-        commands.append(("unsubscribe", len(channels)))
-        await unsubscribe(pubsub, *channels)
-
-    monkeypatch.setattr(RedisPubSub, "subscribe", count_subscribe)
-    monkeypatch.setattr(RedisPubSub, "unsubscribe", count_unsubscribe)
-    async with AsyncExitStack() as stack:
-        coming = (stack.enter_async_context(pubsub.subscribe(f"resp_{number}")) for number in range(50))
-        readers = [await each for each in coming]
-        for reader in readers:
-            await reader.wait_until_confirmed()
-            assert reader._confirmed.is_set()
-    await until(lambda: len(commands) == 2)
-    assert commands == [("subscribe", 50), ("unsubscribe", 50)]
 
 
 async def test_a_reader_that_comes_right_after_another_left_receives_chunks(pubsub: PubSub) -> None:
@@ -210,18 +165,3 @@ async def test_without_the_key_a_message_sends_its_readers_to_the_log(services: 
     finally:
         await receiver.close()
         await sender.close()
-
-
-async def test_no_script_publishes_more_than_redis_lets_wait(services: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis sends nothing to a subscriber before the end of a script."""
-    pubsub = PubSub(services.redis_url, a_key)
-    run, sizes = pubsub._client.eval, list[int]()
-
-    def counted(script: str, keys: int, *given: Any) -> Any:
-        sizes.append(keys)
-        return run(script, keys, *given)
-
-    monkeypatch.setattr(pubsub._client, "eval", counted)
-    await pubsub.publish([Chunk("resp_1", n, n, 1, (), b"") for n in range(2 * MAX_PUBLISHED + 1)])
-    assert sizes == [MAX_PUBLISHED, MAX_PUBLISHED, 1]
-    await pubsub.close()
