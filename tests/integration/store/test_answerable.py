@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from app.protocol.answerable import MAX_CALL_ID_CHARS
-from app.store.columns import to_json
 from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
 from app.store.context.calls import without_call_in_chain, without_call_in_conversation
-from app.store.context.items import FoundSizes, find_items
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.tables import DEFAULT_PROJECT
@@ -95,14 +93,3 @@ async def test_no_context_is_searched(db: Database) -> None:
     assert await without_call_in_chain(db, "default", response_id, {"call_1", "call_2"}) == set()
     assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(ASKED)
     assert await approvals_in_chain(db, "default", response_id) == brief(ASKED, GIVEN)
-
-
-async def test_a_reference_is_looked_for_in_the_input_or_in_the_output(db: Database) -> None:
-    """An id says which; a search of the other would raise."""
-    change = "UPDATE responses SET request = CAST(:request AS json), output = CAST(:output AS json) WHERE id = :id"
-    for part in ("", "in"):
-        response_id = await ended(db, [], input=[message("a")])
-        item = {**message("found"), "id": f"msg_{response_id.removeprefix('resp_')}_{part}0"}
-        request, output = ({"input": [item]}, 5) if part else ({"input": 5}, [item])
-        await sql(db, change, request=to_json(request), output=to_json(output), id=response_id)
-        assert await find_items(db, "default", [item["id"]], FoundSizes({}, 0, 0)) == {item["id"]: item}, part

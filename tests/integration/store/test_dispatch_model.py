@@ -402,7 +402,7 @@ class Queue:
         self.model.parts = {project: part for project, part in self.model.parts.items() if project in rises}
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(taken=st.lists(steps, min_size=5, max_size=25))
 async def test_postgres_sends_what_the_model_sends(db: Database, taken: list[Any]) -> None:
     async with db.begin() as connection:

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
-from app.announcer import Announcer
 from app.protocol.status import Status
 from app.store import retention
 from app.store.database import Database
 from app.store.responses import endings, logs
 from app.store.responses import queued as together
 from app.store.rows import Notice
-from app.streaming.follow import LogFollower
-from app.streaming.pubsub import PubSub
 from tests.integration.store.common import held, sql
 from tests.support.bulk import many_queued
 from tests.support.logs import events_of, row_of, whole
-from tests.support.rows import WORKER, claim, queued
+from tests.support.rows import WORKER, claim
 from tests.support.stored import stored
 
-NEVER = 3600.0
 LATE = "queue_timeout", "too late"
-
-
-class NoWorkers:
-    async def revoke(self, *response_ids: str) -> None:
-        raise AssertionError("no worker knows of them")
 
 
 async def cancelled(db: Database, ids: Sequence[str]) -> list[Notice]:
@@ -75,25 +64,6 @@ async def test_a_reader_gets_the_end_alone_if_it_has_the_opening(db: Database) -
     for after, numbers in ((-1, (0, 2)), (0, (1, 2)), (1, (2,)), (2, (3,)), (3, ())):
         log = await logs.read_page(db, response_id, after)
         assert log.ended and tuple(chunk.first for chunk in log.chunks) == numbers
-
-
-async def test_a_reader_learns_of_it_at_once(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, stream=True)
-    announcer = Announcer(pubsub, NoWorkers())  # type: ignore[arg-type]
-
-    async def read() -> list[str]:
-        async with pubsub.subscribe(response_id) as subscription:
-            waiting.set()
-            follower = LogFollower(partial(logs.read, db, response_id), subscription, 1, poll=NEVER)
-            return [chunk.frames.decode() async for chunk in follower.follow() if chunk is not None]
-
-    waiting = asyncio.Event()
-    reading = asyncio.create_task(read())
-    await waiting.wait()
-    await announcer.tell_all(await cancelled(db, [response_id]))
-    (end,) = await reading
-    assert end.startswith("event: response.failed")
-    await announcer.close()
 
 
 async def test_an_opening_that_cannot_be_read_takes_no_end_away(db: Database) -> None:
