@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 ENGINES = (
-    "tests/faults/test_engine_core.py",
     "tests/e2e/test_main_job.py",
     "tests/e2e/test_chat_peer.py",
     "tests/e2e/test_gpt_oss.py",
@@ -34,8 +33,8 @@ TOGETHER = {
     "tests/e2e/test_metrics.py": "pair",
     "tests/e2e/test_tools.py": "pair",
     "tests/e2e/test_two_workers.py": "pair",
-    "tests/e2e/test_keys.py": "guarded",
-    "tests/e2e/test_operators_hour.py": "guarded",
+    "tests/e2e/test_keys.py": "pair",
+    "tests/e2e/test_operators_hour.py": "pair",
 }
 """The fixture of `tests/e2e/conftest.py` that each of these files shares with others."""
 
