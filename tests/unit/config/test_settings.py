@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -130,22 +131,21 @@ REFUSED: list[tuple[str, str, str]] = [
 ]
 
 
-def test_a_bad_value_is_one_line_that_names_the_variable_and_hides_the_value(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert len(FLOATS) >= 12
-    for variable, value, says in REFUSED:
-        with monkeypatch.context() as changed, pytest.raises(ConfigError) as caught:
-            changed.setenv(variable, value)
-            load_settings()
-        message = str(caught.value)
-        assert message.startswith(f"{variable}: ") and says in message, value
-        assert "\n" not in message and "hunter2" not in message
-    (tmp_path / "DATABASE_URL").write_text("mysql://user:hunter2@db/x")
-    monkeypatch.setenv("LONGHAUL_SECRETS", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"^DATABASE_URL: ") as caught:
+def refusal(variable: str, value: str) -> str:
+    with pytest.MonkeyPatch.context() as environment, pytest.raises(ConfigError) as caught:
+        environment.setenv(variable, value)
         load_settings()
-    assert "hunter2" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_bad_value_is_one_line_that_names_the_variable_and_hides_the_value(tmp_path: Path) -> None:
+    assert len(FLOATS) >= 12
+    (tmp_path / "DATABASE_URL").write_text("mysql://user:hunter2@db/x")
+    assert re.match(r"DATABASE_URL: (?!.*hunter2)", refusal("LONGHAUL_SECRETS", str(tmp_path)))
+    for variable, value, says in REFUSED:
+        message = refusal(variable, value)
+        assert message.startswith(f"{variable}: ") and says in message
+        assert "\n" not in message and "hunter2" not in message
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,15 @@ WRONG = [
 ]
 
 
+def complaint_about(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        tools(folder, text)
+    return str(caught.value)
+
+
 def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(tmp_path: Path) -> None:
     for text, complaint in WRONG:
-        with pytest.raises(ConfigError) as caught:
-            tools(tmp_path, text)
-        message = str(caught.value)
+        message = complaint_about(tmp_path, text)
         assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
         assert complaint in message
         assert "\n" not in message and "hunter2" not in message
