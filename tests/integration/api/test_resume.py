@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import openai
 from sqlalchemy import text
 
 from app.protocol.events import frames
@@ -106,17 +105,6 @@ async def test_a_stream_ends_when_its_response_is_cancelled_or_deleted(api: Api,
         await reader.until_event("response.in_progress")
         assert (await api.client.delete(f"/v1/responses/{response_id}")).status_code == 200
         assert (await reader.rest()).endswith(frames.DONE)
-
-
-async def test_the_sdk_resumes_a_stream(api: Api, player: Player) -> None:
-    response_id = await player.answer(*WORDS, response_id=await api.background(stream=True))
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
-        stream = await client.responses.retrieve(response_id, stream=True, starting_after=20)
-        numbers = [event.sequence_number async for event in stream]
-        async with client.responses.stream(response_id=response_id, starting_after=20) as again:
-            final = await again.get_final_response()
-    assert numbers == list(range(21, numbers[-1] + 1))
-    assert final.output_text == "".join(WORDS)
 
 
 async def test_only_what_was_streamed_and_has_its_events_can_be_streamed_again(
