@@ -43,10 +43,11 @@ def events_of(raw: bytes) -> list[dict[str, Any]]:
 
 
 def test_polls_see_the_output_so_far_and_flower_terminates_the_response(longhaul: Longhaul, client: OpenAI) -> None:
-    response = client.responses.create(**STORY, background=True, extra_body=ENDLESS)
+    with client.responses.create(**STORY, background=True, stream=True, extra_body=ENDLESS) as stream:
+        response_id = next(iter(stream)).response.id
 
     def started() -> Any:
-        seen = client.responses.retrieve(response.id)
+        seen = client.responses.retrieve(response_id)
         return seen if seen.status == "in_progress" and seen.output_text else None
 
     seen = until_sync(started, what="in progress with output")
@@ -54,12 +55,12 @@ def test_polls_see_the_output_so_far_and_flower_terminates_the_response(longhaul
     story = SCRIPT["story"][1]
     assert story.startswith(seen.output_text) or seen.output_text.startswith(story)
     with longhaul.flower as flower:
-        assert flower.post(f"/api/task/revoke/{response.id}", params={"terminate": "true"}).status_code == 200
-        until_sync(lambda: client.responses.retrieve(response.id).status == "cancelled")
-        task = until_sync(lambda: (t := flower.get(f"/api/task/info/{response.id}").json())["state"] == "REVOKED" and t)
+        assert flower.post(f"/api/task/revoke/{response_id}", params={"terminate": "true"}).status_code == 200
+        until_sync(lambda: client.responses.retrieve(response_id).status == "cancelled")
+        task = until_sync(lambda: (t := flower.get(f"/api/task/info/{response_id}").json())["state"] == "REVOKED" and t)
     assert task["name"] == "responses.generate"
     assert MODEL in task["kwargs"]
-    events = events_of(raw_stream(longhaul, response.id))
+    events = events_of(raw_stream(longhaul, response_id))
     assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.failed", "cancelled")
 
 
