@@ -42,6 +42,7 @@ SIGNATURES = {
     "vllm.renderers.base:BaseRenderer.render_chat": ["conversations", "chat_params", "tok_params"],
     "vllm.renderers.base:BaseRenderer.render_chat_async": ["conversations", "chat_params", "tok_params"],
     "vllm.renderers.params:ChatParams": ["chat_template_kwargs"],
+    "vllm.utils.cpu_resource_utils:get_allowed_cpu_list": [],
     "vllm.parser:ParserManager.get_parser": [
         *("tool_parser_name", "reasoning_parser_name", "enable_auto_tools", "model_name", "tokenizer")
     ],
