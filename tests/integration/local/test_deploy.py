@@ -96,7 +96,7 @@ class Deployment:
             except httpx.TransportError:
                 return False
 
-        until_sync(is_ready, what=lambda: f"{address} is ready: {self._logs()}")
+        until_sync(is_ready, what=lambda: f"{address} is ready: {self._logs()}", pause=0.1)
 
     def _logs(self) -> str:
         return "\n".join(f"-- {path.name}\n{path.read_text()[-2000:]}" for path in self.folder.glob("*.log"))

@@ -21,32 +21,25 @@ def _with(url: str, **parts: str) -> str:
     return make_url(url).set(**parts).render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize(
-    ("parts", "said"),
-    [
+async def test_a_server_that_refuses_the_process_is_one_line_at_its_start(services: Services) -> None:
+    for parts, said in (
         ({"password": "guessed"}, 'password authentication failed for user "longhaul_runtime"'),
         ({"username": "nobody_we_know"}, "nobody_we_know"),
         ({"database": "absent"}, 'database "absent"'),
-    ],
-)
-async def test_a_server_that_refuses_the_process_is_one_line_at_its_start(
-    services: Services, parts: dict[str, str], said: str
-) -> None:
-    url = _with(services.database_url, **parts)
-    with pytest.raises(LocalError) as caught:
-        await check_postgres(load_settings(DATABASE_URL=url))
-    message = str(caught.value)
-    assert message.startswith("DATABASE_URL: ") and said in message and "\n" not in message
-    assert "guessed" not in message
+    ):
+        with pytest.raises(LocalError) as caught:
+            await check_postgres(load_settings(DATABASE_URL=_with(services.database_url, **parts)))
+        message = str(caught.value)
+        assert message.startswith("DATABASE_URL: ") and said in message and "\n" not in message
+        assert "guessed" not in message
 
 
-@pytest.mark.parametrize("parameter", ["sslmode=verify", "sslnegotiation=late", "ssl_min_protocol_version=SSLv3"])
-async def test_a_value_that_the_driver_does_not_know_is_one_line_without_the_password(parameter: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^DATABASE_URL: ClientConfigurationError: .*(must be one of|TLS version)"
-    ) as caught:
-        await check_postgres(load_settings(DATABASE_URL=f"postgresql://u:hunter2@127.0.0.1:1/x?{parameter}"))
-    assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)
+async def test_a_value_that_the_driver_does_not_know_is_one_line_without_the_password() -> None:
+    said = r"^DATABASE_URL: ClientConfigurationError: .*(must be one of|TLS version)"
+    for parameter in ("sslmode=verify", "sslnegotiation=late", "ssl_min_protocol_version=SSLv3"):
+        with pytest.raises(ConfigError, match=said) as caught:
+            await check_postgres(load_settings(DATABASE_URL=f"postgresql://u:hunter2@127.0.0.1:1/x?{parameter}"))
+        assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 async def test_a_certificate_that_nothing_can_verify_is_one_line_at_the_start(

@@ -239,19 +239,8 @@ AHEAD = 6
 """Lines of a batch that are responses."""
 
 
-@pytest.fixture
-def few_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expander, "STEP_LINES", 3)
-    monkeypatch.setattr(expander, "LINES_AHEAD", AHEAD)
-    monkeypatch.setattr(expander, "AHEAD_OF_SLOT", 0)  # However many workers a player has at the moment.
-
-
 def as_client(api: Api, of: Tenant) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=of.key.secret, max_retries=0)
-
-
-def lines(count: int = LINES, **body: Any) -> list[bytes]:
-    return [line(str(number), **body) for number in range(count)]
 
 
 async def responses_of(db: Database, batch_id: str) -> list[tuple[str, str]]:
@@ -284,91 +273,45 @@ async def acting(services: Any, db: Database, pubsub: PubSub, tmp_path: Any) -> 
     await queue.close()
 
 
-@pytest.mark.usefixtures("few_ahead", "acting")
-class TestBatches:
-    async def test_a_cancel_of_a_project_ends_its_batches_with_what_is_in_their_files(
-        self,
-        db: Database,
-        api: Api,
-        operator: Api,
-        admin: Administration,
-        mine: Tenant,
-        carried: Carried,
-        player: Player,
-    ) -> None:
-        other = await tenant(admin, "other")
-        async with as_client(api, mine) as client, as_client(api, other) as theirs, carried.on():
-            made, kept = await created(client, lines()), await created(theirs, lines())
-            await until(lambda: is_ahead(db, made.id, kept.id), what="both batches have lines ahead")
-            begun, waiting = (await responses_of(db, made.id))[:2], await queued(db, mine.project)
-            plays = [await player.begin(response_id) for response_id, _ in begun]
-            only = {"project": mine.project}
-            counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
-            figures = counted["matching"], counted["batches"], counted["lines_in_files"]
-            assert figures == (AHEAD + 1, 1, LINES - AHEAD)
-            action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
-            assert (action["state"], action["batches"]) == ("completed", 1)
-            batch = await batch_ended(client, made.id)
-            assert (batch.status, batch.request_counts.completed, batch.request_counts.total) == ("cancelled", 0, LINES)
-            errors = await lines_of(client, batch.error_file_id)
-            assert [each["custom_id"] for each in errors] == [str(number) for number in range(LINES)]
-            assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
-            assert {status for _, status in await responses_of(db, made.id)} == {"cancelled"}
-            assert len(await responses_of(db, made.id)) == AHEAD, "no other line has become a response"
-            assert waiting in await ids(db, "cancelled")
-            assert not any([await play.write(play.say("more")) for play in plays]), "the fence holds"
-            async with player.at_work("Hello"):
-                batch = await batch_ended(theirs, kept.id)
-            assert (batch.status, batch.request_counts.completed) == ("completed", LINES)
-        (entry,) = await entries(db)
-        figures = entry.details["matched"], entry.details["batches"], entry.details["lines_in_files"]
+async def test_a_cancel_of_a_project_ends_its_batches_with_what_is_in_their_files(
+    db: Database,
+    api: Api,
+    operator: Api,
+    acting: None,
+    admin: Administration,
+    mine: Tenant,
+    carried: Carried,
+    player: Player,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expander, "STEP_LINES", 3)
+    monkeypatch.setattr(expander, "LINES_AHEAD", AHEAD)
+    monkeypatch.setattr(expander, "AHEAD_OF_SLOT", 0)  # However many workers a player has at the moment.
+    other = await tenant(admin, "other")
+    sent = [line(str(number)) for number in range(LINES)]
+    async with as_client(api, mine) as client, as_client(api, other) as theirs, carried.on():
+        made, kept = await created(client, sent), await created(theirs, sent)
+        await until(lambda: is_ahead(db, made.id, kept.id), what="both batches have lines ahead")
+        begun, waiting = (await responses_of(db, made.id))[:2], await queued(db, mine.project)
+        plays = [await player.begin(response_id) for response_id, _ in begun]
+        only = {"project": mine.project}
+        counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
+        figures = counted["matching"], counted["batches"], counted["lines_in_files"]
         assert figures == (AHEAD + 1, 1, LINES - AHEAD)
-
-    async def test_a_cancel_of_what_waits_leaves_what_runs_and_ends_the_lines_in_files(
-        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried, player: Player
-    ) -> None:
-        async with as_client(api, mine) as client, carried.on():
-            made = await created(client, lines())
-            await until(lambda: is_ahead(db, made.id), what="the batch has lines ahead")
-            begun = [response_id for response_id, _ in await responses_of(db, made.id)][:2]
-            plays = [await player.begin(response_id) for response_id in begun]
-            only = {"batch": made.id, "status": ["queued"]}
-            counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
-            figures = counted["matching"], counted["batches"], counted["lines_in_files"]
-            assert figures == (AHEAD - 2, 0, LINES - AHEAD)
-            action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
-            assert (action["done"], action["batches"]) == (AHEAD - 2, 0)
-            assert (await client.batches.retrieve(made.id)).status == "in_progress"
-            for play in plays:
-                await (await play.said("Hello")).finished()
-            batch = await batch_ended(client, made.id)
-            assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == (
-                "completed",
-                2,
-                LINES - 2,
-            )
-            answers, errors = [await lines_of(client, each) for each in (batch.output_file_id, batch.error_file_id)]
-            assert len(await responses_of(db, made.id)) == AHEAD, "no other line has become a response"
-            assert {each["error"]["code"] for each in errors} == {"response_cancelled"}
-            names = [each["custom_id"] for each in (*answers, *errors)]
-            assert sorted(names, key=int) == [str(number) for number in range(LINES)], "each line has one result"
-        (entry,) = await entries(db)
-        assert (entry.details["batches"], entry.details["lines_in_files"]) == (0, LINES - AHEAD)
-
-    async def test_a_filter_that_says_more_ends_lines_and_leaves_their_batch_going(
-        self, db: Database, api: Api, operator: Api, mine: Tenant, carried: Carried, player: Player
-    ) -> None:
-        async with as_client(api, mine) as client, carried.on():
-            made = await created(client, lines())
-            await until(lambda: is_ahead(db, made.id), what="the batch has lines ahead")
-            only = {"batch": made.id, "service_tier": "default", "status": ["queued"]}
-            counted = await posted(operator, kind="cancel", filter=only, dry_run=True)
-            assert (counted["matching"], counted["batches"], counted["lines_in_files"]) == (AHEAD, 0, 0)
-            action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
-            assert (action["done"], action["batches"]) == (AHEAD, 0)
-            async with player.at_work("Hello"):
-                batch = await batch_ended(client, made.id)
-            counts = batch.request_counts
-            assert (batch.status, counts.completed, counts.failed) == ("completed", LINES - AHEAD, AHEAD)
-            errors = await lines_of(client, batch.error_file_id)
-            assert [each["error"]["code"] for each in errors] == ["response_cancelled"] * AHEAD
+        action = await ended(operator, (await posted(operator, kind="cancel", filter=only, reason="x"))["id"])
+        assert (action["state"], action["batches"]) == ("completed", 1)
+        batch = await batch_ended(client, made.id)
+        assert (batch.status, batch.request_counts.completed, batch.request_counts.total) == ("cancelled", 0, LINES)
+        errors = await lines_of(client, batch.error_file_id)
+        assert [each["custom_id"] for each in errors] == [str(number) for number in range(LINES)]
+        assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
+        assert {status for _, status in await responses_of(db, made.id)} == {"cancelled"}
+        assert len(await responses_of(db, made.id)) == AHEAD, "no other line has become a response"
+        assert waiting in await ids(db, "cancelled")
+        assert not any([await play.write(play.say("more")) for play in plays]), "the fence holds"
+        async with player.at_work("Hello"):
+            batch = await batch_ended(theirs, kept.id)
+        assert (batch.status, batch.request_counts.completed) == ("completed", LINES)
+    (entry,) = await entries(db)
+    figures = entry.details["matched"], entry.details["batches"], entry.details["lines_in_files"]
+    assert figures == (AHEAD + 1, 1, LINES - AHEAD)

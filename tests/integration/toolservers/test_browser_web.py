@@ -111,17 +111,6 @@ async def test_searxng_s_results_are_shown_once_each_and_no_more_than_asked_for(
     assert [source["url"] for source in found.facts["action"]["sources"]] == [f"{web.url}/page", f"{web.url}/other"]
 
 
-async def test_a_search_shows_no_more_than_the_server_allows(server: BrowserServer) -> None:
-    async with Client(server.url) as client:
-        found = await call(client, "search", query="words", topn=1000)
-    assert found.facts is not None and len(found.facts["results"]) == 20
-
-
-async def test_a_search_without_results_fails(server: BrowserServer) -> None:
-    async with Client(server.url) as client:
-        assert "found nothing" in await refusal(client, "search", query="nothing")
-
-
 async def test_a_failing_search_engine_gives_one_sentence(server: BrowserServer) -> None:
     async with Client(server.url) as client:
         for number, (_, sentence) in enumerate(ENGINE_TROUBLE):
