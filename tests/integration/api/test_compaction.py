@@ -156,40 +156,28 @@ async def test_a_compaction_item_stands_for_the_conversation(
 TRIGGERED: Any = [{"role": "user", "content": "a"}, {"type": "compaction_trigger"}]
 
 
-class TestTrigger:
-    """`compaction_trigger` as the last item of `input`."""
+async def test_the_answer_to_a_trigger_is_one_compaction_whose_tokens_are_not_counted(
+    client: openai.AsyncOpenAI, db: Database, w: Worker
+) -> None:
+    create = partial(client.responses.create, model=MODEL, input=TRIGGERED)
+    response = await served_by(w, db, asyncio.create_task(create()))
+    schemas.Response.model_validate(response.to_dict())
+    assert [item.type for item in response.output] == ["compaction"]
+    listed = await client.responses.input_items.list(response.id)
+    assert [item.type for item in listed.data] == ["message"]
 
-    async def test_its_answer_is_one_compaction_in_each_form(
-        self, client: openai.AsyncOpenAI, db: Database, w: Worker
-    ) -> None:
-        create = partial(client.responses.create, model=MODEL, input=TRIGGERED)
-        response = await served_by(w, db, asyncio.create_task(create()))
-        schemas.Response.model_validate(response.to_dict())
-        assert [item.type for item in response.output] == ["compaction"]
-        listed = await client.responses.input_items.list(response.id)
-        assert [item.type for item in listed.data] == ["message"]
+    async def read() -> list[Any]:
+        return [event async for event in await create(stream=True, store=False)]
 
-        async def read() -> list[Any]:
-            return [event async for event in await create(stream=True, store=False)]
-
-        events = await served_by(w, db, asyncio.create_task(read()))
-        grammar.check([event.to_dict() for event in events])
-        assert {"response.output_item.added", "response.compaction.compacting"} <= {event.type for event in events}
-        final = events[-1].response
-        assert [item.type for item in final.output] == ["compaction"]
-        assert final.usage.output_tokens > 0
-
-    async def test_a_context_that_does_not_fit_and_a_count_of_it_are_400s(
-        self, api: Api, db: Database, pubsub: PubSub
-    ) -> None:
-        async with worker(db, pubsub, context_length=64) as small:
-            asking = asyncio.create_task(api.post(input=[{"role": "user", "content": "x" * 99}, TRIGGERED[-1]]))
-            with pytest.raises(ResponseFailed):
-                await small.run(await one(db, "queued"))
-            answer = await asking
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
-        answer = await api.client.post("/v1/responses/input_tokens", json={"input": TRIGGERED})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1]")
+    events = await served_by(w, db, asyncio.create_task(read()))
+    grammar.check([event.to_dict() for event in events])
+    assert {"response.output_item.added", "response.compaction.compacting"} <= {event.type for event in events}
+    final = events[-1].response
+    assert [item.type for item in final.output] == ["compaction"]
+    assert final.usage.output_tokens > 0
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.responses.input_tokens.count(input=TRIGGERED)
+    assert caught.value.param == "input[1]"
 
 
 class TestSealedReasoning:
