@@ -192,20 +192,13 @@ async def test_what_is_sent_while_its_worker_goes_waits_again(db: Database) -> N
     assert await redelivery.put_back(db, LOST) == [late.id]
 
 
-async def test_released_responses_go_to_the_worker_with_the_least_however_full_all_are(db: Database) -> None:
+async def test_released_responses_go_to_a_worker_however_full_it_is(db: Database) -> None:
     await with_workers(db, a=4, b=4)
     ids = await waiting(db, "a", 6)
     await sent(db)
     await take(db, ids, "b")
-    for each in ids[:4]:
+    for each in ids:
         assert await claims.release(db, each, 1, "b")
     await workers.heartbeat(db, "b", 3600.0, {}, 0)
     messages = await redelivery.take_released(db)
-    assert {message.response_id for message in messages} == set(ids[:4])
-    assert {message.list for message in messages} == {f"{QUEUE}@a"}
-    await take(db, ids[:4], "a")
-    await workers.heartbeat(db, "b", 3600.0, {}, 4)
-    for each in ids[:4]:
-        assert await claims.release(db, each, 2, "a")
-    await redelivery.take_released(db)
-    assert sorted((await loads(db)).values()) == [3, 3]
+    assert {(message.response_id, message.list) for message in messages} == {(each, f"{QUEUE}@a") for each in ids}
