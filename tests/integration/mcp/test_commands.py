@@ -18,7 +18,7 @@ from app.streaming.pubsub import PubSub
 from config.tools import McpServer
 from tests.integration.mcp.test_tools import DONE, answer, items
 from tests.support.logs import text_of
-from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool, tool_process
+from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool
 from tests.support.waiting import until, until_sync
 from workers.mcp import session
 from workers.mcp.session import SUPERVISOR, Session
@@ -133,10 +133,9 @@ def test_a_line_that_is_too_long_ends_the_server(end: str) -> None:
 async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_served(
     db: Database, pubsub: PubSub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MAX_MESSAGE_BYTES", 1_000_000)
-    with tool_process(tmp_path) as mine:
-        script = (call("local__endless"), call("local__echo", text="x"), DONE)
-        row = await answer(db, pubsub, (mine.command(),), *script, tools=[mcp_tool("local")])
+    monkeypatch.setattr(session, "MAX_MESSAGE_BYTES", 100_000)
+    script = (call("local__endless"), call("local__echo", text="x"), DONE)
+    row = await answer(db, pubsub, (ToolProcess(tmp_path).command(),), *script, tools=[mcp_tool("local")])
     first, second = items(row, "mcp_call")
     assert (first["status"], first["error"]["message"]) == ("failed", "The MCP server 'local' cannot be reached.")
     assert second["output"] == "echo x"

@@ -276,10 +276,10 @@ async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
 
 
 async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    script = call("tests__huge", text="3000000")
+    script = call("tests__huge", text="30000")
     row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()], result_bytes=1001)
     output = items(row, "mcp_call")[0]["output"]
-    assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
+    assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 60000 bytes.]"
 
 
 async def test_a_server_that_has_forgotten_its_session_gets_one_new_session_for_all_calls(
