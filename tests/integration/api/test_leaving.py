@@ -209,19 +209,21 @@ async def test_ctrl_c_ends_open_streams_and_the_process(services: Any, db: Datab
             await process.started(client)
             api = Api(None, client)  # type: ignore[arg-type]
             response_id = await api.background(stream=True)
-            foreground = asyncio.create_task(api.post())
-            await until(lambda: _count(db, 2))
+            foreground, streaming = asyncio.create_task(api.post()), asyncio.create_task(api.post(stream=True))
+            await until(lambda: _count(db, 3))
             async with api.resuming(response_id) as reader:
                 assert (await reader.event() or {})["type"] == "response.created"
                 process.send_signal(signal.SIGINT)
                 rest = await reader.rest()
             assert b"[DONE]" not in rest, "its reader must see that this was not the end"
             assert (await foreground).json()["status"] == "cancelled"
+            assert b"event: response.failed\n" in (await streaming).content
+            assert (await streaming).content.endswith(b"data: [DONE]\n\n")
         await process.ended()
         output = process.text
         assert "Traceback" not in output
         assert "timeout graceful shutdown exceeded" not in output
-        assert output.count("longhaul.http: request ") == 3, "every request has its line, those that ended last too"
+        assert output.count("longhaul.http: request ") == 4, "every request has its line, those that ended last too"
         assert "Finished server process" in output.splitlines()[-1]
         assert (await row_of(db, response_id)).status is Status.QUEUED, "background work goes on elsewhere"
     finally:

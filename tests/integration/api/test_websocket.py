@@ -117,14 +117,16 @@ class TestTurns:
         assert (await api.get(answer["id"])).json() == answer
         assert text_of(answer) == "Hello"
 
-    async def test_u0000_comes_and_goes_and_opaque_fields_of_codex_are_kept_nowhere(
+    async def test_u0000_comes_and_goes_padded_if_asked_and_opaque_fields_of_codex_are_kept_nowhere(
         self, db: Database, player: Player, raw: ClientConnection
     ) -> None:
         item = {"role": "user", "content": "c\0d", "internal_chat_message_metadata_passthrough": {"turn": "opaque"}}
         async with player.at_work("a\0b"):
-            await raw.send(creation(input=[item], client_metadata={"session_id": "opaque" * 200}))
+            padded = {"include_obfuscation": True}
+            await raw.send(creation(input=[item], client_metadata={"id": "opaque" * 200}, stream_options=padded))
             while (event := json.loads(await raw.recv()))["type"] not in FINAL:
                 assert "opaque" not in json.dumps(event)
+                assert ("obfuscation" in event) == event["type"].endswith(".delta")
         assert text_of(event["response"]) == "a\0b"
         row = await row_of(db, event["response"]["id"])
         assert row.request["input"][0]["content"][0]["text"] == "c\0d"
