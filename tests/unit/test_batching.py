@@ -37,18 +37,6 @@ async def gathered(batcher: Batcher[int, int], first: int, *others: int) -> list
     return futures + [batcher.submit(other) for other in others]
 
 
-async def test_it_is_idle_once_the_last_item_has_its_result() -> None:
-    double = Doubling()
-    batcher = Batcher(double)
-    assert batcher.is_idle
-    futures = await gathered(batcher, 1, 2)
-    assert not batcher.is_idle
-    double.go.set()
-    for future in futures:
-        await future
-    assert batcher.is_idle
-
-
 async def test_a_single_item_runs_at_once_and_later_ones_run_together() -> None:
     double = Doubling()
     futures = await gathered(Batcher(double), 1, 2, 3)
@@ -133,14 +121,6 @@ async def test_a_closed_batcher_cancels_what_is_submitted() -> None:
     await batcher.close()
     assert batcher.submit(1).cancelled()
     assert double.batches == []
-
-
-async def test_a_batcher_works_on_after_an_error() -> None:
-    double = Doubling(go=True)
-    batcher = Batcher(double)
-    with pytest.raises(ValueError, match="negative"):
-        await batcher.submit(-1)
-    assert await batcher.submit(1) == 2
 
 
 async def test_an_item_that_cannot_be_weighed_is_refused_and_the_others_go_on() -> None:
@@ -268,13 +248,6 @@ async def test_a_shared_error_between_items_that_are_tried_alone_costs_one_wait_
     assert isinstance(results[1], ValueError)
     assert len(service.recoveries) == 1
     assert service.batches == [[0, 1, 2, 3], [0], [1], [2], [2, 3]]
-
-
-async def test_close_cancels_what_waits_for_a_repetition() -> None:
-    service = Service({1: Away()})
-    futures = await gathered(service.batcher, 1, 2)
-    await service.batcher.close()
-    assert all(future.cancelled() for future in futures)
 
 
 async def test_a_batch_works_for_the_project_that_its_items_have_in_common() -> None:

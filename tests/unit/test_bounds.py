@@ -38,13 +38,6 @@ def as_many_as_possible(bound: Bound, *projects: str | None) -> Counter[str | No
 # Totals
 
 
-def test_what_each_holding_has_free_counts_for_nothing() -> None:
-    bound = Bound("bytes", 0, free=10)
-    for _ in range(1000):
-        bound.take("a", 10)
-    assert bound.held == 0
-
-
 def test_a_holding_that_would_exceed_the_total_stays_as_it_was() -> None:
     bound = Bound("bytes", 100, free=10)
     first, second = bound.take(None, 70), bound.take(None, 50)
@@ -80,11 +73,23 @@ def test_a_holding_ends_with_its_block() -> None:
 # Shares
 
 
-def test_a_project_that_is_alone_gets_seven_eighths_of_the_total() -> None:
-    bound = Bound("places", 512)
-    assert as_many_as_possible(bound, "a") == {"a": 448}
-    with pytest.raises(ShareReached):
-        bound.take("a")
+@pytest.mark.parametrize(
+    ("bound", "project", "most"),
+    [
+        (Bound("places", 512), "a", 448),
+        (Bound("places", 16), None, 16),
+        (Bound("places", 16, shares=False), "a", 16),
+        (Bound("connections", 64, operators=True, shares=False), "a", 64),
+    ],
+    ids=["seven eighths for one alone", "all without a project", "all without shares", "no part of operators either"],
+)
+def test_what_one_project_gets_of_a_total_it_gets_again(bound: Bound, project: str | None, most: int) -> None:
+    for _ in range(2):
+        holdings = taken(bound, *[project] * most)
+        with pytest.raises(ShareReached if most < bound.total else TotalReached):
+            bound.take(project)
+        for holding in holdings:
+            holding.release()
 
 
 @pytest.mark.parametrize("others", [1, 2, 5])
@@ -117,28 +122,6 @@ def test_one_holding_may_grow_up_to_the_total() -> None:
         bound.take("b")
 
 
-def test_without_a_project_only_the_total_counts() -> None:
-    bound = Bound("places", 16)
-    assert as_many_as_possible(bound, None) == {None: 16}
-
-
-def test_without_shares_only_the_total_counts() -> None:
-    bound = Bound("places", 16, shares=False)
-    assert as_many_as_possible(bound, "a") == {"a": 16}
-    with pytest.raises(TotalReached):
-        bound.take("a")
-
-
-def test_what_a_project_gives_back_is_its_own_again() -> None:
-    bound = Bound("places", 8)
-    for _ in range(3):
-        holdings = taken(bound, *["a"] * 7)
-        with pytest.raises(ShareReached):
-            bound.take("a")
-        for holding in holdings:
-            holding.release()
-
-
 # The operators' part
 
 PROJECTS = [f"proj_{number}" for number in range(100)]
@@ -161,10 +144,6 @@ def test_what_a_stranger_holds_of_the_operators_part_goes_to_no_project() -> Non
         with pytest.raises(TotalReached):
             bound.take(UnknownAddress("address")).give(project)
     bound.take(UnknownAddress("address")).give(None)
-
-
-def test_without_shares_nothing_is_kept_for_operators() -> None:
-    assert as_many_as_possible(Bound("connections", 64, operators=True, shares=False), "a") == {"a": 64}
 
 
 async def test_operators_wait_for_no_turn_of_a_project() -> None:
@@ -253,14 +232,6 @@ async def test_one_that_is_larger_than_the_total_is_held_alone() -> None:
     assert await waiting.start(a1=1, b1=90, c1=1) == ["a1"]
     assert await waiting.end("a1") == ["a1", "b1"]
     assert await waiting.end("b1") == ["a1", "b1", "c1"]
-
-
-async def test_a_waiter_that_is_cancelled_keeps_nobody_waiting() -> None:
-    waiting = Waiting(Bound("bytes", 10))
-    await waiting.start(a1=5, b1=9, c1=5)
-    assert await waiting.cancel("b1") == ["a1", "c1"]
-    await waiting.end("a1", "c1")
-    assert waiting.bound.held == 0
 
 
 async def test_a_waiter_that_is_cancelled_when_it_is_let_in_gives_its_place_to_the_next() -> None:

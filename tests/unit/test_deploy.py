@@ -276,16 +276,6 @@ class TestKubernetes:
         assert api["podSelector"]["matchLabels"] == labels
         assert [port["port"] for rule in api["ingress"] for port in rule["ports"]] == ["http"]
 
-    def test_kustomize_sets_the_replicas_and_images_of_what_is_there(self) -> None:
-        folder = DEPLOY / "kubernetes"
-        built = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-        assert [name for name in built["resources"] if not (folder / name).exists()] == []
-        replicas = {each["name"]: each["count"] for each in built["replicas"]}
-        assert replicas == {f"longhaul-worker-{model.name}": 4 for model in load_models(DEPLOY / "models.toml").models}
-        assert replicas.keys() <= {PODS[name]["metadata"]["name"] for name in PODS}
-        images = {container["image"] for name in PODS for container in _pod(name)["containers"]}
-        assert images == {each["name"] for each in built["images"]}
-
     def test_every_pod_gets_the_time_that_it_takes_to_stop(self) -> None:
         api = _pod("api.yaml:0")
         waited = float(_container("api.yaml:0")["lifecycle"]["preStop"]["exec"]["command"][1])

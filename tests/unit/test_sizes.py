@@ -33,7 +33,7 @@ def test_a_batch_counts_what_is_longer_as_more() -> None:
 
 @pytest.mark.parametrize("dense", ['{"a":1},', '{"a":{"b":[]}},', "[],", '"a",', "1.5,"])
 def test_json_of_many_values_counts_as_what_its_objects_take(dense: str) -> None:
-    body = f"[{dense * 100_000}1]".encode()
+    body = f"[{dense * 20_000}1]".encode()
     tracemalloc.start()
     try:
         loads(body)

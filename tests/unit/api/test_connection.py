@@ -227,24 +227,21 @@ async def test_a_long_url_is_a_414(whole: bool) -> None:
         assert server.seen == []
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n",
-        b"x: " + b"a" * MAX_HEAD_BYTES,
-        b"a" * (MAX_HEAD_BYTES + 100),
-        b"x: 1\r\n" * (MAX_HEADERS + 1) + b"\r\n",
-    ],
-    ids=["one header", "half a header", "half a name", "many headers"],
-)
-async def test_large_headers_are_a_431_even_before_their_end(head: bytes) -> None:
-    async with serving() as server, client_of(server) as client:
-        await client.send(HEAD + head)
-        assert await code_of(client, 431) == "headers_too_large"
+LARGE_HEADS = {
+    "one header": b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n",
+    "half a header": b"x: " + b"a" * MAX_HEAD_BYTES,
+    "half a name": b"a" * (MAX_HEAD_BYTES + 100),
+    "many headers": b"x: 1\r\n" * (MAX_HEADERS + 1) + b"\r\n",
+}
+
+
+async def test_large_headers_are_a_431_even_before_their_end_or_after_a_chunked_body() -> None:
+    async with serving() as server:
+        for name, head in LARGE_HEADS.items():
+            async with client_of(server) as client:
+                await client.send(HEAD + head)
+                assert await code_of(client, 431) == "headers_too_large", name
         assert server.seen == []
-
-
-async def test_headers_after_a_chunked_body_are_bounded_too() -> None:
     async with serving() as server, client_of(server) as client:
         await client.send(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n")
         await until(lambda: server.seen == ["/"])
@@ -268,7 +265,7 @@ async def test_a_large_body_is_no_large_head() -> None:
         assert (await client.answer())[:2] == (200, size)
 
 
-@pytest.mark.parametrize("sent", [b"GET", HEAD, b"\r\n\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"GET", HEAD, b"\r\n\r\n"])
 async def test_a_head_that_does_not_end_is_a_408_or_closed(sent: bytes) -> None:
     async with serving(head_seconds=SLOW) as server, client_of(server) as client:
         await client.send(sent)
@@ -277,11 +274,6 @@ async def test_a_head_that_does_not_end_is_a_408_or_closed(sent: bytes) -> None:
         else:
             assert await client.is_closed()
         assert server.seen == []
-
-
-async def test_a_connection_that_sends_nothing_is_closed() -> None:
-    async with serving(head_seconds=SLOW) as server, client_of(server) as client:
-        assert await client.is_closed()
 
 
 async def test_a_head_that_trickles_after_an_answer_has_the_same_deadline() -> None:
@@ -332,7 +324,8 @@ async def test_a_long_answer_has_no_deadline() -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + 3 * SLOW
         while loop.time() < end:
-            assert await client.reader.read(1 << 20)
+            assert await client.reader.read(1 << 16)
+            await asyncio.sleep(SLOW / 20)
         assert server.seen == ["/endless"]
 
 
@@ -509,20 +502,13 @@ TWO_LENGTHS = [
 """Two headers by which a proxy in front may see another end of the body, and so another request."""
 
 
-@pytest.mark.parametrize("sent", NO_HTTP)
-async def test_bytes_that_are_no_http_get_an_error_of_the_api(sent: bytes) -> None:
-    async with serving() as server, client_of(server) as client:
-        await client.send(sent + b"\r\n")
-        assert await code_of(client, 400) == "invalid_http"
-
-
-@pytest.mark.parametrize("headers", TWO_LENGTHS)
-async def test_a_body_whose_length_has_two_readings_gets_one_refusal(headers: tuple[bytes, bytes]) -> None:
-    async with serving() as server, client_of(server) as client:
-        await client.send(
-            HEAD + b"\r\n".join(headers) + b"\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: here\r\n\r\n"
-        )
-        assert await code_of(client, 400) == "invalid_http"
+async def test_bytes_that_are_no_http_or_have_two_readings_get_one_refusal_of_the_api() -> None:
+    smuggled = b"\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: here\r\n\r\n"
+    async with serving() as server:
+        for sent in (*(each + b"\r\n" for each in NO_HTTP), *(HEAD + b"\r\n".join(e) + smuggled for e in TWO_LENGTHS)):
+            async with client_of(server) as client:
+                await client.send(sent)
+                assert await code_of(client, 400) == "invalid_http", sent
         assert "/smuggled" not in server.seen
 
 
@@ -579,14 +565,6 @@ async def test_half_sent_messages_of_one_project_leave_room_for_another() -> Non
             assert await blue.recv() == str(300 * 1024)
             holding.cancel()
         await until(lambda: server.bounds.bodies.held == 0)
-
-
-async def test_control_frames_of_an_idle_websocket_do_not_count_as_bytes_of_bodies() -> None:
-    async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as client:
-        for _ in range(2 * BODY_BYTES // 125):
-            await client.pong(b"x" * 125)
-        await (await client.ping())
-        assert server.bounds.bodies.held == 0
 
 
 async def test_control_frames_within_a_message_do_not_count_as_bytes_of_bodies() -> None:

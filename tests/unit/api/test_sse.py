@@ -130,16 +130,6 @@ async def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> Non
     assert wire.complete
 
 
-async def test_cancelling_the_request_closes_the_source() -> None:
-    wire, source = Wire(), Source([chunk(0, 0)], then_wait=True)
-    running = asyncio.create_task(run(source, wire))
-    await until(lambda: len(wire.writes) == 1)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert source.closed
-
-
 async def test_a_source_that_fails_ends_the_stream_with_its_error() -> None:
     class Broken(Source):
         async def pulses(self) -> AsyncGenerator[Pulse, None]:

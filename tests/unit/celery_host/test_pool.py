@@ -19,14 +19,6 @@ from workers.celery_host.pool import COUNT_MESSAGES, TaskPool
 from workers.generation.cancellation import Cancelled
 
 
-def test_celery_gets_the_value_that_the_body_returned(task_pool: TaskPool) -> None:
-    async def body() -> str:
-        await asyncio.sleep(0)
-        return "value"
-
-    assert Request(task_pool, body).value == "'value'"
-
-
 def test_celery_is_called_back_on_the_loops_thread(task_pool: TaskPool) -> None:
     request = Request(task_pool, lambda: asyncio.sleep(0))
     request.wait()
@@ -222,18 +214,6 @@ def test_grow_lets_waiting_jobs_start_and_shrink_lets_running_ones_go_on() -> No
     late.wait()
     assert (pool.num_processes, pool.info["max-concurrency"]) == (1, 1)
     pool.stop()
-
-
-def test_the_pool_keeps_its_last_slot(task_pool: TaskPool) -> None:
-    with pytest.raises(ValueError, match="one must stay"):
-        task_pool.shrink(8)
-    assert task_pool.num_processes == 8
-
-
-def test_info_has_the_fields_that_flower_shows(task_pool: TaskPool) -> None:
-    info = task_pool.info
-    assert info["implementation"].endswith("Pool")
-    assert (info["max-concurrency"], info["active"], len(info["processes"])) == (8, 0, 1)
 
 
 def test_an_unexpected_error_of_a_task_is_a_failure_and_is_logged_by_its_type(

@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
 from workers.celery_host.tasks import current_runner
-from workers.generation.cancellation import Cancelled, why_cancelled
+from workers.generation.cancellation import Cancelled
 from workers.generation.slots import Slots
 from workers.pace import Pace
 
@@ -119,12 +119,6 @@ def test_responses_are_offered_while_celery_takes_messages_and_until_the_drain()
     assert running.ignored
     pool.stop()
     assert changes[-1] == 0
-
-
-def test_outside_a_pool_there_is_no_runner_and_no_reason_of_a_cancellation() -> None:
-    with pytest.raises(LookupError):
-        current_runner.get()
-    assert why_cancelled() is None
 
 
 def test_the_lifespan_can_stop_the_worker() -> None:

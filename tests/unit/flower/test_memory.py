@@ -12,7 +12,7 @@ from flower.events import EventsState
 
 from app.queue.message import TASK
 
-MOST = 100
+MOST = 40
 """Tasks that it remembers; 10,000 unless FLOWER_MAX_TASKS says otherwise."""
 
 

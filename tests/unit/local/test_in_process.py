@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import httpx
-import pytest
 
 from app.local.commands.in_process import StreamingTransport
 
@@ -68,21 +67,3 @@ async def test_a_client_that_leaves_ends_the_app() -> None:
         async with client.stream("GET", "/"):
             assert not ended.is_set()
         await ended.wait()
-
-
-async def test_an_app_that_fails_before_its_answer_raises_its_own_error() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        raise KeyError("a bug")
-
-    async with calling(app) as client:
-        with pytest.raises(KeyError):
-            await client.get("/")
-
-
-async def test_an_app_that_ends_without_an_answer_is_an_error_of_http() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        return
-
-    async with calling(app) as client:
-        with pytest.raises(httpx.RemoteProtocolError):
-            await client.get("/")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.local.commands.output import column, duration, extra, number, plain, progress, show
+from app.local.commands.output import column, duration, extra, number, plain, show
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,3 @@ def test_a_table_without_room_leaves_columns_out_and_never_folds_the_first(
     assert "Not shown" not in shown[100] and entry["worker"] in shown[100]
     assert "Not shown for lack of room: worker." in shown[80] and "proj_1" in shown[80]
     assert "Not shown for lack of room: project, worker." in shown[60] and "queued" in shown[60]
-
-
-def test_json_has_all_of_each_entry_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    show([{"name": "a\n", "more": 1}, {"name": "b"}], [column("name")], as_json=True)
-    assert capsys.readouterr().out == '{"name":"a\\n","more":1}\n{"name":"b"}\n'
-
-
-def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("cancelling", 3) as tell:
-        tell(2)
-    assert capsys.readouterr() == ("", "")

@@ -142,11 +142,6 @@ def test_a_story_has_units_and_milliseconds_and_says_an_error_once(capsys: pytes
     assert shown.count("server_error") == 1
 
 
-def test_a_story_without_an_end_has_no_sizes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    _tell({**FAILED, "status": "in_progress", "finished_at": None})
-    assert "  request 1,012 bytes; metadata {}\n" in capsys.readouterr().out
-
-
 def test_the_question_before_an_action_names_batches_and_what_is_in_their_files() -> None:
     counted = {"matching": 1016, "is_exact": True, "batches": 0, "lines_in_files": 0}
     assert _reach(counted) == "1,016 responses"

@@ -94,14 +94,6 @@ def test_lines_in_files_stand_beside_what_waits(monkeypatch: pytest.MonkeyPatch)
     assert cells(shown(monkeypatch, status, {**FOUND, "models": models}), "m")["waiting"] == "60 + 940 in files"
 
 
-def test_nobody_who_waits_is_a_dash_on_each_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"waiting": 0, "in_files": 0, "sent": 0, "running": 1, "released": 0}
-    line = {"id": "m", **names, "oldest_waiting_seconds": None}
-    assert cells(shown(monkeypatch, queue, {"data": [line], "has_more": False}), "m")["oldest waiting"] == "-"
-    models = [{**MODEL, "oldest_waiting_seconds": 0.0}]
-    assert cells(shown(monkeypatch, status, {**FOUND, "models": models}), "m")["oldest waiting"] == "-"
-
-
 def test_drained_workers_have_their_reason_and_others_no_column_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     names = dict.fromkeys(("model", "state", "unit", "devices", "device", "ahead", "sent", "in_tools", "slots"), 0)
     rates = {"in_slots": 0, "tokens_per_second": 0.0, "pace_seconds": 0.0, "lease_seconds": 20.0}

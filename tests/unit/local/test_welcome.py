@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
-
-import pytest
-
-from app.local import up
-from app.local.console import Console
-from app.local.services.embedded_services import Urls
 from app.local.welcome import Addresses, welcome
 
 ADDRESSES = Addresses("0.0.0.0", 8000, 5555)
@@ -33,20 +23,3 @@ def test_with_keys_it_says_where_the_first_one_lies_and_each_example_sends_one()
 def test_addresses_are_those_by_which_this_machine_reaches_the_programs() -> None:
     assert (ADDRESSES.api, ADDRESSES.flower) == ("http://127.0.0.1:8000", "http://127.0.0.1:5555")
     assert Addresses("::", 1, 2, "::1").flower == "http://[::1]:2"
-
-
-async def test_an_error_of_the_welcome_is_shown_and_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def fails(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(up, "_print_welcome", fails)
-    monkeypatch.setattr(up, "_environment", lambda _: {})
-    monkeypatch.setattr(up, "Scrapes", lambda *_: None)
-    monkeypatch.setattr(up, "Supervisor", lambda *_: SimpleNamespace(run=partial(asyncio.sleep, 0.01)))
-    start = SimpleNamespace(
-        commands={}, workers=(), wanted=None, home=None, settings=None, surroundings=lambda *_: None
-    )
-    await up._run(cast(Any, start), Urls({}, {}), 0, cast(Any, None), Console())
-    assert "cannot print the addresses: PermissionError: [Errno 13] Permission denied" in capsys.readouterr().out

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from app.bounds import Bound, BoundReached
 from app.metrics.bounds import BoundsCollector
-from app.metrics.buckets import DAY_SECONDS, LONG, SHORT, TOKENS
-from app.metrics.instruments import ApiMetrics, MaintenanceMetrics, WorkerMetrics
+from app.metrics.buckets import LONG, SHORT, TOKENS
+from app.metrics.instruments import ApiMetrics, WorkerMetrics
 from app.metrics.labels import MOST_PROJECTS
 from app.protocol.errors import InvalidRequest, LimitReached, ModelPaused, NotFound, ShareUsed, Unavailable
 from app.protocol.limits import Allowance, LimitKind, LimitState, Shortage
@@ -21,10 +21,6 @@ from tests.support.scrapes import scrape_of
 def worker() -> tuple[WorkerMetrics, CollectorRegistry]:
     registry = CollectorRegistry()
     return WorkerMetrics("m", registry), registry
-
-
-def test_what_may_last_a_day_has_a_bucket_for_it() -> None:
-    assert LONG[-1] == TOKENS[-1] == DAY_SECONDS
 
 
 def test_a_quantile_is_right_to_the_ratio_of_two_steps() -> None:
@@ -95,20 +91,6 @@ def test_a_refusal_counts_by_its_code_and_that_of_a_limit_by_its_limit_and_proje
     }
 
 
-def test_pauses_and_lost_services_count_refusals_from_0_on() -> None:
-    ApiMetrics(registry := CollectorRegistry())
-    samples = scrape_of(registry).families["longhaul_refusals"].samples
-    codes = {each.labels["code"] for each in samples if each.name.endswith("_total")}
-    assert codes == {"model_paused", "queue_timeout", "service_unavailable"}
-
-
-def test_failures_of_responses_count_from_0_on() -> None:
-    _, registry = worker()
-    samples = scrape_of(registry).families["longhaul_run_seconds"].samples
-    counts = {each.labels["status"]: each.value for each in samples if each.name.endswith("_count")}
-    assert counts == {"failed": 0}
-
-
 def test_the_projects_of_refusals_are_bounded() -> None:
     registry = CollectorRegistry()
     metrics = ApiMetrics(registry)
@@ -135,15 +117,16 @@ def test_a_bound_shows_what_is_held_and_how_often_something_did_not_fit() -> Non
     assert scrape_of(registry).value("longhaul_bound_held", bound="large_readers") == 0
 
 
-def test_a_route_counts_failures_from_0_on() -> None:
-    registry = CollectorRegistry()
-    ApiMetrics(registry).answered("POST", "/v1/responses", 200, 0.01)
-    samples = scrape_of(registry).families["longhaul_http_requests"].samples
-    counts = {each.labels["status"]: each.value for each in samples if each.name == "longhaul_http_requests_total"}
-    assert counts == {"200": 1, "429": 0, "500": 0, "503": 0}
+def test_what_alerts_ask_for_counts_from_0_on() -> None:
+    api, (_, worker_registry) = CollectorRegistry(), worker()
+    ApiMetrics(api).answered("POST", "/v1/responses", 200, 0.01)
 
+    def counts(registry: CollectorRegistry, family: str, suffix: str, label: str) -> dict[str, float]:
+        samples = scrape_of(registry).families[family].samples
+        return {each.labels[label]: each.value for each in samples if each.name.endswith(suffix)}
 
-def test_classes_without_a_registry_count_and_nobody_reads_it() -> None:
-    for each in (ApiMetrics(), WorkerMetrics(), MaintenanceMetrics()):
-        assert each is not None
-    WorkerMetrics().called_tool(None, ok=False)
+    assert counts(api, "longhaul_http_requests", "_total", "status") == {"200": 1, "429": 0, "500": 0, "503": 0}
+    assert counts(api, "longhaul_refusals", "_total", "code") == dict.fromkeys(
+        ("model_paused", "queue_timeout", "service_unavailable"), 0
+    )
+    assert counts(worker_registry, "longhaul_run_seconds", "_count", "status") == {"failed": 0}

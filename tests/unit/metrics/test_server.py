@@ -26,57 +26,6 @@ def test_a_process_without_a_port_serves_nothing() -> None:
         assert port is None
 
 
-def test_a_scrape_has_the_metrics_of_the_process_and_those_of_libraries() -> None:
-    with serving(Settings(metrics_port=free_port()), counting()) as port:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
-    assert answer.status_code == 200
-    assert "longhaul_things_total 3.0" in answer.text
-    assert "process_resident_memory_bytes" in answer.text
-
-
-@pytest.mark.parametrize("sent", [None, "Bearer wrong", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x"])
-def test_a_scrape_without_the_token_is_refused(sent: str | None) -> None:
-    with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={} if sent is None else {"authorization": sent})
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert "longhaul_things" not in answer.text
-
-
-@pytest.mark.parametrize(
-    ("accept", "kind"),
-    [
-        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3", "application/openmetrics"),
-        ("application/openmetrics-text;version=abc", "text/plain"),
-        ("application/json", "text/plain"),
-    ],
-)
-def test_a_scrape_is_in_a_form_that_the_client_accepts_or_in_plain_text(accept: str, kind: str) -> None:
-    with serving(Settings(metrics_port=free_port()), counting()) as port:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"accept": accept})
-    assert (answer.status_code, "longhaul_things_total 3.0" in answer.text) == (200, True)
-    assert answer.headers["content-type"].startswith(kind)
-
-
-def test_a_head_says_what_a_scrape_would_be() -> None:
-    with serving(Settings(metrics_port=free_port()), counting()) as port:
-        answer = httpx.head(f"http://127.0.0.1:{port}/metrics")
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert answer.headers["content-type"].startswith("text/plain; version=")
-
-
-def test_the_token_opens() -> None:
-    with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"bearer {TOKEN}"})
-    assert answer.status_code == 200
-
-
-def test_nothing_else_is_there() -> None:
-    with serving(Settings(metrics_port=free_port()), counting()) as port:
-        assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 404
-        assert httpx.post(f"http://127.0.0.1:{port}/metrics").status_code == 501
-
-
 def test_each_process_of_several_takes_a_port_of_its_own() -> None:
     settings = Settings(metrics_port=free_port())
     with serving(settings, counting(), 20) as first, serving(settings, counting(), 20) as second:
@@ -102,3 +51,35 @@ def test_metrics_that_other_machines_reach_need_a_token() -> None:
         Settings(metrics_port=9400, metrics_host=host, metrics_token=TOKEN).check_metrics()
         Settings(metrics_host=host).check_metrics()
     Settings(metrics_port=9400).check_metrics()
+
+
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
+
+
+def test_a_scrape_is_in_a_form_that_the_client_accepts_and_nothing_else_is_there() -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port:
+        url = f"http://127.0.0.1:{port}/metrics"
+        for accept, kind in (
+            (OPEN_METRICS, "application/openmetrics"),
+            ("application/openmetrics-text;version=abc", "text/plain"),
+            ("application/json", "text/plain"),
+        ):
+            answer = httpx.get(url, headers={"accept": accept})
+            assert (answer.status_code, answer.headers["content-type"].startswith(kind)) == (200, True), accept
+            assert "longhaul_things_total 3.0" in answer.text and "process_resident_memory_bytes" in answer.text
+        head = httpx.head(url)
+        assert (head.status_code, head.content) == (200, b"")
+        assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 404
+        assert httpx.post(url).status_code == 501
+
+
+def test_a_scrape_needs_the_token_if_there_is_one() -> None:
+    with serving(Settings(metrics_port=free_port(), metrics_token=TOKEN), counting()) as port:
+        for sent in (None, "Bearer wrong", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", f"bearer {TOKEN}"):
+            headers = {} if sent is None else {"authorization": sent}
+            answer = httpx.get(f"http://127.0.0.1:{port}/metrics", headers=headers)
+            if sent == f"bearer {TOKEN}":
+                assert answer.status_code == 200
+            else:
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), sent
+                assert "longhaul_things" not in answer.text

@@ -89,25 +89,10 @@ def test_the_place_in_line_is_told_by_whose_responses_are_ahead() -> None:
     assert "in about 10 min" in found.text
 
 
-def test_other_classes_of_the_same_project_are_told_apart() -> None:
-    assert "2 responses of its project in other classes" in behind({("red", FOREGROUND): 2}).text
-
-
-def test_an_estimated_place_says_so() -> None:
-    found = explain(response(), around(worker(), ahead={("blue", BACKGROUND): 5000}, is_exact=False))
-    assert "about 5,000 responses" in found.text
-
-
 def test_lines_in_files_are_named_among_those_ahead() -> None:
     found = explain(response(), around(worker(), ahead={("red", BACKGROUND): 48_000}, is_exact=False, in_files=46_976))
     ahead = "about 48,000 responses of its own project and class (about 46,976 lines of batches in files among them)"
     assert f"behind {ahead}, for 8 slots" in found.text
-
-
-def test_nobody_knows_when_if_nothing_ended_of_late() -> None:
-    found = behind({("blue", BACKGROUND): 3})
-    assert found.expected_seconds is None
-    assert "nobody knows when" in found.text
 
 
 def test_a_pause_says_since_when_why_and_how_it_ends() -> None:
@@ -116,19 +101,10 @@ def test_a_pause_says_since_when_why_and_how_it_ends() -> None:
     assert found.advice == "`longhaul resume m --project red` lets it go on."
 
 
-def test_a_response_that_yielded_says_so() -> None:
-    assert behind({("blue", BACKGROUND): 3}, YIELDED).text.startswith("It has yielded its slot")
-
-
 def test_a_second_attempt_says_why_it_is_one() -> None:
     found = explain(running(attempt=3, yields=1, crashes=1), around(worker()))
     assert "attempt 3 (yielded 1 time, crashed 1 time)" in found.text
     assert "w1 (gpu-1, process 17)" in found.text
-
-
-def test_a_message_that_was_sent_again_says_how_often() -> None:
-    found = explain(response(sent_to="w1", sent_seconds=3.0, sends=3), around(worker()))
-    assert "for the 3rd time" in found.text
 
 
 def test_an_end_says_when_how_and_why() -> None:

@@ -146,12 +146,6 @@ def test_a_suspect_that_waits_for_a_worker_of_its_own_is_not_left_behind() -> No
     assert "`longhaul responses cancel resp_1 --reason" in only.advice
 
 
-def test_one_that_waits_for_another_worker_is_said_in_the_singular() -> None:
-    found = problems([summary(worker(), begun=[begun("released")])], [worker()], Signs(), redis_answers=True)
-    assert found[0].text.startswith("1 response of m waits for another worker ")
-    assert found[0].text.endswith("although 1 worker is ready.")
-
-
 def test_rates_are_means_of_the_longest_time_of_a_worker() -> None:
     paces = [Pace(QUEUE, "w1", 90, 9000.0, 60.0), Pace(QUEUE, "w2", 30, 3000.0, 20.0)]
     found = summary(worker(), worker("w2"), flows=[WAITING], paces=paces)

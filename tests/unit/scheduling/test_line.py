@@ -111,19 +111,6 @@ def test_lines_in_files_of_another_flow_are_ahead_as_far_as_their_turn_comes_fir
         assert place.in_files == pytest.approx(max(ahead - 10, 0), abs=1)
 
 
-def test_more_than_waits_is_never_ahead() -> None:
-    flows = [flow("a", 1000, known=10), flow("b", 12, known=10, first=5000)]
-    place = place_of(900, flows[0].waiting.flow, (900, 0), flows, 0.0)
-    assert place.ahead[flows[1].waiting.flow] == 12
-
-
-def test_a_small_flow_passes_a_long_one() -> None:
-    flows = [flow("flood", 100_000, known=1000), flow("small", 3, first=200_000)]
-    place = place_of(200_002, flows[1].waiting.flow, (2, 0), flows, 0.0)
-    assert place.is_exact
-    assert place.number <= 6
-
-
 def test_foreground_responses_stand_in_a_line_of_their_own() -> None:
     background = flow("a", 1000)
     waiting = replace(flow("b", 2, first=5000).waiting, flow=Flow("b", FOREGROUND[1]), beside=[FOREGROUND[1]])

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator
-from typing import Any, cast
 
 from app.bounds import Bound
 from app.protocol.events.chunk import Chunk, LogSlice, join
 from app.protocol.status import Status
-from app.responses.read.reader import WRITES_PER_SECOND, ResponseReader
 from app.streaming.follow import LogFollower
 from app.streaming.subscription import BACKLOG_BYTES, Subscription
-from config.settings import Settings
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 NEVER = 1e6
@@ -183,12 +180,3 @@ async def test_a_reader_that_rests_gets_what_came_meanwhile_at_once() -> None:
             await asyncio.sleep(0)
     assert await second == join([chunk(number) for number in range(1, 5)])
     await pulses.aclose()
-
-
-async def test_readers_rest_by_the_number_of_their_project() -> None:
-    reader = ResponseReader(cast(Any, None), cast(Any, None), Settings(auth="keys"))
-    for project, count in (("greedy", 500), ("another", 1)):
-        for _ in range(count):
-            reader.readers.take(project)
-    assert reader._rest("greedy") == 500 / WRITES_PER_SECOND
-    assert reader._rest("another") == 0
