@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OPTIONS = ("--cpu-seconds", "60", "--memory", "256MiB", "--disk", "16MiB", "--output", "16KiB")
-SECONDS = {"timeout": "2"}
+SECONDS = {"timeout": "1"}
 """Deadlines of calls that must take too long. All others have `PATIENCE`: the machine may be busy."""
 PATIENCE = "100"
 
@@ -203,18 +203,33 @@ for name in os.listdir("/proc/self/fd"):
     except OSError:
         pass
 """
+MORE_RESOURCES = (
+    ("memory of one process", "hoard = bytearray(2**40)", r"MemoryError"),
+    ("a file of a terabyte", "with open('f', 'wb') as f:\n    f.truncate(2**40)", r"\[Errno 27\] File too large"),
+    ("open files", "kept = [open('/dev/null') for _ in range(10**4)]", r"\[Errno 24\] Too many open files"),
+    ("a larger pipe", "import fcntl\nattempt(lambda: fcntl.fcntl(os.pipe()[1], 1031, 2**20))", _EPERM),
+    ("larger socket buffers", "attempt(lambda: socket.socketpair()[0].setsockopt(1, 7, 2**22))", _EPERM),
+    ("an endless answer", "class X:\n    def __repr__(self): return 'x' * 10**8\nX()", r"left out|MemoryError"),
+    ("recursion", "def f(): f()\nf()", r"RecursionError"),
+    (
+        "memory as shared memory",
+        'attempt(lambda: open("/dev/shm/x", "wb").write(bytes(17 * 2**20)))',
+        r"No space left|File too large",
+    ),
+)
+"""Attempts that fail at once and leave nothing behind, so they may share a session."""
 RESOURCES = (
     ("endless loop", "while True:\n    pass", r"KeyboardInterrupt", "timeout"),
     (
         "endless loop that catches everything",
         "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
-        r"took longer than 2 s\. Its names are lost",
+        r"took longer than 1 s\. Its names are lost",
         "timeout",
     ),
     (
         "stopping itself",
         "os.kill(os.getpid(), signal.SIGSTOP)",
-        r"took longer than 2 s\. Its names are lost",
+        r"took longer than 1 s\. Its names are lost",
         "timeout",
     ),
     (
@@ -235,7 +250,6 @@ RESOURCES = (
         r"printed more than 4\.0MiB",
         "output",
     ),
-    ("memory of one process", "hoard = bytearray(2**40)", r"MemoryError"),
     (
         "memory, slowly",
         "hoard = []\nwhile True:\n    hoard.append(bytearray(10**6))",
@@ -247,16 +261,11 @@ RESOURCES = (
         r"more than 256\.0MiB of memory\. Its names are lost",
         "memory",
     ),
-    (
-        "memory as shared memory",
-        'attempt(lambda: open("/dev/shm/x", "wb").write(bytes(17 * 2**20)))',
-        r"No space left|File too large",
-    ),
     ("fork bomb", "while True:\n    os.fork()", r"BlockingIOError: \[Errno 11\]"),
     (
         "fork bomb that never gives up",
         BOMB,
-        r"took longer than 2 s",
+        r"took longer than 1 s",
         "timeout",
     ),
     (
@@ -269,14 +278,8 @@ RESOURCES = (
         "for n in range(99):\n    open(f'f{n}', 'wb').write(bytes(2**20))",
         r"\[Errno 28\] No space left",
     ),
-    ("a file of a terabyte", "with open('f', 'wb') as f:\n    f.truncate(2**40)", r"\[Errno 27\] File too large"),
     ("a million files", "for n in range(10**6):\n    open(f'f{n}', 'w').close()", r"\[Errno 28\] No space left"),
-    ("open files", "kept = [open('/dev/null') for _ in range(10**4)]", r"\[Errno 24\] Too many open files"),
-    ("a larger pipe", "import fcntl\nattempt(lambda: fcntl.fcntl(os.pipe()[1], 1031, 2**20))", _EPERM),
-    ("larger socket buffers", "attempt(lambda: socket.socketpair()[0].setsockopt(1, 7, 2**22))", _EPERM),
-    ("an endless answer", "class X:\n    def __repr__(self): return 'x' * 10**8\nX()", r"left out|MemoryError"),
     ("nonsense to the server in place of an answer", GARBAGE, r"printed more than", "output"),
-    ("recursion", "def f(): f()\nf()", r"RecursionError"),
     (
         "a crash of the interpreter",
         "ctypes.string_at(0)",
@@ -292,6 +295,7 @@ def _all() -> list[Escape]:
         ("files", FILES),
         ("parent", PARENT),
         ("rights", RIGHTS),
+        ("more resources", MORE_RESOURCES),
         ("resources", RESOURCES),
     )
     return [Escape(area, *row) for area, rows in groups for row in rows]
