@@ -212,10 +212,10 @@ _UPDATE_ABSENCE = text(
             OR EXISTS (SELECT FROM updated WHERE absent_since IS NOT NULL) AS some_absent
     """
 )
-# After a restart of Postgres no worker holds its lock for a moment, so all get `comeback` seconds to reconnect. While
-# Postgres was frozen nobody could renew a lease, so one that has run out does not count before maintenance has seen
-# half of it pass. A time that is still to come is one from before the clock of Postgres went back; copies of
-# maintenance differ by less than the second.
+# While Postgres was away no worker could renew its lease, and after a restart no worker holds its lock: all workers get
+# `comeback` seconds to return, after each absence. While Postgres was frozen and nobody noticed, a lease that has run
+# out does not count before maintenance has seen half of it pass. A time that is still to come is one from before the
+# clock of Postgres went back; copies of maintenance differ by less than the second.
 _DELETE_DEAD = text(
     f"""
     DELETE FROM workers WHERE id IN (
@@ -224,7 +224,7 @@ _DELETE_DEAD = text(
             AND w.absent_since NOT BETWEEN now() - make_interval(secs => :lease / 2) AND now() + interval '1 second'
         ) OR (
             w.absent_since NOT BETWEEN now() - make_interval(secs => :absence) AND now() + interval '1 second'
-            AND NOT {_PRESENT} AND NOT :moved
+            AND NOT {_PRESENT}
             AND pg_postmaster_start_time()
                 NOT BETWEEN now() - make_interval(secs => :comeback) AND now() + interval '1 second')
         FOR UPDATE SKIP LOCKED)
@@ -271,8 +271,8 @@ async def release_dead_workers(
     """Removes dead workers and releases their responses, in one transaction; returns the workers' ids.
 
     A worker is dead if its lease ran out and half a lease passed between two looks that found no heartbeat, or if its
-    lock has been missing at two looks, at least `absence_seconds` apart, and this server did not start, take over, or
-    answer again within the last `comeback_seconds`.
+    lock has been missing at two looks, at least `absence_seconds` apart. No worker is dead if this server took over or
+    answered again within the last `comeback_seconds`, or, by its lock, if it started within them.
 
     A death counts as a crash of what the worker ran, unless it sent no heartbeat since this server started: then it
     has stopped with the server, as all do when a machine shuts down, and may have had no Postgres to release its
@@ -287,10 +287,11 @@ async def release_dead_workers(
     moved = watch.has_moved(look.server, comeback_seconds)
     if not (look.some_absent or left):
         return []
-    values = {"absence": absence_seconds, "comeback": comeback_seconds, "moved": moved, "lease": lease_seconds}
+    values = {"absence": absence_seconds, "comeback": comeback_seconds, "lease": lease_seconds}
     async with db.begin() as connection:
         dead = dict.fromkeys(left, False)
-        dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
+        if not moved:
+            dead |= {row.id: row.crashed for row in await connection.execute(_DELETE_DEAD, values)}
         # In one order: another copy may release what a worker has left, too.
         released = [await release_all(connection, worker, crashed=dead[worker]) for worker in sorted(dead)]
     for each in chain.from_iterable(released):

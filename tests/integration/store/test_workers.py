@@ -158,6 +158,24 @@ async def test_after_a_silence_of_postgres_workers_have_time_to_come_back(
     assert await workers.release_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
 
 
+async def test_a_second_silence_of_postgres_soon_after_the_first_counts_no_worker_as_dead(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look after the first silence found no heartbeat, and the next one came after the second."""
+    watch = workers.ServerWatch()
+    async with workers.presence(db, WORKER):
+        await alive(db, lease_seconds=0.0)
+        row = await claimed(db)
+        assert await workers.release_dead_workers(db, watch=watch, lease_seconds=60.0) == []
+        assert await absent_since(db) is not None
+        await passed(db, 100)
+        monkeypatch.setattr(workers, "SILENT_SECONDS", -1.0)
+        assert await workers.release_dead_workers(db, watch=watch, lease_seconds=60.0) == []
+        monkeypatch.undo()
+        assert (await workers.heartbeat(db, WORKER, 60.0, {row.id: 1}, SLOTS)).fenced == {}
+        assert await workers.release_dead_workers(db, watch=watch, lease_seconds=60.0) == []
+
+
 async def test_what_stopped_with_postgres_has_not_crashed_although_maintenance_dies_in_between(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
