@@ -82,11 +82,11 @@ async def test_projects_get_tokens_by_their_weights_although_their_estimates_are
 ) -> None:
     """Each response of `a` takes four times its estimate, and each of `b` half of it."""
     await weigh(db, "a", 3.0)
-    await waiting(db, "a", 400)
-    await waiting(db, "b", 700)
+    await waiting(db, "a", 300)
+    await waiting(db, "b", 450)
     async with slot_worker(db, broker, SLOTS) as worker:
         worker.tokens = {"a": 400, "b": 50}
-        await until(lambda: len(worker.claimed) >= 600, what="600 claims")
+        await until(lambda: len(worker.claimed) >= 400, what="400 claims")
         taken = count(worker)
     assert 400 * taken["a"] / (50 * taken["b"]) == pytest.approx(3.0, rel=0.1)
 
