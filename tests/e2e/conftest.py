@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import httpx
 import pytest
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
 
 from app.local.ports import free_port
-from tests.e2e.gpt_oss import gpt_oss, library
+from tests.e2e.gpt_oss import gpt_oss
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 from tests.support.tool_servers import ToolProcess, tool_process
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
-__all__ = ["gpt_oss", "library"]
+__all__ = ["gpt_oss"]
 
-FEW_SLOTS = 4
 SCRIPTED = """
 [[models]]
 name = "scripted"
@@ -34,6 +34,8 @@ reasoning_parser = "qwen3"
 tokens_per_second = 400.0
 max_num_seqs = 40
 """
+SLOTS = 80
+"""Of two workers."""
 TOOL_SERVERS = """
 [[tool_servers]]
 label = "tests"
@@ -77,15 +79,35 @@ def tools() -> Iterator[ToolProcess]:
         yield server
 
 
+class Keyed(Longhaul):
+    """An installation that asks for keys. Its clients have one of a project that the first of them creates."""
+
+    @cached_property
+    def key(self) -> str:
+        return new_project(self, "mine")[1]
+
+    def client(self) -> OpenAI:
+        return super().client().with_options(api_key=self.key)
+
+    def async_client(self) -> AsyncOpenAI:
+        return super().async_client().with_options(api_key=self.key)
+
+    def http(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS, headers=headers)
+
+
 @pytest.fixture(scope="package")
-def pair(tools: ToolProcess) -> Iterator[Longhaul]:
-    """`longhaul up --workers 2` on the scripted engine: with tools, two processes of the API, and metrics."""
-    env = {"LONGHAUL_METRICS_PORT": str(free_port()), "LONGHAUL_API_PROCESSES": "2"}
+def pair(tools: ToolProcess) -> Iterator[Keyed]:
+    """`longhaul up --workers 2` with keys, tools, metrics, two processes of the API, and logs in JSON."""
+    metrics = {"LONGHAUL_METRICS_PORT": str(free_port()), "LONGHAUL_API_PROCESSES": "2"}
+    said = {"LONGHAUL_AUTH": "keys", "LONGHAUL_LOG_FORMAT": "json", "LONGHAUL_LOG_REQUESTS": "summary"}
     with open_folder() as folder:
         models = folder / "models.toml"
         command = json.dumps(list(tools.command().command or ()))
         models.write_text(SCRIPTED + TOOL_SERVERS.format(url=tools.url, command=command))
-        with running(Longhaul(folder / "home", models, workers=2, **env)) as installation:
+        with running(Keyed(folder / "home", models, workers=2, **metrics, **said)) as installation:
+            assert isinstance(installation, Keyed)
             yield installation
 
 
@@ -100,35 +122,24 @@ def both(pair: Longhaul) -> list[str]:
     return sorted(workers(pair))
 
 
-@pytest.fixture(scope="package")
-def guarded() -> Iterator[Longhaul]:
-    """`longhaul up --workers 2` that asks for keys and logs JSON, on the scripted engine with FEW_SLOTS in each."""
-    said = {"LONGHAUL_AUTH": "keys", "LONGHAUL_LOG_FORMAT": "json", "LONGHAUL_LOG_REQUESTS": "summary"}
-    with open_folder() as folder:
-        models = folder / "models.toml"
-        models.write_text(SCRIPTED.replace("max_num_seqs = 40", f"max_num_seqs = {FEW_SLOTS}"))
-        with running(Longhaul(folder / "home", models, workers=2, **said)) as installation:
-            yield installation
-
-
-def admin_of(guarded: Longhaul) -> httpx.Client:
+def admin_of(pair: Longhaul) -> httpx.Client:
     """A client with the first admin key."""
-    key = (guarded.home / "admin-key").read_text().strip()
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=f"{guarded.url}/v1/organization", headers=headers, timeout=PATIENCE_SECONDS)
+    headers = {"Authorization": f"Bearer {(pair.home / 'admin-key').read_text().strip()}"}
+    return httpx.Client(base_url=f"{pair.url}/v1", headers=headers, timeout=PATIENCE_SECONDS)
 
 
-def new_project(guarded: Longhaul, name: str) -> tuple[str, str]:
+def new_project(pair: Longhaul, name: str) -> tuple[str, str]:
     """A new project, and its key."""
-    with admin_of(guarded) as admin:
-        project = admin.post("/projects", json={"name": name}).raise_for_status().json()["id"]
-        account = admin.post(f"/projects/{project}/service_accounts", json={"name": name}).raise_for_status().json()
+    with admin_of(pair) as admin:
+        project = admin.post("/organization/projects", json={"name": name}).raise_for_status().json()["id"]
+        accounts = f"/organization/projects/{project}/service_accounts"
+        account = admin.post(accounts, json={"name": name}).raise_for_status().json()
     return project, account["api_key"]["value"]
 
 
 def workers(pair: Longhaul) -> dict[str, dict[str, Any]]:
-    with pair.http() as http:
-        return {each["name"]: each for each in http.get("/v1/operator/workers").json()["data"]}
+    with admin_of(pair) as admin:
+        return {each["name"]: each for each in admin.get("/operator/workers").raise_for_status().json()["data"]}
 
 
 def read(installation: Longhaul, statement: str, *values: Any) -> list[Any]:

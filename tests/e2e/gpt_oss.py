@@ -6,7 +6,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,17 +47,11 @@ READY_SECONDS = 400.0
 
 
 @pytest.fixture(scope="package")
-def library() -> Iterator[Path]:
-    with open_folder() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="package")
-def gpt_oss(library: Path) -> Iterator[Longhaul]:
+def gpt_oss() -> Iterator[Longhaul]:
     """`longhaul up` with the tiny gpt-oss, python in a sandbox, a browser over a folder, and the library."""
     from tests.support import library_server  # it imports mcp, which takes half a second
 
-    with open_folder() as folder, contextlib.ExitStack() as servers:
+    with open_folder() as folder, open_folder() as books, contextlib.ExitStack() as servers:
         web = folder / "web"
         web.mkdir()
         (web / "mountains.html").write_text(PAGE)
@@ -73,7 +66,7 @@ def gpt_oss(library: Path) -> Iterator[Longhaul]:
                 args=toml(ENGINE_ARGS),
                 python=python.url,
                 browser=browser.url,
-                library=json.dumps([sys.executable, library_server.__file__, str(library)]),
+                library=json.dumps([sys.executable, library_server.__file__, str(books)]),
             )
         )
         made = Longhaul(folder / "home", models)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from openai import OpenAI
 
-from tests.e2e.conftest import read, workers
+from tests.e2e.conftest import admin_of, read, workers
 from tests.support.commands import CODE
 from tests.support.longhaul import Longhaul
 from tests.support.waiting import until_sync
@@ -28,8 +28,8 @@ def client(pair: Longhaul) -> Iterator[OpenAI]:
 
 
 def drain(pair: Longhaul, name: str, how: str = "drain") -> None:
-    with pair.http() as http:
-        http.post(f"/v1/operator/workers/{name}/{how}").raise_for_status()
+    with admin_of(pair) as admin:
+        admin.post(f"/operator/workers/{name}/{how}").raise_for_status()
 
 
 def begin(client: OpenAI, count: int, text: str) -> list[str]:
@@ -61,9 +61,10 @@ def test_a_drained_worker_ends_what_it_runs_and_gets_nothing_more(
     ids = begin(client, 6, SOME_SECONDS)
     before = run(pair, ids)
     drained, other = both
+    far = {"LONGHAUL_URL": pair.url, "LONGHAUL_API_KEY": (pair.home / "admin-key").read_text().strip()}
     draining = subprocess.Popen(
         [sys.executable, "-c", CODE, "drain", drained, "--wait", "--reason", "a bad fan"],
-        env={**os.environ, "LONGHAUL_URL": pair.url}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **far}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     until_sync(lambda: workers(pair)[drained]["draining_since"] is not None)
     late = begin(client, 6, "/count 10")

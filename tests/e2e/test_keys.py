@@ -36,11 +36,11 @@ def client_of(installation: Longhaul, key: str) -> OpenAI:
     return OpenAI(base_url=f"{installation.url}/v1", api_key=key, max_retries=0)
 
 
-def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Longhaul) -> None:
-    red = command(guarded, "projects", "create", "red")
-    keys = [command(guarded, "keys", "create", "--project", red, "--name", "red"), new_project(guarded, "blue")[1]]
+def test_two_projects_work_side_by_side_and_neither_sees_the_other(pair: Longhaul) -> None:
+    red = command(pair, "projects", "create", "red")
+    keys = [command(pair, "keys", "create", "--project", red, "--name", "red"), new_project(pair, "blue")[1]]
     with ExitStack() as stack:
-        clients = [stack.enter_context(client_of(guarded, key)) for key in keys]
+        clients = [stack.enter_context(client_of(pair, key)) for key in keys]
         answers = [client.responses.create(model=MODEL, input="Hello!") for client in clients]
         for client, own, other in zip(clients, answers, reversed(answers), strict=True):
             continued = client.responses.create(model=MODEL, input="Again!", previous_response_id=own.id)
@@ -51,15 +51,15 @@ def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Long
                 client.responses.create(model=MODEL, input="Again!", previous_response_id=other.id)
 
 
-def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:
-    file = guarded.home / "admin-key"
+def test_the_first_admin_key_lies_where_up_says(pair: Longhaul) -> None:
+    file = pair.home / "admin-key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    until_sync(lambda: f"The first admin key: {file}" in guarded.log.read_text(), what="the welcome")
-    with client_of(guarded, file.read_text().strip()) as client:
+    until_sync(lambda: f"The first admin key: {file}" in pair.log.read_text(), what="the welcome")
+    with client_of(pair, file.read_text().strip()) as client:
         client.models.list()
         with pytest.raises(openai.PermissionDeniedError, match="belongs to no project"):
             client.responses.create(model=MODEL, input="Hello!")
-    assert httpx.get(f"{guarded.url}/v1/models", timeout=PATIENCE_SECONDS).status_code == 401
+    assert httpx.get(f"{pair.url}/v1/models", timeout=PATIENCE_SECONDS).status_code == 401
 
 
 def lines_of(installation: Longhaul) -> list[dict[str, Any]]:
@@ -68,17 +68,14 @@ def lines_of(installation: Longhaul) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def test_a_request_is_named_in_the_lines_of_every_process_through_a_kill_9(guarded: Longhaul) -> None:
-    project, key = new_project(guarded, "green")
+def test_a_request_is_named_in_the_lines_of_every_process_through_a_kill_9(pair: Longhaul, both: list[str]) -> None:
+    project, key = new_project(pair, "green")
 
     def found(message: str, **fields: Any) -> dict[str, Any] | None:
         wanted = {"message": message, "response_id": response_id, **fields}
-        return next((line for line in lines_of(guarded) if wanted.items() <= line.items()), None)
+        return next((line for line in lines_of(pair) if wanted.items() <= line.items()), None)
 
-    until_sync(
-        lambda: sum("is ready as" in line["message"] for line in lines_of(guarded)) == 2, what="two workers are ready"
-    )
-    with httpx.Client(base_url=guarded.url, timeout=PATIENCE_SECONDS) as http:
+    with httpx.Client(base_url=pair.url, timeout=PATIENCE_SECONDS) as http:
         headers = {"Authorization": f"Bearer {key}", "x-request-id": REQUEST_ID}
         body = {"model": MODEL, "input": f"/repeat 60 {SECRET}", "background": True}
         answer = http.post("/v1/responses", json=body, headers=headers)
@@ -88,7 +85,7 @@ def test_a_request_is_named_in_the_lines_of_every_process_through_a_kill_9(guard
         os.kill(first["pid"], signal.SIGKILL)
         last = until_sync(lambda: found("completed", attempt=2), what="the end of the second attempt")
         assert SECRET in http.get(f"/v1/responses/{response_id}", headers=headers).text
-    lines = lines_of(guarded)
+    lines = lines_of(pair)
     named = [line for line in lines if line.get("response_id") == response_id and line["process"] != "api"]
     said = [(line["process"], line["message"], line["attempt"], line["worker"]) for line in named]
     assert said == [
@@ -106,6 +103,6 @@ def test_a_request_is_named_in_the_lines_of_every_process_through_a_kill_9(guard
     # Every line of every process is JSON, and none has a secret.
     assert {"api", "worker", "maintenance", "longhaul"} <= {line["process"] for line in lines}
     assert all({"time", "level", "logger", "message", "process"} <= line.keys() for line in lines)
-    admin_key, flower = ((guarded.home / name).read_text().strip() for name in ("admin-key", "flower-auth"))
+    admin_key, flower = ((pair.home / name).read_text().strip() for name in ("admin-key", "flower-auth"))
     for secret in (SECRET, admin_key, flower.partition(":")[2], "sk-lh-"):
-        assert secret not in guarded.log.read_text()
+        assert secret not in pair.log.read_text()
