@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,23 +12,26 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from mcp import Client, StdioServerParameters
+import pytest_asyncio
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.python_server import PROGRAM, CellResult, PythonServer, notebook, python_server, run
-from tests.support.tool_process import CHECKOUT
+from tests.support.python_server import PROGRAM, CellResult, PythonServer, notebook, python_server, run, runs
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonServer]:
-    options = ("--seconds", "100", "--output", "4KiB", "--log-level", "DEBUG", "--sessions", "8")
+    options = ("--seconds", "100000", "--output", "4KiB", "--log-level", "DEBUG", "--sessions", "8")
     with python_server(tmp_path_factory.mktemp("python") / "log", *options) as running:
         yield running
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(server: PythonServer) -> AsyncIterator[Client]:
+    """One session for all tests that need no names, files or processes of their own."""
     opened, closing = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def hold() -> None:  # the task that opened the client must close it
@@ -56,27 +60,29 @@ async def test_output_then_the_value_of_the_last_expression_as_a_notebook_shows_
     assert not ran.failed
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("", ""),
-        ("x = 1", ""),
-        ("None", ""),
-        ("40 + 2;", ""),
-        ("if True:\n    3", ""),
-        ("'a\\nb'", "'a\\nb'"),
-        ("1\n2\n3", "3"),
-        ("print('no line end', end='')\n5", "no line end\n5"),
-        ("5\n_ + 1", "1"),
-        ("display([1])", "[1]\n"),
-        ("# nothing", ""),
-        ("'é' * 3 + '\\ud800'", "'ééé\\ud800'"),
-    ],
-)
-async def test_a_cell_shows(server: PythonServer, code: str, text: str) -> None:
+CELLS = {
+    "": "",
+    "x = 1": "",
+    "None": "",
+    "40 + 2;": "",
+    "if True:\n    3": "",
+    "'a\\nb'": "'a\\nb'",
+    "1\n2\n3": "3",
+    "print('no line end', end='')\n5": "no line end\n5",
+    "_ = 0": "",
+    "5\n_ + 1": "1",
+    "display([1])": "[1]\n",
+    "# nothing": "",
+    "'é' * 3 + '\\ud800'": "'ééé\\ud800'",
+    "import asyncio\nawait asyncio.sleep(0, 'slept')": "'slept'",
+    "x = await asyncio.gather(asyncio.sleep(0, 1))\nx": "[1]",
+}
+
+
+async def test_a_cell_shows_what_a_notebook_shows_and_may_await(server: PythonServer) -> None:
     async with notebook(server) as client:
-        await run(client, "_ = 0")
-        assert (await run(client, code)).text == text
+        for code, text in CELLS.items():
+            assert (await run(client, code)).text == text, code
 
 
 async def test_names_stay_from_call_to_call(client: Client) -> None:
@@ -105,28 +111,27 @@ async def test_an_exception_is_a_result_and_no_failure(client: Client) -> None:
     assert not ran.failed
     assert ran.killed is None
     assert ran.last_line == "ZeroDivisionError: division by zero"
-    assert 'File "<cell 1>", line 3, in <module>\n    f(0)\n' in ran.text
+    assert re.search(r'File "<cell \d+>", line 3, in <module>\n    f\(0\)\n', ran.text)
     assert "kernel.py" not in ran.text
 
 
-@pytest.mark.parametrize(
-    ("code", "last_line"),
-    [
-        ("1 +", "SyntaxError: invalid syntax"),
-        ("exit()", "SystemExit: None"),
-        ("input()", "EOFError: EOF when reading a line"),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("'\\0' + chr(0)\nfoo", "NameError: name 'foo' is not defined"),
-        ("class X:\n    def __repr__(self): raise ValueError('no')\nX()", "ValueError: no"),
-        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "E: <exception str() failed>"),
-    ],
-)
-async def test_an_error_leaves_the_interpreter_unchanged(client: Client, code: str, last_line: str) -> None:
+ERRORS = {
+    "1 +": "SyntaxError: invalid syntax",
+    "input()": "EOFError: EOF when reading a line",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "'\\0' + chr(0)\nfoo": "NameError: name 'foo' is not defined",
+    "class X:\n    def __repr__(self): raise ValueError('no')\nX()": "ValueError: no",
+    "class E(Exception):\n    def __str__(self): raise ValueError\nraise E": "E: <exception str() failed>",
+    "exit()": "SystemExit: None",  # the last one: it closes stdin
+}
+
+
+async def test_an_error_leaves_the_interpreter_unchanged(client: Client) -> None:
     await run(client, "before = 1")
-    ran = await run(client, code)
-    assert ran.last_line.endswith(last_line)
-    assert not ran.failed
-    assert (await run(client, "before")).result == "1"
+    for code, last_line in ERRORS.items():
+        ran = await run(client, code)
+        assert ran.last_line.endswith(last_line) and not ran.failed, code
+        assert (await run(client, "before")).result == "1", code
 
 
 async def test_output_of_subprocesses_and_of_the_c_library_is_captured(client: Client) -> None:
@@ -135,15 +140,11 @@ async def test_output_of_subprocesses_and_of_the_c_library_is_captured(client: C
     assert (ran.stdout, ran.stderr) == ("42\n", "raw ")
 
 
-async def test_await_works_at_the_top_of_a_cell(client: Client) -> None:
-    assert (await run(client, "import asyncio\nawait asyncio.sleep(0, 'slept')")).result == "'slept'"
-    assert (await run(client, "x = await asyncio.gather(asyncio.sleep(0, 1))\nx")).result == "[1]"
-
-
-async def test_processes_of_multiprocessing_work_and_stay(client: Client) -> None:
+async def test_processes_of_multiprocessing_work_and_stay(server: PythonServer) -> None:
     code = "import multiprocessing\ndef f(n): return n * n\npool = multiprocessing.Pool(2)\npool.map(f, [1, 2, 3])"
-    assert (await run(client, code)).result == "[1, 4, 9]"
-    assert (await run(client, "pool.map(f, [4])")).result == "[16]"
+    async with notebook(server) as client:
+        assert (await run(client, code)).result == "[1, 4, 9]"
+        assert (await run(client, "pool.map(f, [4])")).result == "[16]"
 
 
 FORK = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n'child' if not pid else 'parent'"
@@ -155,7 +156,7 @@ async def test_a_forked_child_that_reaches_the_end_of_the_cell_answers_nothing(c
 
 
 async def test_a_child_forked_at_once_is_not_left_stopped(server: PythonServer) -> None:
-    for _ in range(30):  # one in eight stops before a first cell was late and caught the fork
+    for _ in range(12):  # one in eight stops before a first cell was late and caught the fork
         async with notebook(server) as client:
             assert (await run(client, FORK)).result == "'parent'"
 
@@ -199,44 +200,43 @@ async def test_calls_of_one_session_run_one_after_the_other(client: Client) -> N
     assert (await run(client, "log")).result == str(["in", "out"] * 4)
 
 
-async def test_calls_of_two_sessions_run_at_the_same_time(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", "--seconds", "100000") as server:
-        async with notebook(server) as first, notebook(server) as second:
-            slow = asyncio.create_task(run(first, "import time\ntime.sleep(100000)"))
-            for _ in range(3):
-                assert (await run(second, "1 + 1")).result == "2"
-            assert not slow.done()
-            slow.cancel()
+async def test_calls_of_two_sessions_run_at_the_same_time(server: PythonServer, client: Client) -> None:
+    async with notebook(server) as first:
+        slow = asyncio.create_task(run(first, "import time\ntime.sleep(100000)"))
+        for _ in range(3):
+            assert (await run(client, "1 + 1")).result == "2"
+        assert not slow.done()
+        slow.cancel()
+
+
+async def alone(server: PythonServer) -> list[psutil.Process]:
+    """Waits until only the shared session is left; returns its processes."""
+    await until(lambda: len(server.jailers()) <= 1, what="the sandboxes of earlier tests are gone")
+    return server.process_tree()
 
 
 async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(server: PythonServer) -> None:
-    await until(lambda: not server.jailers(), what="the sandboxes of earlier tests are gone")
+    others = await alone(server)
     start = "import threading, time\nn = 0\ndef count():\n    global n\n    while True:\n        n += 1\n"
     async with notebook(server) as client:
         await run(client, start + "threading.Thread(target=count, daemon=True).start()")
-        (interpreter,) = server.interpreters()
+        (interpreter,) = [each for each in server.interpreters() if each not in others]
         await until(lambda: interpreter.status() == psutil.STATUS_STOPPED, what="its threads stand still")
         await run(client, "m = n\nwhile n == m: time.sleep(0.01)")
         await until(lambda: interpreter.status() == psutil.STATUS_STOPPED, what="its threads stand still again")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+async def test_the_model_is_told_of_invalid_arguments(client: Client) -> None:
+    for arguments, message in (
         ({}, "code: is missing"),
         ({"code": 1}, "code: must be a string"),
         ({"code": None}, "code: must be a string"),
         ({"code": "1", "language": "c"}, "language: unknown argument; there is only 'code'"),
         ({"code": "x" * 1_100_000}, "code: must be at most 1048576 characters"),
-    ],
-)
-async def test_the_model_is_told_of_invalid_arguments(
-    client: Client, arguments: dict[str, object], message: str
-) -> None:
-    result = await client.call_tool("python", arguments)
-    (content,) = result.content
-    assert result.is_error
-    assert content.type == "text" and content.text == message
+    ):
+        result = await client.call_tool("python", arguments)
+        (content,) = result.content
+        assert result.is_error and content.type == "text" and content.text == message
 
 
 async def test_a_long_cell_runs(client: Client) -> None:
@@ -248,19 +248,13 @@ async def test_a_call_of_another_tool_is_a_protocol_error(client: Client) -> Non
         await client.session.call_tool("bash", {"code": "ls"})
 
 
-async def test_no_code_and_no_output_is_in_the_log_at_info(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log") as server:
-        async with notebook(server) as client:
-            await run(client, "print('sec' + 'ret-output')\nraise ValueError('secret-error')  # secret-code")
-            await run(client, "import os; os._exit(1)  # secret-code")
-            await client.call_tool("python", {"secret-code": "secret-code"})
-    assert "secret" not in (tmp_path / "log").read_text()
-
-
-async def test_a_call_beyond_the_limit_of_interpreters_is_refused_and_later_served(tmp_path: Path) -> None:
+async def test_a_call_beyond_the_limit_of_interpreters_is_refused_and_the_log_has_no_code(tmp_path: Path) -> None:
     with python_server(tmp_path / "log", "--sessions", "1") as server:
         async with notebook(server) as second:
             async with notebook(server) as first:
+                await run(first, "print('sec' + 'ret-output')\nraise ValueError('secret-error')  # secret-code")
+                await run(first, "import os; os._exit(1)  # secret-code")
+                await first.call_tool("python", {"secret-code": "secret-code"})
                 await run(first, "1")
                 refused = await run(second, "1")
                 assert refused.failed
@@ -272,10 +266,11 @@ async def test_a_call_beyond_the_limit_of_interpreters_is_refused_and_later_serv
 
             # The server frees the place of the first session a moment after the last process of it is gone.
             assert (await until(served, what="the second session is served")).result == "1"
+    assert "secret" not in (tmp_path / "log").read_text()
 
 
 async def test_an_interpreter_without_calls_ends_and_the_next_call_says_so(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", "--idle-seconds", "2") as server:
+    with python_server(tmp_path / "log", "--idle-seconds", "1") as server:
         async with notebook(server) as client:
             await run(client, "x = 1")
             await until(lambda: not server.jailers(), what="the idle interpreter has ended")
@@ -285,12 +280,17 @@ async def test_an_interpreter_without_calls_ends_and_the_next_call_says_so(tmp_p
             assert not ran.failed
 
 
-async def test_deleting_a_session_ends_its_interpreter(server: PythonServer) -> None:
-    before = len(server.jailers())
-    async with notebook(server) as client:
-        await run(client, "1")
-        assert len(server.jailers()) == before + 1
-    await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
+async def test_deleting_a_session_ends_its_interpreter_also_during_a_call(server: PythonServer) -> None:
+    for busy in (False, True):
+        others = await alone(server)
+        async with notebook(server) as client:
+            await run(client, "import time")
+            (interpreter,) = [each for each in server.interpreters() if each not in others]
+            if busy:
+                running = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: time.sleep(1)"))
+                await until(started_in(interpreter).exists, what="the call runs")
+                running.cancel()
+        await until(lambda each=interpreter: not runs(each), what="the sandbox is gone")
 
 
 def started_in(interpreter: psutil.Process) -> Path:
@@ -298,26 +298,15 @@ def started_in(interpreter: psutil.Process) -> Path:
     return Path(f"/proc/{interpreter.pid}/root/tmp/home/started")
 
 
-async def test_deleting_a_session_during_a_call_ends_its_interpreter(server: PythonServer) -> None:
-    await until(lambda: not server.jailers(), what="the sandboxes of earlier tests are gone")
+async def test_a_cancelled_call_stops_and_names_stay(server: PythonServer) -> None:
+    others = await alone(server)
     async with notebook(server) as client:
-        await run(client, "import time")
-        (interpreter,) = server.interpreters()
-        running = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: time.sleep(1)"))
+        await run(client, "x = 1")
+        calling = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: pass"))
+        (interpreter,) = [each for each in server.interpreters() if each not in others]
         await until(started_in(interpreter).exists, what="the call runs")
-        running.cancel()
-    await until(lambda: not server.jailers(), what="the sandbox is gone")
-
-
-async def test_a_cancelled_call_stops_and_names_stay(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", "--seconds", "100000") as server:
-        async with notebook(server) as client:
-            await run(client, "x = 1")
-            calling = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: pass"))
-            (interpreter,) = server.interpreters()
-            await until(started_in(interpreter).exists, what="the call runs")
-            calling.cancel()
-            assert (await run(client, "x")).text == "1"
+        calling.cancel()
+        assert (await run(client, "x")).text == "1"
 
 
 CLIENT = """
@@ -341,23 +330,6 @@ async def test_a_client_that_is_killed_does_not_keep_its_interpreter(tmp_path: P
         await client.communicate(b"\n")
         assert client.returncode == -9
         await until(lambda: not server.jailers(), what="the sandbox of the dead client is gone")
-
-
-async def test_over_stdin_and_stdout_there_is_one_session(tmp_path: Path) -> None:
-    program = StdioServerParameters(command=PROGRAM[0], args=[*PROGRAM[1:], "--stdio"], cwd=str(CHECKOUT))
-    async with Client(program) as client:
-        await run(client, "x = 41")
-        assert (await run(client, "print('out')\nx + 1")).text == "out\n42"
-
-
-async def test_a_client_without_the_token_is_refused(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", LONGHAUL_TOOLS_TOKEN="hunter2") as server:
-        async with httpx.AsyncClient() as http:
-            for headers in ({}, {"authorization": "Bearer hunter"}):
-                answer = await http.post(server.url, json={}, headers=headers)
-                assert answer.status_code == 401
-        log = (tmp_path / "log").read_text()
-        assert "hunter2" not in log
 
 
 async def test_a_page_in_a_browser_cannot_call_the_tool(server: PythonServer) -> None:
