@@ -155,12 +155,7 @@ class Service:
         self.batches: list[list[int]] = []
         self.recoveries: list[Exception] = []
         self.back = asyncio.Event()
-        self.batcher = Batcher(
-            self,
-            shared_errors=(Away,),
-            again=self.again,
-            recover=self.recover,
-        )
+        self.batcher = Batcher(self, shared_errors=(Away,), again=self.again, recover=self.recover)
 
     async def __call__(self, items: Sequence[int]) -> list[int]:
         self.batches.append(list(items))

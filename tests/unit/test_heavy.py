@@ -66,16 +66,6 @@ async def test_work_behind_a_bound_keeps_its_place_after_its_caller_left() -> No
     assert not bound.held
 
 
-async def test_an_error_behind_a_bound_gives_its_place_back() -> None:
-    async def fail() -> None:
-        raise ValueError
-
-    bound = Bound("places", 1)
-    with pytest.raises(ValueError):
-        await behind([bound], fail)
-    assert not bound.held
-
-
 async def test_heavy_work_runs_beside_the_loop_and_two_pieces_at_a_time() -> None:
     running: set[int] = set()
     most, let_go, threads = [0], threading.Event(), Threads("test", 2)

@@ -46,12 +46,6 @@ def test_a_kind_whose_servers_are_all_kept_away_is_not_enabled() -> None:
     assert enabled.tool_servers == {"docs"} and enabled_tools(enabled, SERVERS)["mcp"]
 
 
-def test_servers_that_were_chosen_by_label_stay_chosen() -> None:
-    one = replace(PLAIN, tool_servers=frozenset({"docs"}))
-    again = after(after(one, mcp=False), mcp=True)
-    assert again == one
-
-
 @pytest.mark.parametrize("name", ["file_search", "image_generation"])
 def test_a_tool_that_no_server_has_cannot_be_enabled(name: str) -> None:
     with pytest.raises(AdministrationError, match="has no such tool"):

@@ -19,12 +19,6 @@ from workers.celery_host.pool import COUNT_MESSAGES, TaskPool
 from workers.generation.cancellation import Cancelled
 
 
-def test_celery_is_called_back_on_the_loops_thread(task_pool: TaskPool) -> None:
-    request = Request(task_pool, lambda: asyncio.sleep(0))
-    request.wait()
-    assert (request.accepted_in, request.ended_in) == ("longhaul-pool", "longhaul-pool")
-
-
 def test_the_consumer_is_woken_when_a_job_ends(task_pool: TaskPool) -> None:
     class Hub:
         woken = threading.Event()

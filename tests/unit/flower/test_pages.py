@@ -42,12 +42,6 @@ def test_a_paused_model_shows_at_its_workers_with_its_reason_and_others_do_not()
     assert "not here" not in shown
 
 
-def test_a_workers_own_page_has_its_row_alone() -> None:
-    workers = seen([worker(name="a"), worker(name="b")], [])
-    assert (table(workers, []).count("<tr>"), table(workers, [], "b").count("<tr>")) == (3, 2)
-    assert "<td>b</td>" in table(workers, [], "b")
-
-
 def task_page(**fields: float) -> Task:
     task = Task(
         "resp_1", State(), name="responses.generate", retries=0, exchange="", clock=7, root_id="resp_1", **fields

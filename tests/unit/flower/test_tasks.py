@@ -38,8 +38,7 @@ def test_each_row_has_its_state(row: ShownRow, shown: str, state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "attempt"),
-    [(SENT, 1), (RUNS, 2), (replace(RUNS, runs=False), 3), (replace(ENDED, status="completed"), 2)],
+    ("row", "attempt"), [(SENT, 1), (RUNS, 2), (replace(RUNS, runs=False), 3), (replace(ENDED, status="completed"), 2)]
 )
 def test_the_attempt_is_the_one_that_runs_or_that_is_to_come(row: ShownRow, attempt: int) -> None:
     assert task_of(row, "PENDING")["args"] == f"flex, background, stream, attempt {attempt}"

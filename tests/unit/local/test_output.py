@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.local.commands.output import column, duration, extra, number, plain, show
+from app.local.commands.output import column, duration, extra, plain, show
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,6 @@ def test_each_entry_is_one_line_of_json_however_its_reader_splits_lines(capsys: 
     entries = [{"name": "a\x85b\u2028c"}, {"name": "d"}]
     show(entries, [column("name")], as_json=True)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == entries
-
-
-def test_lines_have_titles_and_tabs_and_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    show([{"name": "a", "in_tools": None}], [column("name"), number("in tools")], as_json=False)
-    assert capsys.readouterr().out == "name\tin tools\na\t-\n"
 
 
 def test_a_table_without_room_leaves_columns_out_and_never_folds_the_first(

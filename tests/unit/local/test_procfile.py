@@ -11,10 +11,6 @@ from app.local.procfile import Process, once, parse
 from config.settings import CHECKOUT
 
 
-def test_names_and_commands_in_order() -> None:
-    assert parse("# ours\n\nb: two  words \na-1: x\n") == {"b": "two  words", "a-1": "x"}
-
-
 @pytest.mark.parametrize("line", ["no colon", ": nothing", "name:", "a b: c"])
 def test_an_invalid_line_of_the_procfile_is_named(line: str) -> None:
     with pytest.raises(LocalError, match="Procfile, line 2: "):

@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from flower.options import default_options
-from flower.views.tasks import visible_task_columns
 
 from app.local import programs
 from app.local.ports import free_port
@@ -54,12 +52,6 @@ def test_a_port_of_metrics_that_is_in_use_is_one_line(settings: Settings, name: 
             getattr(programs, name)(settings.model_copy(update=more))
 
 
-def test_every_process_of_an_api_has_a_port_for_its_metrics(settings: Settings) -> None:
-    more = {"metrics_port": 65535, "api_processes": 2}
-    with pytest.raises(ConfigError, match=r"LONGHAUL_METRICS_PORT: there is no port 65536"):
-        programs.api(settings.model_copy(update=more))
-
-
 def test_a_worker_consumes_the_queue_of_its_model_under_a_name_of_its_own(settings: Settings) -> None:
     launch = programs.worker(settings.model_copy(update={"model": "Org/One"}))
     assert option(launch, "--queues") == "model.Org/One"
@@ -80,11 +72,6 @@ def test_the_api_pings_websockets_and_receives_oversized_frames_to_answer_them(s
     assert option(launch, "--ws-max-size") == "10000"
     assert option(launch, "--ws-ping-interval") == "7.0"
     assert float(option(launch, "--ws-ping-timeout")) > 0
-
-
-def test_the_api_leaves_it_to_proxies_and_clients_to_close_idle_connections(settings: Settings) -> None:
-    of_nginx = 60
-    assert int(option(programs.api(settings), "--timeout-keep-alive")) > of_nginx
 
 
 def test_the_api_may_open_as_many_files_as_it_may_have_connections(
@@ -124,16 +111,6 @@ def test_a_port_in_use_is_one_line(settings: Settings) -> None:
         taken.listen()
         with pytest.raises(ConfigError, match=rf"^LONGHAUL_PORT: port {settings.port} of 127.0.0.1 is already in use$"):
             programs.api(settings)
-
-
-def test_flower_gets_only_variables_that_it_reads(settings: Settings) -> None:
-    known = {f"FLOWER_{name.upper().replace('-', '_')}" for name in default_options._options}
-    assert set(programs.flower(settings).env) <= known
-
-
-def test_flower_shows_the_columns_an_operator_wants(settings: Settings) -> None:
-    wanted = programs.flower(settings).env["FLOWER_TASKS_COLUMNS"].split(",")
-    assert [name for name, _ in visible_task_columns(",".join(wanted))] == wanted
 
 
 def test_flower_listens_where_its_setting_says(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

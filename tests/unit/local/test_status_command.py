@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.local.commands import queue, status, workers
+from app.local.commands import status, workers
 
 MODEL: dict[str, Any] = {
     "model": "m",
@@ -84,14 +84,6 @@ def test_what_is_never_empty_says_so(monkeypatch: pytest.MonkeyPatch, model: dic
     assert line["empty in"] == empty_in
     assert line["workers"].endswith("(paused)") == ("is_paused" in model)
     assert (line["ended/s"] == "-") == ("pace_seconds" in model)
-
-
-def test_lines_in_files_stand_beside_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"waiting": 60, "in_files": 940, "sent": 0, "running": 1, "released": 0}
-    line = {"id": "m", **names, "oldest_waiting_seconds": None}
-    assert cells(shown(monkeypatch, queue, {"data": [line], "has_more": False}), "m")["waiting"] == "60 + 940 in files"
-    models = [{**MODEL, "in_files": 940}]
-    assert cells(shown(monkeypatch, status, {**FOUND, "models": models}), "m")["waiting"] == "60 + 940 in files"
 
 
 def test_drained_workers_have_their_reason_and_others_no_column_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,33 +213,6 @@ async def test_calls_are_repeated_unasked_only_if_that_does_no_harm(
     assert await toolbox.may_repeat(CODE if kind == "python" else call_of("docs")) is expected
 
 
-class AskingSession(Session):
-    """A session with a tool that asks for more input. Nothing is sent."""
-
-    def __init__(self) -> None:
-        self.was_closed = False
-
-    async def _connected_client(self) -> Any:
-        return None
-
-    async def _send(self, client: Any, tool: str, arguments: dict[str, Any], sent: Any) -> Any:
-        return types.InputRequiredResult.model_construct()
-
-    async def close(self) -> None:
-        self.was_closed = True
-
-
-async def test_a_tool_that_asks_for_input_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other calls of the response run in it."""
-    session = AskingSession()
-    monkeypatch.setattr(module, "Session", lambda *_: session)
-    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
-    result = await toolbox.run(call_of("docs"), None)
-    assert "asks for more input" in str(result)
-    assert not session.was_closed
-    assert list(toolbox._sessions.values()) == [session]
-
-
 class RecordingSession(Session):
     """A session that keeps what it would send."""
 

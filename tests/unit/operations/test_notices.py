@@ -13,7 +13,7 @@ from app.store.queue.pauses import PauseRow
 from app.store.queue.worker_rows import WorkerRow
 from app.store.tenants.full_limits import FullLimit
 from tests.unit.operations.cases import BACKGROUND, FOREGROUND, NOW, QUEUE, worker
-from tests.unit.operations.test_problems import begun, codes, summary
+from tests.unit.operations.test_problems import begun, summary
 
 NAMES = Names({"red": "team red"}, {"key_1": "night shift"})
 PAUSE = PauseRow(QUEUE, None, "m", NOW, "new driver", "key_1")
@@ -47,19 +47,6 @@ def test_a_pause_says_since_when_by_whom_why_and_what_callers_get() -> None:
     assert (model.paused, model.is_paused, model.empty_in_seconds) == (5, True, None)
 
 
-def test_a_pause_of_one_project_names_it_and_counts_what_waits_of_it() -> None:
-    flows = [Flow(QUEUE, "red", BACKGROUND, 1, 60.0), Flow(QUEUE, "blue", BACKGROUND, 4, 5.0)]
-    model = summary(worker(), flows=flows, pauses={(QUEUE, "red")})
-    pause = PauseRow(QUEUE, "red", "m", NOW, None, None)
-    (only,) = told(model, worker(), pauses=(pause,))
-    assert only.text == (
-        "Paused: project team red in m, since 2026-11-27 00:00:00 UTC, by a command beside the services,"
-        " without a reason. 1 response of it waits."
-    )
-    assert "`longhaul resume m --project red`" in only.advice
-    assert (model.waiting, model.paused, model.is_paused) == (5, 1, False)
-
-
 def test_a_worker_that_died_is_told_with_what_is_left_and_what_replaced_it() -> None:
     death = Death(QUEUE, "w0", NOW, 16, 1)
     others = (worker(started_at=NOW - timedelta(hours=1)), worker("w2", started_at=NOW + timedelta(seconds=9)))
@@ -87,11 +74,6 @@ def test_a_drain_says_since_when_and_why_and_how_it_ends() -> None:
     assert "is drained since" in empty.text and "has no responses any more" in empty.text
 
 
-def test_a_worker_that_takes_nothing_without_an_operator_is_told_apart() -> None:
-    (only,) = told(summary(worker("w2")), worker(slots=0))
-    assert "takes no responses now" in only.text and "undrain" not in only.advice
-
-
 def test_a_class_that_waits_while_others_run_stands_still() -> None:
     flows = [Flow(QUEUE, "red", BACKGROUND, 5, 60.0), Flow(QUEUE, "red", FOREGROUND, 1, 31.0)]
     (only,) = told(summary(worker(), flows=flows, begun=RUNNING), worker())
@@ -117,10 +99,3 @@ def test_limits_that_are_used_up_are_named_with_their_values() -> None:
     )
     (many,) = told(summary(worker()), worker(), limits=(full,) * 5)
     assert many.text.startswith("5 limits are used up") and many.text.endswith("and 2 more.")
-
-
-def test_no_notice_is_a_problem() -> None:
-    drained = worker(draining_since=NOW)
-    model = summary(worker("w2"), drained, flows=[Flow(QUEUE, "red", BACKGROUND, 5, 60.0)], pauses={(QUEUE, None)})
-    assert told(model, worker("w2"), drained, pauses=(PAUSE,)) != []
-    assert codes(model, workers=[worker("w2"), drained]) == []

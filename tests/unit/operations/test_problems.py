@@ -13,7 +13,7 @@ from app.scheduling.decisions import QueueState
 from app.scheduling.loads import Load
 from app.store.layout import LAYOUT
 from app.store.operations.casualties import Suspect
-from app.store.queue.fleet import Begun, FleetFacts, Flow, LinesInFiles
+from app.store.queue.fleet import Begun, FleetFacts, Flow
 from app.store.queue.pace import Pace
 from app.store.queue.signs import Signs
 from app.store.queue.worker_rows import WorkerRow
@@ -75,10 +75,6 @@ def test_what_is_wrong_with_a_model_is_told(code: ProblemCode, of: ModelSummary)
     assert codes(of) == [code]
 
 
-def test_a_model_that_is_not_served_any_more_and_has_nothing_is_no_problem() -> None:
-    assert codes(summary(worker(lease_seconds=-1), models={})) == []
-
-
 def test_what_is_wrong_with_services_and_maintenance_is_told() -> None:
     assert codes(redis=False) == [ProblemCode.REDIS_AWAY]
     assert codes(signs=Signs(usage_late_seconds=61)) == [ProblemCode.MAINTENANCE_AWAY]
@@ -115,11 +111,6 @@ def test_no_worker_has_more_in_its_slots_than_it_has_slots(has: dict[str, int], 
     assert (found.in_slots, found.ahead) == shown
 
 
-def test_a_summary_tells_what_is_in_slots_from_what_waits_ahead_of_them() -> None:
-    found = summary(worker(running=9, in_tools=0), worker("w2", slots=4, running=7, in_tools=1))
-    assert (found.in_slots, found.slots, found.ahead) == (12, 12, 3)
-
-
 def test_a_summary_counts_each_response_once() -> None:
     found = summary(
         worker(),
@@ -153,15 +144,6 @@ def test_rates_are_means_of_the_longest_time_of_a_worker() -> None:
     assert found.empty_in_seconds == 2.5
     workers = {each.row.name: (each.tokens_per_second, each.pace_seconds) for each in seen([worker("w2")], paces)}
     assert workers == {"w2": (150.0, 20.0)}
-
-
-def test_lines_in_files_are_before_a_queue_is_empty() -> None:
-    paces = [Pace(QUEUE, "w1", 60, 0.0, 60.0)]
-    lines = [LinesInFiles(QUEUE, "red", 55), LinesInFiles(QUEUE, "blue", 40)]
-    found = summary(worker(), flows=[WAITING], in_files=lines, paces=paces)
-    assert (found.waiting, found.in_files, found.empty_in_seconds) == (5, 95, 100.0)
-    found = summary(worker(), flows=[WAITING], in_files=lines, paces=paces, pauses={(QUEUE, "blue")})
-    assert (found.in_files, found.empty_in_seconds) == (95, 60.0)
 
 
 def test_what_is_paused_or_has_no_worker_is_never_empty() -> None:

@@ -79,7 +79,3 @@ async def test_denied_models_and_kinds_of_tool_are_not_there() -> None:
 async def test_a_project_that_is_gone_may_use_nothing() -> None:
     catalog = await catalog_of("proj_gone")
     assert (names(catalog), catalog.tools) == ([], ())
-
-
-def test_a_restriction_changes_nothing_for_workers() -> None:
-    assert CATALOG.restricted(frozenset(), frozenset()).models == CATALOG.models

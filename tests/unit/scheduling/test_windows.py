@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.queue.message import Priority
 from app.scheduling.order import MOST_PART, Flow, WaitingFlow, WaitingResponse, in_order
 from app.scheduling.placement import Candidate
-from app.scheduling.windows import RISEN_AT, RISES_AT, SPEED, Demand, Measured, part_of, pressure, share_of
+from app.scheduling.windows import RISEN_AT, RISES_AT, Demand, part_of, pressure, share_of
 
 HOUR = 3600.0
 WINDOW, BACKGROUND = Priority.WINDOW, Priority.BACKGROUND
@@ -85,11 +85,6 @@ def test_the_share_is_that_beside_the_best_tier_of_each_other_project() -> None:
     assert share_of(Flow("a", WINDOW, 3.0), [Flow("b", WINDOW)]) == 0.75
 
 
-def test_a_speed_is_assumed_until_it_is_measured() -> None:
-    assert Measured(0.0, 0.0).speed == SPEED
-    assert Measured(10.0, 500.0).speed == 50.0
-
-
 def test_until_it_rises_work_in_windows_waits_for_all_other_work() -> None:
     flows = [flow("a", 10, WINDOW), flow("b", 10), flow("c", 10, Priority.FLEX)]
     assert counts(flows, 20) == {("b", BACKGROUND): 10, ("c", Priority.FLEX): 10}
@@ -97,11 +92,6 @@ def test_until_it_rises_work_in_windows_waits_for_all_other_work() -> None:
     assert counts([*both(0.0), flow("b", 400)], 400)[("b", BACKGROUND)] == pytest.approx(200, abs=1), (
         "the share as ever"
     )
-
-
-def test_projects_share_what_is_idle() -> None:
-    flows = [flow("a", 100, WINDOW), flow("b", 100, WINDOW)]
-    assert counts(flows, 100) == {("a", WINDOW): 50, ("b", WINDOW): 50}
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.8])

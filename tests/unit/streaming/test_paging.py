@@ -53,15 +53,6 @@ async def test_the_next_page_is_read_once_this_one_was_taken() -> None:
     assert [pulse async for pulse in pulses] == []
 
 
-async def test_a_page_of_a_running_response_is_followed_by_the_next_at_once() -> None:
-    async def read(after: int) -> LogSlice:
-        return LogSlice((chunk(after + 1),), Status.IN_PROGRESS, has_more=True)
-
-    pulses = LogFollower(read, subscription(), poll=NEVER, idle=NEVER).follow()
-    assert [found.first for _ in range(3) if (found := await anext(pulses)) is not None] == [0, 1, 2]
-    await pulses.aclose()
-
-
 async def test_keepalives_never_put_off_the_next_look_into_the_log() -> None:
     """A message that was published and lost is found there, however short the keep-alive is."""
     log = [LogSlice((), Status.IN_PROGRESS), LogSlice((chunk(0, final=True),), Status.COMPLETED)]

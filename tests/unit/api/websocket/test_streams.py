@@ -96,16 +96,6 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
     assert "never" not in service.models
 
 
-async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
-    socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
-    runtime = SimpleNamespace(responses=service, **parts())
-    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), ANYBODY).run())
-    await until(lambda: socket.refused)
-    socket.seen.set()
-    await running
-    assert service.models == []
-
-
 class SlowSocket(GoneSocket):
     """A socket whose client reads nothing and is then cut off."""
 
@@ -118,14 +108,7 @@ class SlowSocket(GoneSocket):
 @pytest.mark.parametrize("kind", [GoneSocket, SlowSocket])
 async def test_a_session_that_ends_leaves_nothing_for_the_garbage_collector(kind: type[GoneSocket]) -> None:
     socket = kind(creation("one", "a"), creation("two", "b"))
-    session = Session(
-        cast(Any, socket),
-        cast(
-            Any,
-            SimpleNamespace(responses=Service(), **parts()),
-        ),
-        ANYBODY,
-    )
+    session = Session(cast(Any, socket), cast(Any, SimpleNamespace(responses=Service(), **parts())), ANYBODY)
     gc.collect()
     gc.disable()
     try:
