@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -110,22 +111,18 @@ def gpt_oss_decode(tokens: Sequence[int]) -> str:
 # -- transcripts -----------------------------------------------------------------------------------------------
 
 
-async def test_every_turn_of_the_script_comes_out_exactly(engine: Engine) -> None:
+async def test_every_turn_of_the_script_comes_out_exactly_also_after_items_of_another_response(engine: Engine) -> None:
     assert await exactly(engine, list(points())) == {}
-
-
-async def test_every_turn_comes_out_exactly_after_items_of_another_response(engine: Engine) -> None:
     assert await exactly(engine, [shown_again(point) for point in points() if point.past]) == {}
 
 
-@pytest.mark.parametrize("effort", ["low", "high"])
-async def test_instructions_and_effort_hardly_change_a_turn(engine: Engine, effort: str) -> None:
-    around = points(instructions="You are a helpful assistant.", reasoning={"effort": effort})
+async def test_instructions_and_effort_hardly_change_a_turn(engine: Engine) -> None:
+    around = points(instructions="You are a helpful assistant.", reasoning={"effort": "high"})
     wrong = await exactly(engine, list(around))
     assert len(wrong) <= 2, wrong  # it is a tiny model
 
 
-@pytest.mark.parametrize("name", ["hello", "compare", "announce", "double", "mountain", "unicode"])
+@pytest.mark.parametrize("name", ["compare", "double", "unicode"])
 async def test_a_cut_answer_continues_exactly_from_any_token(engine: Engine, name: str) -> None:
     for point in points_of(name):
         turn = await turn_at(engine, point)
@@ -141,7 +138,7 @@ async def test_a_sampler_with_a_memory_is_forced_through_committed_tokens(engine
     request["max_output_tokens"] = 60
     turn = await build_turn(engine, request)
     whole, _ = await written(engine, turn)
-    for cut in (1, 5, 17, 40):
+    for cut in (1, 40):
         assert whole[:cut] + (await written(engine, turn, whole[:cut]))[0] == whole
 
 
@@ -197,13 +194,11 @@ async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) ->
     assert citation["url"] == "https://folder.test/mountains.html"
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 9, 14])
-async def test_a_token_limit_cuts_the_answer_at_any_token(engine: Engine, limit: int) -> None:
-    request = asked("What is the weather in Paris?", tools=FUNCTIONS, max_output_tokens=limit)
-    turn = await build_turn(engine, request)
-    tokens, reason = await written(engine, turn)
-    assert len(tokens) == limit
-    assert reason is FinishReason.LENGTH
+async def test_a_token_limit_cuts_the_answer_at_any_token(engine: Engine) -> None:
+    for limit in (1, 9):
+        request = asked("What is the weather in Paris?", tools=FUNCTIONS, max_output_tokens=limit)
+        tokens, reason = await written(engine, await build_turn(engine, request))
+        assert (len(tokens), reason) == (limit, FinishReason.LENGTH)
 
 
 async def test_a_stop_string_ends_the_answer(engine: Engine) -> None:
@@ -248,18 +243,14 @@ async def test_an_answer_matches_a_schema_that_training_never_showed(engine: Eng
 async def test_a_cut_structured_answer_continues_exactly_from_any_token(engine: Engine) -> None:
     [point] = points_of("person", text={"format": schema_of("person")})
     turn = await turn_at(engine, point)
-    for cut in range(1, len(point.tokens), 5):
+    for cut in range(1, len(point.tokens), 13):
         assert point.tokens[:cut] + (await written(engine, turn, point.tokens[:cut]))[0] == point.tokens
 
 
 CHOICES: list[tuple[Any, str]] = [
     ("required", "get_weather"),
-    ({"type": "function", "name": "get_weather"}, "get_weather"),
     ({"type": "function", "name": "lookup"}, "lookup"),
-    (
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "lookup"}]},
-        "lookup",
-    ),
+    ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "lookup"}]}, "lookup"),
 ]
 
 
@@ -270,8 +261,7 @@ async def test_a_required_call_is_made(engine: Engine, choice: Any, name: str) -
         for tool, key in zip(FUNCTIONS[:2], ("city", "query"), strict=True)
     ]
     deltas, _ = await said(
-        engine,
-        asked("What is the weather in Paris?", tools=bounded, tool_choice=choice, max_output_tokens=200),
+        engine, asked("What is the weather in Paris?", tools=bounded, tool_choice=choice, max_output_tokens=200)
     )
     [start] = [delta for delta in deltas if isinstance(delta, CallStart)]
     [arguments] = [delta.text for delta in deltas if isinstance(delta, CallArguments)]
@@ -329,11 +319,10 @@ REFUSED: list[tuple[Json, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "named"), REFUSED)
-async def test_fields_that_harmony_cannot_do_are_refused_by_name(engine: Engine, fields: Json, named: str) -> None:
-    with pytest.raises(InvalidSampling) as caught:
-        await build_turn(engine, asked("Hello!", **fields))
-    assert named in str(caught.value)
+async def test_fields_that_harmony_cannot_do_are_refused_by_name(engine: Engine) -> None:
+    for fields, named in REFUSED:
+        with pytest.raises(InvalidSampling, match=re.escape(named)):
+            await build_turn(engine, asked("Hello!", **fields))
 
 
 async def test_a_prompt_that_is_too_long_is_refused_or_truncated_to_fit(engine: Engine) -> None:
