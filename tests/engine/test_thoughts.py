@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from config.settings import ConfigError
 from tests.engine.cases import GREEDY, Case, demo_model, new_id
 from tests.engine.test_output_format import ADA, ADA_JSON, HERMES, PARIS, PERSON, WEATHER, Passing, tokens_of
 from workers.engine import make_engine, resolved
-from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
@@ -61,16 +62,25 @@ def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(demo_model().path)
 
 
-def parser_of(tokenizer: Any, prompt: str, switches: dict[str, Any], **changes: Any) -> ChatParser:
+@cache
+def format_of(tokenizer: Any, switches: int, reasoning: str | None, guessed: frozenset[str] | None) -> OutputFormat:
     from workers.engine.vllm.grammars.grammar import Parts
     from workers.engine.vllm.output.output_format import OutputFormats
 
-    model = demo_model(tool_parser="hermes", **changes)
+    changes = {} if guessed is None else {"guessed": guessed}
+    model = demo_model(tool_parser="hermes", reasoning_parser=reasoning, **changes)
     formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
-    spec = OutputSpec(tools=(function,), choice=ToolChoice.AUTO, template_args=switches)
+    spec = OutputSpec(tools=(function,), choice=ToolChoice.AUTO, template_args=SWITCHES[switches])
+    return formats._make(spec, Parts())
+
+
+def parser_of(
+    tokenizer: Any, prompt: str, reasoning: str | None, guessed: frozenset[str] | None = None, switches: int = 0
+) -> ChatParser:
+    made = format_of(tokenizer, switches, reasoning, guessed)
     rules = AnswerRules(tools=CallableTools(functions=frozenset({"get_weather"})))
-    return ChatParser(formats._make(spec, Parts()), tokenizer.encode(prompt, add_special_tokens=False), rules)
+    return ChatParser(made, tokenizer.encode(prompt, add_special_tokens=False), rules)
 
 
 def read(parser: ChatParser, pieces: Sequence[Sequence[int]]) -> tuple[Delta, ...]:
@@ -84,9 +94,9 @@ def test_the_prompt_and_the_first_token_decide_whatever_the_switch(
     tokenizer: Any, start: str, text: str, said: tuple[Delta, ...], reasoning: str
 ) -> None:
     tokens = tokens_of(tokenizer, text)
-    for switches in SWITCHES:
+    for switches in range(len(SWITCHES)):
         for pieces in ([tokens], [[token] for token in tokens]):
-            parser = parser_of(tokenizer, BEHIND[start], switches, reasoning_parser=reasoning)
+            parser = parser_of(tokenizer, BEHIND[start], reasoning, switches=switches)
             assert trimmed(read(parser, pieces)) == said
 
 
@@ -105,7 +115,7 @@ def test_a_worker_that_takes_over_in_the_middle_of_thoughts_decides_alike(
 ) -> None:
     tokens = tokens_of(tokenizer, text)
     for cut in range(1, len(tokens)):
-        first, second = (parser_of(tokenizer, BEHIND[start], {}, reasoning_parser="qwen3") for _ in range(2))
+        first, second = (parser_of(tokenizer, BEHIND[start], "qwen3") for _ in range(2))
         committed = first.feed(tokens[:cut])
         second.feed(committed.tokens)
         rest = second.feed(tokens[len(committed.tokens) :]) + second.flush()
@@ -117,12 +127,10 @@ def test_a_model_that_nothing_is_known_of_reasons_if_it_begins_with_thoughts(
     tokenizer: Any, guessed: set[str], said: tuple[Delta, ...] | None
 ) -> None:
     text = "<think>\nI see.\n</think>\n\nHello."
-    changes = {"reasoning_parser": None, "guessed": frozenset(guessed)}
     for prompt in (FREE, BEHIND["free, a caller closes"]):
-        assert read(parser_of(tokenizer, prompt, {}, **changes), [tokens_of(tokenizer, text)]) == (
-            said or (Text(text),)
-        )
-        assert read(parser_of(tokenizer, prompt, {}, **changes), [tokens_of(tokenizer, "Hello.")]) == (Text("Hello."),)
+        for answer, deltas in ((text, said or (Text(text),)), ("Hello.", (Text("Hello."),))):
+            parser = parser_of(tokenizer, prompt, None, frozenset(guessed))
+            assert read(parser, [tokens_of(tokenizer, answer)]) == deltas
 
 
 def test_a_schema_leaves_no_room_for_thoughts_that_nothing_is_known_of(tokenizer: Any) -> None:
@@ -150,10 +158,10 @@ def test_a_guessed_parser_that_does_not_fit_the_tokenizer_is_left_out_and_the_li
 
 
 def test_a_parser_of_the_models_file_that_does_not_fit_is_an_error(tokenizer: Any) -> None:
-    changes = {"reasoning_parser": "olmo3", "guessed": frozenset({"tool_parser"})}
-    assert resolved(demo_model(**changes))[0].reasoning_parser == "olmo3"
+    guessed = frozenset({"tool_parser"})
+    assert resolved(demo_model(reasoning_parser="olmo3", guessed=guessed))[0].reasoning_parser == "olmo3"
     with pytest.raises(ConfigError, match="olmo3"):
-        parser_of(tokenizer, FREE, {}, **changes)
+        parser_of(tokenizer, FREE, "olmo3", guessed)
 
 
 @pytest.mark.parametrize("behind", ["", "<think>\n", "<think>\n\n</think>\n\n"])

@@ -29,12 +29,6 @@ package = pytest.mark.asyncio(loop_scope="package")
 
 @package
 @pytest.mark.vllm
-async def test_the_context_length_is_the_configured_one(vllm_case: Case) -> None:
-    assert vllm_case.engine.context_length == demo_model().context_length
-
-
-@package
-@pytest.mark.vllm
 async def test_vllm_gathers_tokens_for_a_delta(vllm_case: Case) -> None:
     prompt, sampling = await vllm_case.prompt(), replace(GREEDY, max_tokens=50, logprobs=1)
     stream = vllm_case.engine.generate("gathered", prompt, sampling, tokens_per_delta=16)
@@ -74,13 +68,6 @@ async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -
 
 @package
 @pytest.mark.vllm
-async def test_a_priority_is_accepted(vllm_case: Case) -> None:
-    stream = vllm_case.engine.generate("urgent", await vllm_case.prompt(), GREEDY, priority=3)
-    assert vllm_case.text([token async for delta in stream for token in delta.token_ids]) == COUNTED
-
-
-@package
-@pytest.mark.vllm
 @pytest.mark.parametrize(
     "content", ["Hi! 你好 👋", [{"type": "text", "text": "Hi!"}, {"type": "text", "text": "You."}]]
 )
@@ -99,16 +86,6 @@ async def test_a_prompt_is_the_same_whether_it_is_rendered_at_once_or_in_a_threa
     monkeypatch.setattr("workers.engine.vllm.rendering.SHORT", 0)
     assert await vllm_case.engine.render(messages, vllm_case.template_args) == at_once
     assert messages == before
-
-
-@package
-@pytest.mark.vllm
-async def test_a_long_prompt_does_not_change_short_prompts_beside_it(vllm_case: Case) -> None:
-    alone = await vllm_case.prompt("Hello!")
-    long = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
-    await asyncio.sleep(0)
-    assert await asyncio.gather(*(vllm_case.prompt("Hello!") for _ in range(5))) == [alone] * 5
-    assert len(await long) > 2000
 
 
 @package
