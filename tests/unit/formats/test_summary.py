@@ -8,7 +8,7 @@ import pytest
 
 from app.protocol.events.deltas import Compacting
 from tests.support.requests import message, stored_request
-from workers.engine.harmony_vocabulary import encoding
+from tests.unit.formats.harmony.test_parser import tokens_of
 from workers.formats.answer import AnswerRules
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.summary import INSTRUCTION, SummaryParser, newest_items, summary_items, summary_request
@@ -35,14 +35,9 @@ def test_the_instruction_is_the_last_message() -> None:
     assert (last["role"], last["content"][0]["text"]) == ("user", INSTRUCTION)
 
 
-def harmony(text: str) -> list[int]:
-    tokens: list[int] = encoding().encode(text, allowed_special="all")
-    return tokens
-
-
 def test_a_harmony_summary_is_the_final_message_alone() -> None:
     parser = SummaryParser(HarmonyParser(AnswerRules()))
-    tokens = harmony(
+    tokens = tokens_of(
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>Now.<|end|>"
         "<|start|>assistant<|channel|>final<|message|>They met."
     )
@@ -54,7 +49,7 @@ def test_a_harmony_summary_is_the_final_message_alone() -> None:
 
 
 def test_a_parser_that_reads_committed_tokens_has_the_whole_summary() -> None:
-    tokens = harmony("<|channel|>final<|message|>They met in Paris.")
+    tokens = tokens_of("<|channel|>final<|message|>They met in Paris.")
     first, second = SummaryParser(HarmonyParser(AnswerRules())), SummaryParser(HarmonyParser(AnswerRules()))
     committed = list(first.feed(tokens[:6]).tokens)
     second.feed(committed)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -346,24 +345,3 @@ async def test_a_blocked_loop_orphans_no_response(postgres: Postgres) -> None:
         block_the_loop_until(lambda: postgres.beats > before + 6)
         assert postgres.released == []
         await until(lambda: postgres.released)
-
-
-def test_the_runs_can_be_read_from_another_thread_while_they_change() -> None:
-    runs, errors, done = ActiveRuns(), [], threading.Event()
-
-    def read() -> None:
-        try:
-            while not done.is_set():
-                runs.attempts()
-        except RuntimeError as error:
-            errors.append(error)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(3000):
-        run = SimpleNamespace(row=SimpleNamespace(id=str(number % 7), attempt=number), fence=lambda: None)
-        with runs.registered(cast(Any, run)):
-            pass
-    done.set()
-    reader.join()
-    assert errors == []

@@ -128,24 +128,6 @@ def test_the_wait_for_a_place_follows_from_the_speed_of_draining(kind: LimitKind
     assert refusal(limit(kind, full, full, drained_per_second=1e6)).wait_seconds == 1
 
 
-@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 100), st.integers(0, 100)), max_size=30))
-def test_a_minute_is_never_given_twice(steps: list[tuple[float, int, int]]) -> None:
-    """Giving back what was not used, less the refill since, never leaves more room than never reserving it."""
-    value, used, truth = 120, 0.0, 0.0
-    open_: list[tuple[float, int]] = []
-    now = 0.0
-    for pause, reserved, unused in steps:
-        now += pause
-        used, truth = decayed(used, value, pause), decayed(truth, value, pause)
-        if open_:
-            at, given = open_.pop(0)
-            used = max(0.0, used - max(0.0, given - value * (now - at) / 60))
-        unused = min(unused, reserved)
-        used, truth = used + reserved, truth + reserved - unused
-        open_.append((now, unused))
-        assert used >= truth - 1e-6
-
-
 def test_the_speed_of_draining_is_found_within_a_tenth() -> None:
     """Two leave the queue each second; looks come at uneven times."""
     drain, last, limit_age = 0.0, 0.0, 0.0

@@ -29,6 +29,7 @@ from app.protocol.types import Json
 from tests.support.requests import message
 from tests.unit.formats.harmony.test_parser import HOSTED, RULES, parsed, tokens_of
 from tests.unit.formats.harmony.test_parser import tool as hosted_tool
+from tests.unit.formats.harmony.test_prompt import CITY, DAY, call, output, reasoning, text_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
@@ -39,8 +40,7 @@ from workers.formats.harmony.messages import result_message, without_old_reasoni
 from workers.formats.harmony.prompt import Conversation, Preface
 from workers.formats.harmony.reader import messages_in
 
-DAY, DATE = 1754438400, "2025-08-06"
-CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+DATE = "2025-08-06"  # of DAY
 RICH: Json = {
     "type": "object",
     "description": "all of it",
@@ -52,11 +52,6 @@ RICH: Json = {
         "code": {"oneOf": [{"type": "string", "default": "x"}, {"type": "number", "description": "or this"}]},
     },
 }
-
-
-def text_of(tokens: Sequence[int]) -> str:
-    text: str = harmony.encoding().decode(tokens)
-    return text
 
 
 def prompt(items: Sequence[Json], *, earlier: Sequence[Json] = (), all_reasoning: bool = False, **preface: Any) -> str:
@@ -92,19 +87,6 @@ def developer(content: DeveloperContent) -> Message:
 
 def said(text: str, channel: str) -> Message:
     return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
-
-
-def reasoning(*texts: str) -> Json:
-    parts = [{"type": "reasoning_text", "text": text} for text in texts]
-    return {"type": "reasoning", "summary": [], "content": parts}
-
-
-def call(name: str = "weather", arguments: str = '{"city":"Rome"}', call_id: str = "call_1") -> Json:
-    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-
-
-def output(text: str = "18", call_id: str = "call_1") -> Json:
-    return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 
 def described(name: str, about: str, parameters: Json | None) -> tuple[Tool, ToolDescription]:
@@ -360,8 +342,8 @@ def test_old_reasoning_is_dropped(name: str) -> None:
 
 # -- vLLM: whole prompts (TestResponseInputToHarmonyRenderParity) ------------------------------------------------
 
-CALLED = '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city":"Rome"}<|call|>'
-RESULT = "<|start|>functions.weather to=assistant<|channel|>commentary<|message|>18<|end|>"
+CALLED = '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{"city":"Paris"}<|call|>'
+RESULT = "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>18<|end|>"
 THOUGHT_OF = "<|start|>assistant<|channel|>analysis<|message|>{}<|end|>"
 ANSWER_OF = "<|start|>assistant<|channel|>final<|message|>{}<|end|>"
 PREAMBLE_OF = "<|start|>assistant<|channel|>commentary<|message|>{}<|end|>"
@@ -372,7 +354,7 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         [message("Brief.", "developer")],
         "<|start|>developer<|message|># Instructions\n\nBrief.<|end|>",
     ),
-    "function_call_empty_arguments": ([call(arguments="")], CALLED.replace('{"city":"Rome"}', "")),
+    "function_call_empty_arguments": ([call(arguments="")], CALLED.replace('{"city":"Paris"}', "")),
     "function_call_output_uses_most_recent_matching_call": (
         [call("near", "{}"), call(), output()],
         NEAR + CALLED + RESULT,

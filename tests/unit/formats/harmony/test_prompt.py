@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.requests import message
+from tests.unit.formats.harmony.test_parser import tokens_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong
 from workers.engine.output_format import Tool
@@ -38,8 +39,9 @@ def said(*items: Json, **preface: Any) -> str:
     return text.split("<|end|>", 1)[1].removesuffix("<|start|>assistant")
 
 
-def reasoning(text: str) -> Json:
-    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+def reasoning(*texts: str) -> Json:
+    parts = [{"type": "reasoning_text", "text": text} for text in texts]
+    return {"type": "reasoning", "summary": [], "content": parts}
 
 
 def call(name: str = "get_weather", arguments: str = '{"city":"Paris"}', call_id: str = "call_1") -> Json:
@@ -206,7 +208,7 @@ def test_a_past_turn_is_appended_token_for_token_with_its_results() -> None:
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=python code<|message|>1+1"
         '<|end|><|start|>assistant<|channel|>commentary to=library.find <|constrain|>json<|message|>{"a":1}<|call|>'
     )
-    tokens = harmony.encoding().encode(written, allowed_special="all")
+    tokens = tokens_of(written)
     items = (
         reasoning("hm"),
         {"type": "code_interpreter_call", "call": {"name": "python", "arguments": "1+1", "result": "2"}},
@@ -223,8 +225,8 @@ def test_a_past_turn_is_appended_token_for_token_with_its_results() -> None:
 
 
 def test_an_unfinished_message_at_the_end_of_a_past_turn_is_left_out() -> None:
-    whole = harmony.encoding().encode("<|channel|>analysis to=python code<|message|>1<|end|>", allowed_special="all")
-    more = harmony.encoding().encode("<|start|>assistant<|channel|>commentary to=functions", allowed_special="all")
+    whole = tokens_of("<|channel|>analysis to=python code<|message|>1<|end|>")
+    more = tokens_of("<|start|>assistant<|channel|>commentary to=functions")
     assert text_of(continued([*whole, *more], [])) == text_of(whole) + "<|start|>assistant"
 
 
@@ -260,11 +262,10 @@ def test_a_malformed_previous_message_is_refused_by_its_position() -> None:
 
 
 def test_response_messages_can_be_sent_back_as_input() -> None:
-    tokens = harmony.encoding().encode(
-        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>",
-        allowed_special="all",
+    tokens = tokens_of(
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>"
     )
-    python = harmony.encoding().encode("<|channel|>analysis to=python code<|message|>1<|call|>", allowed_special="all")
+    python = tokens_of("<|channel|>analysis to=python code<|message|>1<|call|>")
     item = {"type": "code_interpreter_call", "call": {"name": "python", "arguments": "1", "result": "2"}}
     made = response_messages(Conversation(Preface(DAY), [message("Hi")]), [PastTurn(tuple(python), (item,))], tokens)
     assert [each["role"] for each in made["input_messages"]] == ["system", "user"]

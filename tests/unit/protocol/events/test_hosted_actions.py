@@ -32,7 +32,7 @@ from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.response import usage_object
 from app.protocol.usage import Usage
 from tests.support import grammar
-from tests.support.deltas import end, new_stream, play
+from tests.support.deltas import new_stream, play
 
 Event = dict[str, Any]
 
@@ -219,22 +219,6 @@ def test_the_end_of_a_response_ends_pending_items_as_incomplete(ending: str) -> 
     assert [item["status"] for item in rest] == ["incomplete"] * 3
     assert rest[-1]["code"] == "1 +"
     assert stream.pending == ()
-
-
-def test_a_machine_restored_after_any_delta_goes_on_with_pending_items() -> None:
-    for cut in range(len(RICH) + 1):
-        for ending in ("stop", "length", "fail", "cancel"):
-            grammar.check(play(RICH[:cut], ending)[1])
-        stream = new_stream()
-        events = stream.accept() + stream.begin()
-        for delta in RICH[:cut]:
-            events += stream.feed(delta)
-        restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
-        assert (restored.state, restored.pending) == (stream.state, stream.pending)
-        for delta in RICH[cut:]:
-            assert restored.feed(delta) == stream.feed(delta)
-        assert end(restored, "stop") == end(stream, "stop")
-        assert restored.response == stream.response
 
 
 def test_usage_is_the_sum_of_the_turns_and_several_have_details() -> None:

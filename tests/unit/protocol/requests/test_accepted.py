@@ -7,19 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from openai.types.responses import (
-    Response,
-    ResponseApplyPatchToolCall,
-    ResponseCodeInterpreterToolCall,
-    ResponseCustomToolCall,
-    ResponseFunctionShellToolCall,
-    ResponseFunctionToolCall,
-    ResponseFunctionWebSearch,
-    ResponseInputItemParam,
-    ResponseOutputItem,
-    ResponseOutputMessage,
-    ResponseReasoningItem,
-)
+from openai.types import responses as sdk
 from openai.types.responses.response_output_item import LocalShellCall, McpApprovalRequest, McpCall, McpListTools
 from pydantic import TypeAdapter
 
@@ -491,27 +479,27 @@ REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs
 THOUGHT = {**THOUGHTS, "id": "rs_7", "status": "completed", "summary": [], "encrypted_content": None}
 SPOKEN = {"type": "message", "id": "msg_7", "role": "assistant", "status": "completed", "content": [output_text("Hi")]}
 DUMPED: list[tuple[Any, Json]] = [
-    (ResponseOutputMessage, SPOKEN),
-    (ResponseReasoningItem, THOUGHT),
-    (ResponseFunctionToolCall, {**CALL, **DONE, "id": "fc_7"}),
-    (ResponseCustomToolCall, {**WRITTEN, **DONE, "id": "ctc_7"}),
-    (ResponseFunctionShellToolCall, {**SHELL_CALL, **DONE, "action": LS, "id": "sh_7"}),
-    (ResponseApplyPatchToolCall, {**PATCH_CALL, **DONE, "id": "apc_7"}),
+    (sdk.ResponseOutputMessage, SPOKEN),
+    (sdk.ResponseReasoningItem, THOUGHT),
+    (sdk.ResponseFunctionToolCall, {**CALL, **DONE, "id": "fc_7"}),
+    (sdk.ResponseCustomToolCall, {**WRITTEN, **DONE, "id": "ctc_7"}),
+    (sdk.ResponseFunctionShellToolCall, {**SHELL_CALL, **DONE, "action": LS, "id": "sh_7"}),
+    (sdk.ResponseApplyPatchToolCall, {**PATCH_CALL, **DONE, "id": "apc_7"}),
     (LocalShellCall, {**LOCAL_CALL, **DONE, "action": RUN, "id": "lsh_7"}),
-    (ResponseCodeInterpreterToolCall, CODE_CALL),
-    *((ResponseFunctionWebSearch, item) for item in (WEB_CALL, OPENED, FOUND_IN_PAGE)),
+    (sdk.ResponseCodeInterpreterToolCall, CODE_CALL),
+    *((sdk.ResponseFunctionWebSearch, item) for item in (WEB_CALL, OPENED, FOUND_IN_PAGE)),
     *((McpCall, item) for item in (MCP_CALL, BROKEN)),
     (McpListTools, MCP_LIST),
     (McpApprovalRequest, REQUEST),
 ]
-OUTPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseOutputItem)
-INPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseInputItemParam)
+OUTPUT_ITEM: TypeAdapter[Any] = TypeAdapter(sdk.ResponseOutputItem)
+INPUT_ITEM: TypeAdapter[Any] = TypeAdapter(sdk.ResponseInputItemParam)
 
 
 @pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}, {"by_alias": True}], ids=str)
 def test_items_come_back_as_the_sdk_dumps_them(dump: Any) -> None:
     for model, item in DUMPED:
-        sent = {**item, "summary": []} if model is ResponseReasoningItem else item
+        sent = {**item, "summary": []} if model is sdk.ResponseReasoningItem else item
         (kept,) = stored(input=[model.model_validate(sent).model_dump(**dump)])["input"]
         assert kept | item == kept, model
         INPUT_ITEM.validate_python(kept)
@@ -545,4 +533,4 @@ def test_the_openai_package_reads_the_echo_of_hosted_tools() -> None:
     rule = {"never": {"tool_names": ["read"]}}
     tools = [CODE, WEB, {**MCP, "allowed_tools": {"tool_names": ["read"]}, "require_approval": rule}]
     document = stored(tools=tools, tool_choice={"type": "mcp", "server_label": "docs", "name": "read"})
-    Response.model_validate(response_object(document, response_id="resp_1", created_at=1), strict=False)
+    sdk.Response.model_validate(response_object(document, response_id="resp_1", created_at=1), strict=False)

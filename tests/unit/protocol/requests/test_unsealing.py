@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from app.protocol.events.deltas import Finish, FinishReason, Reasoning, Text
 from app.protocol.events.fold import fold
 from app.protocol.events.machine import ResponseStream
@@ -74,32 +76,22 @@ def test_other_items_stay_as_they_are() -> None:
 COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
 RULE, HI, YES = message("Be kind.", "system"), message("Hi"), message("Yes.", "assistant")
 LIST = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "docs", "tools": []}
+TOOLS = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": []}
+LATER = [COMPACTION, YES, HI]
+SINCE: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
+    "it stands for what was before it": ([RULE, HI, YES, LIST, *LATER], [], [RULE, LIST, *LATER]),
+    "of the context": ([HI, *LATER], [], LATER),
+    "of the input": ([], [HI, YES, *LATER], LATER),
+    "the context ends before it": ([HI, YES], [COMPACTION, HI], [COMPACTION, HI]),
+    "the newest of several": ([HI, COMPACTION, YES], [HI, COMPACTION, HI], [COMPACTION, HI]),
+    "tools that items brought stay": ([TOOLS, HI, YES, COMPACTION], [], [TOOLS, COMPACTION]),
+    "tools that a client kept stay": ([], [TOOLS, HI, COMPACTION, HI], [TOOLS, HI, COMPACTION, HI]),
+    "messages that a client kept stay": ([], [RULE, HI, COMPACTION, HI], [RULE, HI, COMPACTION, HI]),
+    "none": ([HI, YES], [HI], [HI, YES, HI]),
+    "nothing": ([], [], []),
+}
 
 
-def test_a_compaction_stands_for_what_was_before_it() -> None:
-    later = [COMPACTION, YES, HI]
-    assert since_compaction([RULE, HI, YES, LIST, *later]) == [RULE, LIST, *later]
-    assert since_compaction([HI, *later]) == later
-    assert since_compaction([], [HI, YES, *later]) == later
-    assert since_compaction([HI, YES], [COMPACTION, HI]) == [COMPACTION, HI]
-
-
-def test_the_newest_of_several_compactions_counts() -> None:
-    assert since_compaction([HI, COMPACTION, YES], [HI, COMPACTION, HI]) == [COMPACTION, HI]
-
-
-def test_tools_that_items_brought_stay() -> None:
-    tools = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": []}
-    assert since_compaction([tools, HI, YES, COMPACTION]) == [tools, COMPACTION]
-    sent = [tools, HI, COMPACTION, HI]
-    assert since_compaction([], sent) == sent
-
-
-def test_messages_that_a_client_kept_before_a_compaction_stay() -> None:
-    sent = [RULE, HI, COMPACTION, HI]
-    assert since_compaction([], sent) == sent
-
-
-def test_without_a_compaction_everything_stays() -> None:
-    assert since_compaction([HI, YES], [HI]) == [HI, YES, HI]
-    assert since_compaction([], []) == []
+@pytest.mark.parametrize(("context", "sent", "left"), SINCE.values(), ids=SINCE)
+def test_what_is_left_since_the_newest_compaction(context: list[Json], sent: list[Json], left: list[Json]) -> None:
+    assert since_compaction(context, sent) == left
