@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe, Source, Verdict
-from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice
 from workers.formats import builder
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
@@ -99,7 +101,9 @@ class Passing(GrammarProbe):
         return [Verdict() for _ in sources]
 
 
-def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str = "get_weather") -> ChatParser:
+@cache
+def format_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str) -> OutputFormat:
+    """Answers share it: `test_equal_specs_share_an_output_format_but_no_state_of_a_response`."""
     from workers.engine.vllm.grammars.grammar import Parts
     from workers.engine.vllm.output.output_format import OutputFormats
 
@@ -107,9 +111,13 @@ def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: 
     formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     function = Tool(called, None, WEATHER["parameters"], False, "tools[0]")
     spec = OutputSpec(tools=(function,) if tools else (), choice=ToolChoice.AUTO if tools else ToolChoice.NONE)
+    return formats._make(spec, Parts())
+
+
+def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str = "get_weather") -> ChatParser:
     rules = AnswerRules(tools=CallableTools(functions=frozenset({called})))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
-    return ChatParser(formats._make(spec, Parts()), prompt, rules)
+    return ChatParser(format_of(tokenizer, reasoning, tools, called), prompt, rules)
 
 
 def tokens_of(tokenizer: Any, text: str) -> list[int]:
@@ -134,7 +142,7 @@ def test_a_function_s_name_may_have_dots(tokenizer: Any, tools: str, text: str) 
 
 
 @by_format
-def test_a_cut_answer_is_a_beginning_of_the_whole_answer(
+def test_a_cut_answer_is_a_beginning_of_the_whole_one_and_another_worker_continues_it(
     tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
 ) -> None:
     tokens = tokens_of(tokenizer, text)
@@ -147,14 +155,6 @@ def test_a_cut_answer_is_a_beginning_of_the_whole_answer(
             whole = expected[len(said) - 1]
             assert isinstance(whole, Text | Reasoning)
             assert whole.text.startswith(said[-1].text.rstrip("\ufffd"))
-
-
-@by_format
-def test_another_worker_continues_from_any_token(
-    tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
-) -> None:
-    tokens = tokens_of(tokenizer, text)
-    for cut in range(1, len(tokens)):
         first, second = (parser_of(tokenizer, reasoning, tools) for _ in range(2))
         committed = first.feed(tokens[:cut])
         second.feed(committed.tokens)
@@ -233,12 +233,7 @@ async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:
 
 
 def json_schema(**properties: Json) -> Json:
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
     return {"type": "json_schema", "name": "it", "strict": True, "schema": schema, "description": None}
 
 
@@ -340,10 +335,7 @@ async def test_a_tool_that_is_not_allowed_is_never_called(vllm_case: Case, mode:
 async def test_a_custom_tool_s_input_fits_its_grammar(
     vllm_case: Case, syntax: str, definition: str, pattern: str
 ) -> None:
-    import re
-
-    made = {"type": "grammar", "syntax": syntax, "definition": definition}
-    tool = {"type": "custom", "name": "calc", "description": "Reckons.", "format": made}
+    tool = {**custom("calc", syntax, definition), "description": "Reckons."}
     choice = {"type": "custom", "name": "calc"}
     start, given = await answer(vllm_case, "Hello!", tools=[tool], tool_choice=choice, max_output_tokens=200)
     assert start == CustomStart("calc")
@@ -359,57 +351,28 @@ async def test_json_matches_a_schema_that_training_never_showed(vllm_case: Case)
     assert set(json.loads(said.text)) == {"a", "b"}
 
 
+def custom(name: str, syntax: str, definition: str) -> Json:
+    made = {"type": "grammar", "syntax": syntax, "definition": definition}
+    return {"type": "custom", "name": name, "description": None, "format": made}
+
+
+NO_SUCH = {"type": "object", "properties": {"a": {"$ref": "#/no"}}}
 REFUSED: list[tuple[str, Json]] = [
     ("text.format.schema", {"text": {"format": json_schema(a={"type": "array", "uniqueItems": True})}}),
     ("text.format.schema", {"text": {"format": json_schema(a={"type": "nonsense"})}}),
-    (
-        "tools[0].parameters",
-        {
-            "tools": [
-                {**WEATHER, "strict": True, "parameters": {"type": "object", "properties": {"a": {"$ref": "#/no"}}}}
-            ]
-        },
-    ),
-    (
-        "tools[1].format.definition",
-        {
-            "tools": [
-                WEATHER,
-                {
-                    "type": "custom",
-                    "name": "c",
-                    "description": None,
-                    "format": {"type": "grammar", "syntax": "lark", "definition": "start: ("},
-                },
-            ]
-        },
-    ),
-    (
-        "tools[0].format.definition",
-        {
-            "tools": [
-                {
-                    "type": "custom",
-                    "name": "c",
-                    "description": None,
-                    "format": {"type": "grammar", "syntax": "regex", "definition": "(a"},
-                }
-            ]
-        },
-    ),
+    ("tools[0].parameters", {"tools": [{**WEATHER, "strict": True, "parameters": NO_SUCH}]}),
+    ("tools[1].format.definition", {"tools": [WEATHER, custom("c", "lark", "start: (")]}),
+    ("tools[0].format.definition", {"tools": [custom("c", "regex", "(a")]}),
     ("chat_template_kwargs.chat_template", {"extra": {"chat_template_kwargs": {"chat_template": "x"}}}),
 ]
 
 
-@pytest.mark.parametrize(("field", "fields"), REFUSED)
 @package
-async def test_schemas_and_grammars_that_cannot_be_enforced_are_refused_before_the_run(
-    vllm_case: Case, field: str, fields: Json
-) -> None:
-    with pytest.raises(InvalidSampling) as caught:
-        await build_turn(vllm_case, "Hello!", **fields)
-    assert str(caught.value).startswith(field)
-    assert "\n" not in str(caught.value)
+async def test_schemas_and_grammars_that_cannot_be_enforced_are_refused_before_the_run(vllm_case: Case) -> None:
+    for field, fields in REFUSED:
+        with pytest.raises(InvalidSampling) as caught:
+            await build_turn(vllm_case, "Hello!", **fields)
+        assert str(caught.value).startswith(field) and "\n" not in str(caught.value)
 
 
 @package
@@ -436,20 +399,11 @@ async def test_log_probabilities_spell_the_text(vllm_case: Case) -> None:
     assert all(entry["top_logprobs"] == [] for entry in bare.logprobs)
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"logit_bias": {"40": -100.0}},
-        {"bad_words": ["red"]},
-        {"stop_token_ids": [40]},
-        {"allowed_token_ids": [40, 41]},
-        {"cache_salt": "x"},
-        {"top_k": 5},
-    ],
-)
 @package
-async def test_vllm_s_own_parameters_are_accepted(vllm_case: Case, extra: Json) -> None:
-    assert await answer(vllm_case, "List three colours.", extra=extra, max_output_tokens=5)
+async def test_vllm_s_own_parameters_are_accepted(vllm_case: Case) -> None:
+    one = {"logit_bias": {"40": -100.0}, "bad_words": ["red"], "cache_salt": "x", "top_k": 5}
+    for extra in (one, {"stop_token_ids": [40]}, {"allowed_token_ids": [40, 41]}):
+        assert await answer(vllm_case, "List three colours.", extra=extra, max_output_tokens=5)
 
 
 @package

@@ -18,10 +18,7 @@ from tests.support.waiting import until, until_sync
 FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"
 by_root_and_by_nobody = pytest.mark.parametrize(
     "server",
-    [
-        pytest.param(False, id="by-root", marks=[pytest.mark.root, pytest.mark.long]),
-        pytest.param(True, id="by-nobody"),
-    ],
+    [pytest.param(False, id="by-root", marks=[pytest.mark.root, pytest.mark.long]), pytest.param(True, id="by-nobody")],
     indirect=True,
 )
 

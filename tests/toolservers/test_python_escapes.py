@@ -14,10 +14,7 @@ from tests.toolservers.escapes import ESCAPES, OPTIONS, attempts, seconds_for, w
 
 @pytest.mark.parametrize(
     "as_nobody",
-    [
-        pytest.param(False, id="by-root", marks=[pytest.mark.root, pytest.mark.long]),
-        pytest.param(True, id="by-nobody"),
-    ],
+    [pytest.param(False, id="by-root", marks=[pytest.mark.root, pytest.mark.long]), pytest.param(True, id="by-nobody")],
 )
 @pytest.mark.parametrize("seconds", sorted({seconds_for(escape) for escape in ESCAPES}))
 async def test_no_attempt_escapes(as_nobody: bool, seconds: str, tmp_path: Path) -> None:

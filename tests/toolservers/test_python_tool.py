@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -16,7 +16,7 @@ import pytest_asyncio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.python_server import PROGRAM, CellResult, PythonServer, notebook, python_server, run, runs
+from tests.support.python_server import CellResult, PythonServer, notebook, python_server, run, runs
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonServer]:
-    options = ("--seconds", "100000", "--output", "4KiB", "--log-level", "DEBUG", "--sessions", "8")
-    with python_server(tmp_path_factory.mktemp("python") / "log", *options) as running:
+    limits = ("--seconds", "100000", "--output", "4KiB", "--sessions", "8", "--lost-seconds", "0.5")
+    with python_server(tmp_path_factory.mktemp("python") / "log", *limits, "--log-level", "DEBUG") as running:
         yield running
 
 
@@ -309,27 +309,23 @@ async def test_a_cancelled_call_stops_and_names_stay(server: PythonServer) -> No
         assert (await run(client, "x")).text == "1"
 
 
-CLIENT = """
-import asyncio, os, sys
-from mcp import Client
+async def test_a_client_that_leaves_without_a_word_does_not_keep_its_interpreter(server: PythonServer) -> None:
+    """As a killed one does: its connections close, and its session is not deleted."""
+    await alone(server)
+    before = len(server.jailers())
 
-async def main():
-    async with Client(sys.argv[1]) as client:
-        await client.call_tool("python", {"code": "x = 1"})
-        await asyncio.to_thread(sys.stdin.readline)
-        os.kill(os.getpid(), 9)
+    def sent(method: str, **params: Any) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
-asyncio.run(main())
-"""
-
-
-async def test_a_client_that_is_killed_does_not_keep_its_interpreter(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", "--lost-seconds", "0.5") as server:
-        client = await asyncio.create_subprocess_exec(PROGRAM[0], "-c", CLIENT, server.url, stdin=PIPE)
-        await until(lambda: len(server.jailers()) == 1)
-        await client.communicate(b"\n")
-        assert client.returncode == -9
-        await until(lambda: not server.jailers(), what="the sandbox of the dead client is gone")
+    async with httpx.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as http:
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        answer = await http.post(server.url, json=sent("initialize", **hello))
+        http.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        await http.post(server.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        async with http.stream("GET", server.url):
+            await http.post(server.url, json=sent("tools/call", name="python", arguments={"code": "x = 1"}))
+            assert len(server.jailers()) == before + 1
+    await until(lambda: len(server.jailers()) == before, what="the sandbox of the lost client is gone")
 
 
 async def test_a_page_in_a_browser_cannot_call_the_tool(server: PythonServer) -> None:
