@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -66,23 +66,31 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
     return played
 
 
+@pytest.fixture
+def redis() -> Redis:
+    return Redis()
+
+
+@pytest.fixture
+async def journal(postgres: Postgres, redis: Redis) -> AsyncIterator[Journal]:
+    made = Journal(cast(Database, None), cast(PubSub, redis))
+    yield made
+    await made.close()
+
+
 def error_of(code: str) -> Exception:
     """As the driver raises it; its text quotes the output."""
     error: Exception = asyncpg.PostgresError.new({"C": code, "M": "bad: the output"})
     return error
 
 
-def journal_on(redis: Redis) -> Journal:
-    return Journal(cast(Database, None), cast(PubSub, redis))
-
-
 def entry(response_id: str, frames: bytes = b"") -> Entry:
     return Entry("worker", Chunk(response_id, 0, 0, 1, (), frames))
 
 
-async def test_what_is_fenced_or_followed_by_nobody_is_not_published(postgres: Postgres) -> None:
-    redis = Redis()
-    journal = journal_on(redis)
+async def test_what_is_fenced_or_followed_by_nobody_is_not_published(
+    postgres: Postgres, redis: Redis, journal: Journal
+) -> None:
     postgres.fenced = {"b"}
     entries = [entry("a"), entry("b"), entry("c"), replace(entry("d"), is_followed=False)]
     assert await asyncio.gather(*map(journal.append, entries)) == [True, False, True, True]
@@ -90,8 +98,9 @@ async def test_what_is_fenced_or_followed_by_nobody_is_not_published(postgres: P
     assert redis.published == ["a", "c"]
 
 
-async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run_is_alone(postgres: Postgres) -> None:
-    journal = journal_on(Redis())
+async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run_is_alone(
+    postgres: Postgres, journal: Journal
+) -> None:
     postgres.open.clear()
     begun = journal.append(entry("begun"))
     await asyncio.sleep(0)
@@ -104,17 +113,14 @@ async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run
     assert postgres.batches == [["begun"], ["a"]]
     await asyncio.wait([task])
     assert task.cancelled()
-    await journal.close()
 
 
 @pytest.mark.parametrize("code", [None, *CODES])
-async def test_one_bad_entry_fails_alone(postgres: Postgres, code: str | None) -> None:
+async def test_one_bad_entry_fails_alone(postgres: Postgres, redis: Redis, journal: Journal, code: str | None) -> None:
     def reject(ids: Sequence[str]) -> None:
         if "b" in ids:
             raise ValueError("bad") if code is None else error_of(code)
 
-    redis = Redis()
-    journal = journal_on(redis)
     postgres.fail = reject
     commits = [journal.append(entry(name)) for name in "abc"]
     assert [await commits[0], await commits[2]] == [True, True]
@@ -130,9 +136,9 @@ async def test_one_bad_entry_fails_alone(postgres: Postgres, code: str | None) -
     assert redis.published == ["a", "c"]
 
 
-async def test_a_large_entry_that_postgres_does_not_take_holds_up_no_other_large_one(postgres: Postgres) -> None:
-    journal = journal_on(Redis())
-
+async def test_a_large_entry_that_postgres_does_not_take_holds_up_no_other_large_one(
+    postgres: Postgres, journal: Journal
+) -> None:
     def reject(ids: Sequence[str]) -> None:
         if "bad" in ids:
             raise error_of("54000")
@@ -145,11 +151,10 @@ async def test_a_large_entry_that_postgres_does_not_take_holds_up_no_other_large
     with pytest.raises(Refused):
         await refused
     assert module.TRIES <= postgres.batches.count(["bad"]) < module.PATIENT_TRIES
-    await journal.close()
 
 
-async def test_an_entry_whose_conversation_is_held_waits_alone(postgres: Postgres) -> None:
-    locked, journal = {"locked"}, journal_on(Redis())
+async def test_an_entry_whose_conversation_is_held_waits_alone(postgres: Postgres, journal: Journal) -> None:
+    locked = {"locked"}
 
     def hold(ids: Sequence[str]) -> None:
         if locked.intersection(ids):
@@ -162,11 +167,9 @@ async def test_an_entry_whose_conversation_is_held_waits_alone(postgres: Postgre
     assert not commits[1].done()
     locked.clear()
     assert await commits[1]
-    await journal.close()
 
 
-async def test_a_second_open_entry_of_a_response_is_refused(postgres: Postgres) -> None:
-    journal = journal_on(Redis())
+async def test_a_second_open_entry_of_a_response_is_refused(postgres: Postgres, journal: Journal) -> None:
     postgres.open.clear()
     begun, waiting = journal.append(entry("a")), journal.append(entry("b"))
     for name in "ab":
@@ -175,18 +178,15 @@ async def test_a_second_open_entry_of_a_response_is_refused(postgres: Postgres) 
     postgres.open.set()
     assert await asyncio.gather(begun, waiting) == [True, True]
     assert await asyncio.gather(journal.append(entry("a")), journal.append(entry("b"))) == [True, True]
-    await journal.close()
 
 
-async def test_entries_wait_while_postgres_is_away(postgres: Postgres) -> None:
+async def test_entries_wait_while_postgres_is_away(postgres: Postgres, redis: Redis, journal: Journal) -> None:
     failures = [StoreUnavailable("away"), StoreUnavailable("away")]
 
     def be_away(ids: Sequence[str]) -> None:
         if failures:
             raise failures.pop()
 
-    redis = Redis()
-    journal = journal_on(redis)
     postgres.fail = be_away
     assert await journal.append(entry("a"))
     assert postgres.batches == [["a"]] * 3
@@ -195,22 +195,20 @@ async def test_entries_wait_while_postgres_is_away(postgres: Postgres) -> None:
 
 
 async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_not_tried_alone(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def be_busy(ids: Sequence[str]) -> None:
         raise StoreBusy("QueryCanceledError")
 
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
-    journal = journal_on(Redis())
     postgres.fail = be_busy
     results = await asyncio.gather(*(journal.append(entry(name)) for name in "ab"), return_exceptions=True)
     assert [type(result) for result in results] == [StoreBusy, StoreBusy]
     assert {tuple(batch) for batch in postgres.batches} == {("a", "b")}
-    await journal.close()
 
 
 async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[Exception] = [error_of("42883") for _ in range(10 * module.TRIES)]
 
@@ -218,7 +216,6 @@ async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(
         if failures:
             raise failures.pop()
 
-    journal = journal_on(Redis())
     postgres.fail = refuse
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
 
@@ -229,12 +226,11 @@ async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(
     with pytest.raises(Refused):
         await journal.append(entry("a"))
     assert postgres.batches == [["a"]] * 7
-    await journal.close()
 
 
-async def test_others_do_not_wait_for_the_commit_of_a_large_entry(postgres: Postgres) -> None:
-    redis = Redis()
-    journal = journal_on(redis)
+async def test_others_do_not_wait_for_the_commit_of_a_large_entry(
+    postgres: Postgres, redis: Redis, journal: Journal
+) -> None:
     postgres.stuck = {"large"}
     large = journal.append(entry("large", b"x" * (LARGE_BYTES + 1)))
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
@@ -242,17 +238,6 @@ async def test_others_do_not_wait_for_the_commit_of_a_large_entry(postgres: Post
     await journal.close()
     assert large.cancelled()
     assert redis.published == ["a", "b"]
-
-
-async def test_closing_cancels_the_waiting_commits_and_publishes_what_was_committed(postgres: Postgres) -> None:
-    redis = Redis()
-    journal = journal_on(redis)
-    assert await journal.append(entry("a"))
-    postgres.open.clear()
-    waiting = [journal.append(entry(name)) for name in "bc"]
-    await journal.close()
-    assert all(commit.cancelled() for commit in waiting)
-    assert redis.published == ["a"]
 
 
 async def test_closing_does_not_wait_for_a_redis_that_never_answers(
@@ -263,6 +248,6 @@ async def test_closing_does_not_wait_for_a_redis_that_never_answers(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.01)
-    journal = journal_on(NeverAnswering())
+    journal = Journal(cast(Database, None), cast(PubSub, NeverAnswering()))
     assert await journal.append(entry("a"))
     await journal.close()

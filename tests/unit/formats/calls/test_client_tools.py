@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, ToolSearch
 from tests.support.requests import message, stored_request
-from tests.support.worker import scripted_model
-from workers.engine import make_engine
+from tests.unit.formats.calls.test_tools import prompt_of
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.builder import build_turn
 from workers.formats.calls.client_tools import ClientName, client_tools_of
 from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tools import Tools, as_functions, tools_of
-from workers.formats.turn import TurnContext
 
 Json = dict[str, Any]
 
@@ -170,13 +167,10 @@ def test_a_search_is_one_delta_once_it_is_complete(pieces: list[str], cut: bool,
 
 
 async def test_the_prompt_has_what_a_search_found_and_earlier_calls_by_the_names_that_the_model_used() -> None:
-    engine = make_engine(scripted_model())
-    await engine.start()
     call = {"type": "function_call", "call_id": "c", "namespace": "gone", "name": "f", "arguments": "{}"}
     answer = {"type": "function_call_output", "call_id": "c", "output": "done"}
-    request, items = stored_request(tools=[SEARCH, AGENTS]), [message("x"), SEARCHED, FOUND, call, answer]
-    turn = await build_turn(engine, scripted_model(), request, items, (), TurnContext())
-    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    request = stored_request(tools=[SEARCH, AGENTS])
+    prompt = await prompt_of(request, message("x"), SEARCHED, FOUND, call, answer)
     assert '{"name": "tool_search", "arguments": "{' in prompt
     assert "These tools can be called now: n__late." in prompt
     assert prompt.index('"name": "n__late"') < prompt.index("user")

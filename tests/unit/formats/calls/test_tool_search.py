@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 
 from app.protocol.events.deltas import CallArguments, CallStart, ToolSearch
-from tests.support.requests import message, stored_request
-from tests.support.worker import scripted_model
-from workers.engine import make_engine
-from workers.formats.builder import build_turn
+from tests.support.requests import stored_request
+from tests.unit.formats.calls.test_tools import prompt_of
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tool_search import MAX_FOUND, ToolIndex
 from workers.formats.calls.tools import tools_of
 from workers.formats.steps import Called, Returned, steps_of
-from workers.formats.turn import PastTurn, TurnContext
+from workers.formats.turn import PastTurn
 
 Json = dict[str, Any]
 
@@ -114,11 +112,7 @@ def test_each_search_of_a_turn_has_its_own_result() -> None:
 
 
 async def test_the_next_turn_is_shown_what_a_search_found() -> None:
-    engine = make_engine(scripted_model())
-    await engine.start()
-    past = [PastTurn((), tuple(searched(1, WEATHER)))]
-    turn = await build_turn(engine, scripted_model(), stored_request(tools=TOOLS), [message("x")], past, TurnContext())
-    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    prompt = await prompt_of(stored_request(tools=TOOLS), past=[PastTurn((), tuple(searched(1, WEATHER)))])
     assert "These tools can be called now: get_weather." in prompt
     assert prompt.index('"name": "get_weather"') < prompt.index("user")
     assert '"name": "createInvoice"' not in prompt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from workers.engine.output_format import ToolChoice
 from workers.formats.builder import build_turn
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
-from workers.formats.turn import TurnContext
+from workers.formats.turn import PastTurn, TurnContext
 
 Json = dict[str, Any]
 
@@ -109,10 +110,11 @@ def test_the_output_spec_has_what_the_request_asks_of_its_output() -> None:
     assert shown_stop.stop_tokens == ()
 
 
-async def prompt_of(request: Json, *items: Json) -> str:
+async def prompt_of(request: Json, *items: Json, past: Sequence[PastTurn] = ()) -> str:
+    """The prompt of the scripted engine, without its special tokens."""
     engine = make_engine(scripted_model())
     await engine.start()
-    turn = await build_turn(engine, scripted_model(), request, items or request["input"], (), TurnContext())
+    turn = await build_turn(engine, scripted_model(), request, items or request["input"], past, TurnContext())
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 

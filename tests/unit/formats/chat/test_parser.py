@@ -32,17 +32,25 @@ CALLING = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.AUTO))
 RULES = AnswerRules(tools=CallableTools(functions=frozenset({"f", "g"}), custom=frozenset({"c"})))
 
 WEATHER = '<tool_call>{"name": "f", "arguments": {"city": "Paris", "n": {"a": [1]}}}</tool_call>'
-SAMPLES = [
-    "Hello, wörld 👋!",
-    "<think>\nI see: 你好.\n</think>\n\nIt is so.",
-    f'<think>\nA call.\n</think>\n\n{WEATHER}\n<tool_call>\n{{"name": "g", "arguments": {{}}}}\n</tool_call>',
-    f"Let me look.\n{WEATHER}",
-    '<tool_call>{"name": "c", "arguments": {"input": "a\\n\\u00e9\\ud83d\\udc4b\\"b"}}</tool_call>',
-    '<tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>',
-    "<think></think>ok",
-    "<tool_call>no call</tool_call>",
-    "1. red\n2. green\n3. blue",
-]
+ARGUMENTS = CallArguments('{"city": "Paris", "n": {"a": [1]}}')
+SAID: dict[str, tuple[Delta, ...]] = {
+    "Hello, wörld 👋!": (Text("Hello, wörld 👋!"),),
+    "<think>\nI see: 你好.\n</think>\n\nIt is so.": (Reasoning("I see: 你好."), Text("It is so.")),
+    f'<think>\nA call.\n</think>\n\n{WEATHER}\n<tool_call>\n{{"name": "g", "arguments": {{}}}}\n</tool_call>': (
+        *(Reasoning("A call."), CallStart("f"), ARGUMENTS, CallStart("g"), CallArguments("{}")),
+    ),
+    f"Let me look.\n{WEATHER}": (Text("Let me look.\n"), CallStart("f"), ARGUMENTS),
+    '<tool_call>{"name": "c", "arguments": {"input": "a\\n\\u00e9\\ud83d\\udc4b\\"b"}}</tool_call>': (
+        *(CustomStart("c"), CustomInput('a\né👋"b')),
+    ),
+    '<tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>': (
+        Text('{"name": "rm", "arguments": {"path": "/"}}'),
+    ),
+    "<think></think>ok": (Text("ok"),),
+    "<tool_call>no call</tool_call>": (),
+    "1. red\n2. green\n3. blue": (Text("1. red\n2. green\n3. blue"),),
+}
+SAMPLES = list(SAID)
 STOPS = [(), ("green",), ("Paris", "blue"), ("\n\n",), ("o", "é"), ("lloX", "o, X", ", wX"), ("I sX", " see:X", ":X")]
 
 
@@ -71,26 +79,7 @@ def said_of(*deltas: Delta) -> tuple[Delta, ...]:
     return tuple(Text(delta.text) if isinstance(delta, Text) else delta for delta in deltas)
 
 
-EXPECTED = [
-    (Text("Hello, wörld 👋!"),),
-    (Reasoning("I see: 你好."), Text("It is so.")),
-    (
-        Reasoning("A call."),
-        CallStart("f"),
-        CallArguments('{"city": "Paris", "n": {"a": [1]}}'),
-        CallStart("g"),
-        CallArguments("{}"),
-    ),
-    (Text("Let me look.\n"), CallStart("f"), CallArguments('{"city": "Paris", "n": {"a": [1]}}')),
-    (CustomStart("c"), CustomInput('a\né👋"b')),
-    (Text('{"name": "rm", "arguments": {"path": "/"}}'),),
-    (Text("ok"),),
-    (),
-    (Text("1. red\n2. green\n3. blue"),),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), list(zip(SAMPLES, EXPECTED, strict=True)))
+@pytest.mark.parametrize(("text", "expected"), SAID.items())
 def test_text_becomes_these_deltas(text: str, expected: tuple[Delta, ...]) -> None:
     said = parsed(text)
     assert said_of(*said.deltas) == expected
