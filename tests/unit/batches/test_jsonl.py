@@ -60,13 +60,6 @@ def test_whoever_goes_on_behind_a_line_reads_the_rest(file: bytes) -> None:
         assert _lines([file[line.end :]], rest) == lines[place + 1 :]
 
 
-def test_blank_lines_are_skipped() -> None:
-    assert _lines([b"a\n" + b"\n" * 500, b"\r\n" * 500 + b" \t\n" * 500 + b"b"]) == [
-        RawLine(1, b"a", 2),
-        RawLine(1502, b"b", 2 + 500 + 1000 + 1500 + 1),
-    ]
-
-
 def test_a_line_that_is_too_long_is_not_kept() -> None:
     splitter = LineSplitter(_LONGEST)
     tracemalloc.start()

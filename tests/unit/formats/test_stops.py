@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,27 +20,6 @@ def said(texts: list[str], stops: list[str], *, keep: bool = False, exempt: int 
         if made.found:
             return text, True
     return text + "".join(out.text for out in made.flush()), False
-
-
-CASES = [
-    (["one two three"], ["two"], "one "),
-    (["one t", "w", "o three"], ["two"], "one "),
-    (["a", "b", "c"], ["x"], "abc"),
-    (["aab"], ["ab"], "a"),
-    (["a", "a", "b"], ["ab"], "a"),
-    (["x", "END"], ["END", "ND"], "x"),
-    (["abc"], ["bc", "abc", "c"], ""),
-    (["abcd"], ["d", "bc"], "a"),
-    (["é", "👋", "b"], ["👋b"], "é"),
-    (["ab", "ab", "ac"], ["abac"], "ab"),
-    (["a", ""], ["b"], "a"),
-    (["\n", "\n", "x"], ["\n\n"], ""),
-]
-
-
-@pytest.mark.parametrize(("texts", "stops", "text"), CASES)
-def test_the_text_ends_before_the_stop_string(texts: list[str], stops: list[str], text: str) -> None:
-    assert said(texts, stops) == (text, text != "".join(texts))
 
 
 def test_the_stop_string_is_kept_on_request() -> None:
@@ -73,11 +51,11 @@ def test_a_marker_is_never_divided() -> None:
 
 
 @given(
-    text=st.text("ab\n", max_size=30),
-    stops=st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=3),
+    text=st.text("ab\n👋", max_size=30),
+    stops=st.lists(st.text("ab\n👋", min_size=1, max_size=4), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_the_result_does_not_depend_on_how_text_is_cut_into_tokens(
+def test_the_text_ends_before_the_first_stop_string_however_it_is_cut_into_tokens(
     text: str, stops: list[str], data: st.DataObject
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))

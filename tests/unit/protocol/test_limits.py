@@ -104,10 +104,6 @@ def test_the_longest_wait_is_told() -> None:
     assert refusal(*states, too_large).wait_seconds is None
 
 
-def test_the_wait_for_a_minute_is_the_time_in_which_the_missing_part_is_refilled() -> None:
-    assert refusal(limit(LimitKind.TOKENS_PER_MINUTE, 600, 600)).wait_seconds == pytest.approx(5)
-
-
 @given(st.floats(0, 2000), st.integers(50, 2000))
 def test_after_the_wait_a_request_fits_and_not_before(used: float, value: int) -> None:
     state = limit(LimitKind.TOKENS_PER_MINUTE, value, used)

@@ -122,19 +122,6 @@ def test_an_mcp_call_has_an_event_for_success_and_for_failure(ok: bool, end_even
     }
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        [CodeStart("python"), CodeText("1")],
-        [WholeCall(WEB_SEARCH, "browser.open", "{}", {"action": {"type": "open_page"}})],
-    ],
-)
-def test_a_failed_call_without_a_failure_event_is_just_done(call: list[Delta]) -> None:
-    events = fed(*call, TurnEnd()).feed(ToolEnded(0, False, {}))
-    assert kinds(events) == ["output_item.done"]
-    assert events[0]["item"]["status"] == "failed"
-
-
 def test_an_approval_request_is_added_and_done_and_has_no_status() -> None:
     stream = begun()
     added, done = stream.feed(Approval("docs", "write", "{}"))
@@ -162,16 +149,6 @@ def test_a_list_of_tools_is_pending_until_the_server_answers() -> None:
     assert [item["error"] for item in stream.response["output"]] == ["no answer", None]
 
 
-def test_parallel_calls_end_in_any_order_each_under_its_own_index() -> None:
-    stream = fed(CodeStart("python"), CodeText("1"), CodeStart("python"), CodeText("2"), TurnEnd())
-    assert stream.pending == (0, 1)
-    second = stream.feed(ToolEnded(1, True, {}))
-    assert {event["output_index"] for event in second} == {1}
-    assert stream.pending == (0,)
-    stream.feed(ToolEnded(0, True, {}))
-    assert [item["status"] for item in stream.response["output"]] == ["completed", "completed"]
-
-
 @pytest.mark.parametrize(
     ("sequence", "delta"),
     [
@@ -194,13 +171,6 @@ def test_a_result_for_an_item_that_is_not_pending_is_illegal_and_changes_nothing
     with pytest.raises(IllegalInput):
         stream.feed(delta)
     assert (frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending) == before
-
-
-def test_the_end_of_a_turn_starts_each_call_once() -> None:
-    stream = fed(CodeStart("python"), CodeText("1"), TurnEnd())
-    assert stream.feed(TurnEnd()) == []
-    stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))
-    assert [event["output_index"] for event in stream.feed(TurnEnd())] == [1]
 
 
 @pytest.mark.parametrize("ending", ["stop", "length", "fail", "cancel"])

@@ -86,13 +86,6 @@ def test_a_message_or_something_for_the_client_to_answer_is_an_answer(delta: Del
     assert not any(part.get("text") == "" for item in items for part in item.get("content", ()))
 
 
-def test_the_empty_message_has_the_events_of_a_message_without_deltas() -> None:
-    assert [event["type"].removeprefix("response.") for event in play([], "stop")[1][3:]] == [
-        *("output_item.added", "content_part.added", "output_text.done", "content_part.done", "output_item.done"),
-        "completed",
-    ]
-
-
 def test_a_response_that_was_cut_before_anything_has_an_incomplete_message_and_one_without_an_answer_none() -> None:
     (message,) = output_of(ending="length")
     assert (message["type"], message["status"], message["content"][0]["text"]) == ("message", "incomplete", "")

@@ -108,7 +108,7 @@ EXTRAS: Json = {
     "cache_salt": "s",
     "priority": -1,
 }
-ANSWERED_AS_SENT: Json = {
+STORED_AS_SENT: Json = {
     "instructions": "Be brief.",
     "temperature": 0.25,
     "top_p": 0.5,
@@ -143,7 +143,7 @@ TIERS = {
 }
 
 FIELDS: list[tuple[Json, Json]] = [
-    (ANSWERED_AS_SENT, ANSWERED_AS_SENT),
+    (STORED_AS_SENT, STORED_AS_SENT),
     ({"top_p": 0.5}, {"temperature": 0.6, "top_p": 0.5, "presence_penalty": 0.0}),  # a model's default
     *(({"service_tier": sent}, {"service_tier": serves}) for sent, serves in TIERS.items()),
     *(({"conversation": sent}, {"conversation": {"id": "c"}}) for sent in ("c", {"id": "c"})),
