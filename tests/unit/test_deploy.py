@@ -356,7 +356,10 @@ class TestSystemd:
         )
         assert f"{served['longhaul-worker@']} + GPU for workers" in page
 
-    def test_every_unit_gets_the_time_that_it_takes_to_stop(self) -> None:
+    def test_one_stop_signal_reaches_the_first_process_alone_which_gets_the_time_that_it_takes(self) -> None:
+        assert (
+            UNITS["longhaul-api"]["Service"]["KillMode"] == UNITS["longhaul-worker@"]["Service"]["KillMode"] == "mixed"
+        )
         assert float(UNITS["longhaul-api"]["Service"]["TimeoutStopSec"]) > API_STOP_SECONDS
         assert float(UNITS["longhaul-worker@"]["Service"]["TimeoutStopSec"]) > WORKER_STOP_SECONDS
 
@@ -368,10 +371,6 @@ class TestSystemd:
         assert "CUDA_VISIBLE_DEVICES=%i" in environment
         assert f"LONGHAUL_READY_FILE=%t/{unit['Service']['RuntimeDirectory']}/ready" in environment
         assert unit.lines["EnvironmentFile"][-1] == "/etc/longhaul/worker-%i.env", "may name other devices"
-
-    def test_one_stop_signal_reaches_the_first_process_alone(self) -> None:
-        assert UNITS["longhaul-api"]["Service"]["KillMode"] == "mixed"
-        assert UNITS["longhaul-worker@"]["Service"]["KillMode"] == "mixed"
 
 
 class TestMemory:
@@ -455,11 +454,9 @@ class TestProxies:
         assert "retry-on conn-failure " in haproxy
         assert "http-reuse never\n" in haproxy
 
-    def test_a_restart_of_the_api_ends_when_it_is_ready(self) -> None:
-        assert "longhaul ready --api" in UNITS["longhaul-api"].one("ExecStartPost")
-
-    def test_haproxy_asks_for_readiness(self) -> None:
+    def test_a_proxy_and_a_restart_ask_for_readiness(self) -> None:
         assert "option httpchk GET /health/ready\n" in _text("haproxy.cfg")
+        assert "longhaul ready --api" in UNITS["longhaul-api"].one("ExecStartPost")
 
 
 def _secrets_of(command: str) -> dict[str, str]:
