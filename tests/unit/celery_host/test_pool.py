@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,23 +93,16 @@ def test_the_pool_alone_keeps_a_waiting_job_alive() -> None:
     pool.stop()
 
 
-@pytest.mark.parametrize("cancelled", [False, True])
-def test_an_ended_job_is_gone_without_the_garbage_collector(task_pool: TaskPool, cancelled: bool) -> None:
+def test_an_ended_job_and_a_reported_cancellation_are_gone_without_the_garbage_collector(task_pool: TaskPool) -> None:
     with no_collector():
-        request = Request(task_pool, forever if cancelled else lambda: asyncio.sleep(0))
-        if cancelled:
-            request.terminate()
+        request = Request(task_pool, lambda: asyncio.sleep(0))
         request.wait()
         until_sync(lambda: request.job() is None)
-
-
-def test_a_reported_cancellation_is_gone_without_the_garbage_collector(task_pool: TaskPool) -> None:
-    with no_collector():
         request = Request(task_pool, forever)
         request.terminate()
         error = weakref.ref(request.wait()[1].exception)
         request.result = None
-        until_sync(lambda: error() is None)
+        until_sync(lambda: error() is None and request.job() is None)
 
 
 def test_a_terminated_job_is_gone_only_after_its_clean_up(task_pool: TaskPool) -> None:
@@ -210,27 +204,18 @@ def test_grow_lets_waiting_jobs_start_and_shrink_lets_running_ones_go_on() -> No
     pool.stop()
 
 
-def test_an_unexpected_error_of_a_task_is_a_failure_and_is_logged_by_its_type(
+def test_an_error_of_a_task_is_a_failure_and_is_logged_by_its_type_if_it_was_not_expected(
     task_pool: TaskPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fails() -> None:
-        raise KeyError("a prompt")
+    async def fails(error: Exception) -> None:
+        raise error
 
-    failed, info, _ = Request(task_pool, fails).wait()
-    assert failed and isinstance(info.exception, KeyError)
+    for error, lines in ((Expected(), 0), (KeyError("a prompt"), 1)):
+        failed, info, _ = Request(task_pool, partial(fails, error)).wait()
+        assert failed and type(info.exception) is type(error)
+        assert len(caplog.records) == lines
     assert "the task failed: KeyError" in caplog.text
     assert "a prompt" not in caplog.text
-
-
-def test_an_expected_error_of_a_task_is_a_failure_and_is_not_logged(
-    task_pool: TaskPool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def fails() -> None:
-        raise Expected
-
-    failed, info, _ = Request(task_pool, fails).wait()
-    assert failed and isinstance(info.exception, Expected)
-    assert not caplog.records
 
 
 def test_a_system_exit_in_a_task_is_a_failure_and_does_not_end_the_pool(task_pool: TaskPool) -> None:
