@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -11,13 +13,18 @@ from typing import Any
 
 from config.model_files import resolved
 from config.models import ServedModel, load_models
+from tests.engine.processes import engine_processes
 from tests.support.scripted import SCRIPTED
-from workers.engine.base import Engine, EngineDelta, Message, Sampling
+from workers.engine import make_engine
+from workers.engine.base import Engine, EngineDead, EngineDelta, Message, Sampling
 
 MODELS = Path(__file__).parents[2] / "config" / "models.toml"
 
 COUNTED = ", ".join(str(number) for number in range(1, 61)) + "."
 MANY_SCRIPTS = "你好，世界！ Γειά σου, Κόσμε! 👋🌍🚂 — très à la carte, señor"  # noqa: RUF001
+
+STEP = 64
+"""Tokens of a prompt that `Stepping` reads in one step."""
 
 _numbers = count(1)
 
@@ -75,3 +82,30 @@ def demo_model(**changes: Any) -> ServedModel:
 
 def scripted_model(context_length: int | None = 4096, **engine_args: Any) -> ServedModel:
     return ServedModel("scripted", "", "model.scripted", SCRIPTED, context_length, engine_args)
+
+
+class Stepping:
+    """An engine that reads STEP tokens a step. It starts when it is asked for, and again if a test has killed it."""
+
+    def __init__(self, case: Case, **engine_args: Any) -> None:
+        self._case = case
+        self._args = {"max_num_batched_tokens": STEP, "max_num_seqs": 8, "kv_cache_memory_bytes": 2**26, **engine_args}
+        self._engine: Engine | None = None
+        self.processes: set[int] = set()
+
+    async def case(self) -> Case:
+        if self._engine is not None:
+            with suppress(EngineDead):
+                await self._engine.check()
+                return replace(self._case, engine=self._engine)
+        model = demo_model()
+        model = replace(model, engine_args={**model.engine_args, **self._args})
+        before = engine_processes(os.getpid())
+        self._engine = await asyncio.to_thread(make_engine, model)
+        await self._engine.start()
+        self.processes = engine_processes(os.getpid()) - before
+        return replace(self._case, engine=self._engine)
+
+    async def stop(self) -> None:
+        if self._engine is not None:
+            await self._engine.stop()

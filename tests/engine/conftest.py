@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from config.settings import Settings
-from tests.engine.cases import COUNTED, Case, demo_model, scripted_model
+from tests.engine.cases import COUNTED, Case, Stepping, demo_model, scripted_model
 from tests.support.scripted.engine import ANSWER, BEGIN, END
 from workers.engine import make_engine
 from workers.worker import with_statistics
@@ -38,6 +38,19 @@ async def scripted_case() -> AsyncIterator[Case]:
     await engine.start()
     yield Case(engine, f"/say {COUNTED}", lambda text: list(text.encode()), (BEGIN, ANSWER, END), 32, {})
     await engine.stop()
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def stepping_engine(vllm_case: Case) -> AsyncIterator[Stepping]:
+    made = Stepping(vllm_case)
+    yield made
+    await made.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def stepping(stepping_engine: Stepping) -> Case:
+    """A second real engine, which reads STEP tokens a step, and which a test may kill."""
+    return await stepping_engine.case()
 
 
 @pytest.fixture(scope="package", params=["scripted", pytest.param("vllm", marks=pytest.mark.vllm)])

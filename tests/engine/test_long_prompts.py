@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from tests.engine.cases import Case, demo_model
+from tests.engine.cases import STEP, Case, Stepping
 from tests.engine.test_resume import PERSON, rest, structured, tokens_of
-from workers.engine import make_engine
 from workers.engine.base import Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
 
-STEP = 64
-"""Tokens that the engine reads in one step."""
 QUESTION = "word " * (3 * STEP) + "Count from 1 to 60."
 
 
@@ -50,23 +44,6 @@ SAMPLERS = {
     "stop_token_ids": lambda case: seeded(stop_token_ids=case.encode("9")),
     "logprobs": lambda case: replace(seeded(), logprobs=3),
 }
-
-
-@asynccontextmanager
-async def stepping_engine(case: Case, **args: Any) -> AsyncIterator[Case]:
-    """An engine that reads STEP tokens a step."""
-    model = demo_model()
-    small = {"max_num_batched_tokens": STEP, "max_num_seqs": 8, "kv_cache_memory_bytes": 2**26, **args}
-    engine = await asyncio.to_thread(make_engine, replace(model, engine_args={**model.engine_args, **small}))
-    await engine.start()
-    yield replace(case, engine=engine)
-    await engine.stop()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="package")
-async def stepping(vllm_case: Case) -> AsyncIterator[Case]:
-    async with stepping_engine(vllm_case) as case:
-        yield case
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -97,5 +74,7 @@ async def test_a_grammar_holds_after_a_prompt_read_in_several_steps(vllm_case: C
 @pytest.mark.long
 async def test_a_model_in_a_process_of_its_own_lives_through_a_seeded_long_prompt(vllm_case: Case) -> None:
     prompt = await vllm_case.prompt(QUESTION)
-    async with stepping_engine(vllm_case, distributed_executor_backend="mp") as stepping:
-        assert await stepping.tokens(prompt, seeded()) == await vllm_case.tokens(prompt, seeded())
+    apart = Stepping(vllm_case, distributed_executor_backend="mp")
+    stepping = await apart.case()
+    assert await stepping.tokens(prompt, seeded()) == await vllm_case.tokens(prompt, seeded())
+    await apart.stop()
