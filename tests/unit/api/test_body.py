@@ -48,7 +48,9 @@ async def test_bodies_together_are_bounded_and_small_ones_pass() -> None:
     with pytest.raises(TotalReached):
         await read_body(request_of(bounds, b"a" * MIB), 8 * MIB)
     assert len(await read_body(request_of(bounds, b"a" * BODY_BYTES), 8 * MIB)) == BODY_BYTES
-    holdings_of(large.scope).release_body()
+    for _ in range(2):
+        holdings_of(large.scope).release_body()
+        assert bounds.bodies.held == 0
     assert len(await read_body(request_of(bounds, b"a" * MIB), 8 * MIB)) == MIB
 
 
@@ -110,15 +112,6 @@ async def test_a_window_larger_than_http_allows_is_refused() -> None:
 async def test_another_encoding_is_refused_with_those_that_are_read(encoding: str) -> None:
     with pytest.raises(UnsupportedMedia, match="use 'gzip', 'deflate', 'zstd', or none"):
         await read_body(request_of(bounds_of(MIB), b"x", encoding=encoding), MIB)
-
-
-async def test_giving_a_body_back_twice_is_giving_it_back_once() -> None:
-    bounds = bounds_of(2 * MIB)
-    request = request_of(bounds, b"a" * MIB)
-    await read_body(request, 8 * MIB)
-    holdings_of(request.scope).release_body()
-    holdings_of(request.scope).release_body()
-    assert bounds.bodies.held == 0
 
 
 async def test_the_large_bodies_of_one_project_leave_room_for_others() -> None:
