@@ -96,13 +96,6 @@ def test_what_was_not_read_is_taken_for_equal_costs() -> None:
     assert 399 <= place.ahead[flows[1].waiting.flow] <= 401
 
 
-def test_lines_in_files_that_come_before_it_move_a_response_back_in_all_flows() -> None:
-    flows = [flow("a", 10, in_files=990), flow("b", 5000, known=10, first=5000)]
-    place = place_of(3, flows[0].waiting.flow, (3, 990), flows, 0.0)
-    assert (place.ahead[flows[0].waiting.flow], place.in_files, place.is_exact) == (993, 990, False)
-    assert 992 <= place.ahead[flows[1].waiting.flow] <= 994
-
-
 def test_lines_in_files_of_another_flow_are_ahead_as_far_as_their_turn_comes_first() -> None:
     flows = [flow("a", 1000), flow("b", 10, first=5000, in_files=700)]
     for before, ahead in ((5, 5), (400, 400), (900, 710)):
