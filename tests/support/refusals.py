@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from PIL import Image
@@ -25,8 +25,8 @@ from app.protocol.requests.tools.choice import UNSUPPORTED_CHOICES
 Json = dict[str, Any]
 Case = tuple[Json, str, str]
 """What is sent, the code, the field."""
-Fault = tuple[Any, str, str]
-"""The same of one tool, item, part or choice; the field as one reads it behind that."""
+Fault = tuple[Any, str, str | Json]
+"""What is sent, the code, the field; or values by field: each of them makes what is sent faulty."""
 
 MISSING = "missing_required_parameter"
 UNSUPPORTED = "unsupported_parameter"
@@ -53,22 +53,13 @@ OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "
 FOUND: Json = {"type": "tool_search_output", "call_id": "s", "tools": [{**NAMESPACE, "tools": [LATER]}]}
 SEARCHED: Json = {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {"query": "x"}}
 SHELL_CALL: Json = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
-SHELL_OUTPUT: Json = {
-    "type": "shell_call_output",
-    "call_id": "c",
-    "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
-}
-PATCH_CALL: Json = {
-    "type": "apply_patch_call",
-    "call_id": "p",
-    "operation": {"type": "create_file", "path": "a.py", "diff": "+x"},
-}
+_RAN = {"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+SHELL_OUTPUT: Json = {"type": "shell_call_output", "call_id": "c", "output": [_RAN]}
+_PATCH = {"type": "create_file", "path": "a.py", "diff": "+x"}
+PATCH_CALL: Json = {"type": "apply_patch_call", "call_id": "p", "operation": _PATCH}
 PATCH_OUTPUT: Json = {"type": "apply_patch_call_output", "call_id": "p", "status": "completed", "output": "Done."}
-LOCAL_CALL: Json = {
-    "type": "local_shell_call",
-    "call_id": "l",
-    "action": {"type": "exec", "command": ["ls"], "env": {}},
-}
+_EXEC = {"type": "exec", "command": ["ls"], "env": {}}
+LOCAL_CALL: Json = {"type": "local_shell_call", "call_id": "l", "action": _EXEC}
 LOCAL_OUTPUT: Json = {"type": "local_shell_call_output", "call_id": "l", "output": "a"}
 ADDED: Json = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION, SEARCH]}
 TRIGGER: Json = {"type": "compaction_trigger"}
@@ -94,24 +85,37 @@ PNG = png()
 IMAGE: Json = {"type": "input_image", "image_url": data_url(PNG)}
 
 
-def within(field: str, faults: Iterable[Fault]) -> list[Case]:
+def put(sent: Any, field: str, value: Any) -> Json:
+    """What is sent, with another value of the field, as in "container.type"."""
+    name, _, rest = field.partition(".")
+    return {**sent, name: put(sent.get(name, {}), rest, value) if rest else value}
+
+
+def faults(around: Callable[[Any], Json], where: str, rows: Iterable[Fault]) -> list[Case]:
+    cases: list[Case] = []
+    for sent, code, fields in rows:
+        bad = {fields: sent} if isinstance(fields, str) else {name: put(sent, name, fields[name]) for name in fields}
+        cases += [(around(each), code, ".".join(filter(None, (where, field)))) for field, each in bad.items()]
+    return cases
+
+
+def within(field: str, rows: Iterable[Fault]) -> list[Case]:
     """Faults of the only element of this list of the body."""
-    return [({field: [sent]}, code, f"{field}[0]{path}") for sent, code, path in faults]
+    return faults(lambda sent: {field: [sent]}, f"{field}[0]", rows)
 
 
-def said(faults: Iterable[Fault], role: str = "user") -> list[Case]:
+def said(rows: Iterable[Fault], role: str = "user") -> list[Case]:
     """Faults of the only part of a message."""
-    where = "input[0].content[0]"
-    return [({"input": [{"role": role, "content": [sent]}]}, code, f"{where}{path}") for sent, code, path in faults]
+    return faults(lambda sent: {"input": [{"role": role, "content": [sent]}]}, "input[0].content[0]", rows)
 
 
 def allowed(*tools: Json) -> Json:
     return {"type": "allowed_tools", "mode": "auto", "tools": list(tools)}
 
 
-def chosen(tools: list[Json], faults: Iterable[Fault]) -> list[Case]:
+def chosen(tools: list[Json], rows: Iterable[Fault]) -> list[Case]:
     """Faults of a choice of one of these tools."""
-    return [({"tools": tools, "tool_choice": sent}, code, f"tool_choice{path}") for sent, code, path in faults]
+    return faults(lambda sent: {"tools": tools, "tool_choice": sent}, "tool_choice", rows)
 
 
 RANGES = [
@@ -156,343 +160,284 @@ WRONG_TYPES = [
 ]
 """Fields, a value, the type that is expected, and that of the value."""
 
-WINDOW = {"background_options": {"completion_window": "2h"}}
-
-FIELDS: list[Case] = [
-    *(({field: bad}, code, field) for field, _, bad, code in RANGES),
-    *(({field: value}, KIND, field) for field, value, _, _ in WRONG_TYPES),
-    ({"reasoning": {"mode": "pro"}}, UNSUPPORTED, "reasoning.mode"),
-    ({"prompt": {"id": "pmpt_1"}}, UNSUPPORTED, "prompt"),
-    ({"moderation": {"model": "m"}}, UNSUPPORTED, "moderation"),
-    ({"access_programs": {"cyber": "daybreak_red"}}, UNSUPPORTED, "access_programs.cyber"),
-    ({"image": {"context_compression": "enabled"}}, UNSUPPORTED, "image.context_compression"),
-    ({"prompt_cache_options": {"mode": "greedy"}}, VALUE, "prompt_cache_options.mode"),
-    ({"prompt_cache_options": {"ttl": "1y"}}, VALUE, "prompt_cache_options.ttl"),
-    ({"prompt_cache_options": {"prewarm": True}}, UNSUPPORTED, "prompt_cache_options.prewarm"),
-    ({"background_options": {"continuation_id": "c"}}, VALUE, "background_options.continuation_id"),
-    ({"background_options": {"continuation_id": ""}}, "empty_string", "background_options.continuation_id"),
-    ({"background_options": {"continuation_id": 513 * "c"}}, LONG, "background_options.continuation_id"),
-    ({"background_options": {"continuation_id": 7}}, KIND, "background_options.continuation_id"),
-    ({"background_options": {"completion_window": "24h"}}, VALUE, "background_options.completion_window"),
-    *(({"include": ["reasoning.encrypted_content", value]}, UNSUPPORTED, "include[1]") for value in REFUSED_INCLUDES),
-    ({"max_tokens": 5}, UNKNOWN, "max_tokens"),
+_EFFORTS = {"reasoning_effort": "low", "reasoning": {"effort": "high"}}
+_SUMMARIES = {"summary": "auto", "generate_summary": "concise"}
+_SUCCESSOR = {"previous_response_id": "resp_0"}
+_FORMAT = {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}}
+_FIELDS: list[Fault] = [
+    *(({}, code, {field: bad}) for field, _, bad, code in RANGES),
+    *(({}, KIND, {field: value}) for field, value, _, _ in WRONG_TYPES),
+    *(({"include": ["reasoning.encrypted_content", name]}, UNSUPPORTED, "include[1]") for name in REFUSED_INCLUDES),
+    ({}, UNSUPPORTED, {"prompt": {"id": "pmpt_1"}, "moderation": {"model": "m"}, "reasoning.mode": "pro"}),
+    ({}, UNSUPPORTED, {"access_programs.cyber": "daybreak_red", "image.context_compression": "enabled"}),
+    ({}, UNSUPPORTED, {"prompt_cache_options.prewarm": True}),
+    ({}, VALUE, {"prompt_cache_options.mode": "greedy", "prompt_cache_options.ttl": "1y"}),
+    ({}, VALUE, {"background_options.continuation_id": "c", "background_options.completion_window": "24h"}),
+    ({}, VALUE, {"background_options.completion_window": "2h"}),
+    ({}, "empty_string", {"background_options.continuation_id": ""}),
+    ({}, LONG, {"background_options.continuation_id": 513 * "c"}),
+    ({}, KIND, {"background_options.continuation_id": 7}),
+    ({}, UNKNOWN, {"max_tokens": 5}),
     ({"zzz": 1, "temperature": 9}, UNKNOWN, "zzz"),
     ({"temperature": 9, "zzz": 1}, "decimal_above_max_value", "temperature"),
-    ({"min_tokens": 5, "max_output_tokens": 4}, "integer_above_max_value", "min_tokens"),
-    ({"previous_response_id": "resp_0", "conversation": "conv_0"}, EXCLUSIVE, "conversation"),
-    ({"conversation": "conv_0", "previous_response_id": "resp_0"}, EXCLUSIVE, "previous_response_id"),
-    ({"stream_options": {"include_obfuscation": True}}, VALUE, "stream_options.include_obfuscation"),
-    (WINDOW, VALUE, "background_options.completion_window"),
+    ({"max_output_tokens": 4}, "integer_above_max_value", {"min_tokens": 5}),
+    (_SUCCESSOR, EXCLUSIVE, {"conversation": "conv_0"}),
+    ({"conversation": "conv_0"}, EXCLUSIVE, _SUCCESSOR),
+    ({}, VALUE, {"stream_options.include_obfuscation": True, "stream_options.reasoning_summary_delivery": "soon"}),
     # vLLM's parameters
-    ({"stop": []}, "empty_array", "stop"),
+    ({}, "empty_array", {"stop": [], "allowed_token_ids": []}),
+    ({}, "empty_string", {"cache_salt": ""}),
     ({"stop": [""]}, "empty_string", "stop[0]"),
-    ({"stop": ["x"] * 17}, MANY, "stop"),
+    ({}, MANY, {"stop": ["x"] * 17}),
     ({"stop_token_ids": [1, "2"]}, KIND, "stop_token_ids[1]"),
-    ({"allowed_token_ids": []}, "empty_array", "allowed_token_ids"),
     ({"bad_words": ["a", 1]}, KIND, "bad_words[1]"),
-    ({"logit_bias": {"a": 1}}, VALUE, "logit_bias.a"),
-    ({"logit_bias": {"-1": 1}}, VALUE, "logit_bias.-1"),
-    ({"logit_bias": {"5": 101}}, "decimal_above_max_value", "logit_bias.5"),
-    ({"cache_salt": ""}, "empty_string", "cache_salt"),
-    ({"chat_template_kwargs": {"a": 1, "chat_template": "x"}}, VALUE, "chat_template_kwargs.chat_template"),
-    ({"run_timeout": 10**10}, "decimal_above_max_value", "run_timeout"),
+    ({}, VALUE, {"logit_bias.a": 1, "logit_bias.-1": 1}),
+    ({}, "decimal_above_max_value", {"logit_bias.5": 101, "run_timeout": 10**10}),
+    ({"chat_template_kwargs": {"a": 1}}, VALUE, {"chat_template_kwargs.chat_template": "x"}),
     # metadata
-    ({"metadata": {"a": "v" * 513}}, LONG, "metadata.a"),
-    ({"metadata": {"a": 1}}, KIND, "metadata.a"),
+    ({}, LONG, {"metadata.a": "v" * 513}),
+    ({}, KIND, {"metadata.a": 1, "client_metadata.a": 1}),
     ({"metadata": {"a b": None}}, KIND, "metadata['a b']"),
-    ({"client_metadata": {"a": 1}}, KIND, "client_metadata.a"),
-    ({"client_metadata": {"a": "é" * (MAX_OPAQUE_BYTES // 2)}}, "object_above_max_size", "client_metadata"),
-    # context_management
-    *within(
-        "context_management",
-        [
-            ({"type": "compaction", "compact_threshold": 999}, "integer_below_min_value", ".compact_threshold"),
-            ({"type": "compaction", "compact_threshold": "many"}, KIND, ".compact_threshold"),
-            ({"type": "compaction", "keep": 1}, UNKNOWN, ".keep"),
-            ({"type": "forget"}, VALUE, ".type"),
-            ({"compact_threshold": 1000}, MISSING, ".type"),
-        ],
-    ),
-    ({"context_management": [{"type": "compaction"}] * 2}, MANY, "context_management"),
+    ({}, "object_above_max_size", {"client_metadata": {"a": "é" * (MAX_OPAQUE_BYTES // 2)}}),
+    ({}, MANY, {"context_management": [{"type": "compaction"}] * 2}),
     # text and reasoning
-    ({"text": {"shape": 1}}, UNKNOWN, "text.shape"),
-    ({"text": {"verbosity": "loud"}}, VALUE, "text.verbosity"),
-    ({"text": {"format": "json"}}, KIND, "text.format"),
-    ({"text": {"format": {"type": "xml"}}}, VALUE, "text.format.type"),
+    ({}, UNKNOWN, {"text.shape": 1}),
+    ({}, VALUE, {"text.verbosity": "loud", "text.format.type": "xml"}),
+    ({}, KIND, {"text.format": "json"}),
     ({"text": {"format": {"type": "json_schema", "schema": SCHEMA}}}, MISSING, "text.format.name"),
     ({"text": {"format": {"type": "json_schema", "name": "n"}}}, MISSING, "text.format.schema"),
-    ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}}, "empty_object", "text.format.schema"),
-    ({"text": {"format": {"type": "json_schema", "name": "n", "schema": []}}}, KIND, "text.format.schema"),
-    ({"text": {"format": {"type": "json_schema", "name": "a b", "schema": SCHEMA}}}, VALUE, "text.format.name"),
-    (
-        {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "array"}}}},
-        "invalid_json_schema",
-        "text.format.schema",
-    ),
-    ({"reasoning": {"effort": "huge"}}, VALUE, "reasoning.effort"),
-    ({"reasoning_effort": "huge"}, VALUE, "reasoning_effort"),
-    ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, EXCLUSIVE, "reasoning_effort"),
-    ({"stream_options": {"reasoning_summary_delivery": "soon"}}, VALUE, "stream_options.reasoning_summary_delivery"),
-    ({"service_tier": "hyper"}, VALUE, "service_tier"),
-    ({"reasoning": {"summary": "long"}}, VALUE, "reasoning.summary"),
-    ({"reasoning": {"generate_summary": "long"}}, VALUE, "reasoning.generate_summary"),
-    ({"reasoning": {"context": "last_turn"}}, VALUE, "reasoning.context"),
-    ({"reasoning": {"summary": "auto", "generate_summary": "concise"}}, EXCLUSIVE, "reasoning.generate_summary"),
+    (_FORMAT, "empty_object", {"text.format.schema": {}}),
+    (_FORMAT, KIND, {"text.format.schema": []}),
+    (_FORMAT, VALUE, {"text.format.name": "a b"}),
+    (_FORMAT, "invalid_json_schema", {"text.format.schema": {"type": "array"}}),
+    ({}, VALUE, {"reasoning.effort": "huge", "reasoning_effort": "huge", "service_tier": "hyper"}),
+    ({}, VALUE, {"reasoning.summary": "long", "reasoning.generate_summary": "long", "reasoning.context": "last_turn"}),
+    (_EFFORTS, EXCLUSIVE, "reasoning_effort"),
+    ({"reasoning": _SUMMARIES}, EXCLUSIVE, "reasoning.generate_summary"),
     # harmony's messages
-    ({"previous_input_messages": [{}], "previous_response_id": "resp_0"}, EXCLUSIVE, "previous_response_id"),
+    ({"previous_input_messages": [{}]}, EXCLUSIVE, _SUCCESSOR),
     ({"previous_input_messages": ["x"]}, KIND, "previous_input_messages[0]"),
-    ({"previous_input_messages": []}, "empty_array", "previous_input_messages"),
+    ({}, "empty_array", {"previous_input_messages": []}),
 ]
 
-TOOLS: list[Case] = [
-    *within("tools", [({"type": kind}, UNSUPPORTED, ".type") for kind in sorted(UNSUPPORTED_TOOLS)]),
-    *within(
-        "tools",
-        [
-            ({}, MISSING, ".type"),
-            (5, KIND, ""),
-            ({"type": "telepathy"}, VALUE, ".type"),
-            ({"type": "function"}, MISSING, ".name"),
-            ({**FUNCTION, "name": "a b"}, VALUE, ".name"),
-            ({**FUNCTION, "name": "a" * 129}, LONG, ".name"),
-            ({**FUNCTION, "parameters": "x"}, KIND, ".parameters"),
-            ({**FUNCTION, "parameters": {"type": "string"}}, "invalid_function_parameters", ".parameters"),
-            ({**FUNCTION, "strict": "yes"}, KIND, ".strict"),
-            ({**FUNCTION, "async": True}, UNSUPPORTED, ".async"),
-            ({**FUNCTION, "output_schema": "x"}, KIND, ".output_schema"),
-            ({**FUNCTION, "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
-            ({**FUNCTION, "function": {}}, UNKNOWN, ".function"),
-            ({**CUSTOM, "format": {"type": "ebnf"}}, VALUE, ".format.type"),
-            ({**CUSTOM, "format": {"type": "grammar"}}, MISSING, ".format.syntax"),
-            ({**CUSTOM, "format": {"type": "grammar", "syntax": "gbnf", "definition": "x"}}, VALUE, ".format.syntax"),
-            # namespaces
-            ({**NAMESPACE, "name": "a b"}, VALUE, ".name"),
-            ({**NAMESPACE, "tools": []}, "empty_array", ".tools"),
-            ({**NAMESPACE, "tools": [NAMESPACE]}, UNSUPPORTED, ".tools[0].type"),
-            ({**NAMESPACE, "tools": [WEB]}, UNSUPPORTED, ".tools[0].type"),
-            ({**NAMESPACE, "tools": [{"type": "function"}]}, MISSING, ".tools[0].name"),
-            ({**NAMESPACE, "tools": [FUNCTION] * (MAX_TOOLS + 1)}, MANY, ".tools"),
-            ({**NAMESPACE, "tools": [FUNCTION, FUNCTION]}, VALUE, ".tools"),
-            # tools that load later
-            (LATER, UNSUPPORTED, ".defer_loading"),
-            ({**NAMESPACE, "tools": [FUNCTION, LATER]}, UNSUPPORTED, ".tools[1].defer_loading"),
-            ({"type": "tool_search", "execution": "cloud"}, VALUE, ".execution"),
-            ({**SEARCH, "execution": "server"}, UNSUPPORTED, ".parameters"),
-            # local tools
-            ({"type": "shell", "environment": "local"}, KIND, ".environment"),
-            ({"type": "shell", "environment": {"type": "container_auto"}}, UNSUPPORTED, ".environment.type"),
-            ({"type": "shell", "environment": {"type": "moon"}}, VALUE, ".environment.type"),
-            (
-                {"type": "shell", "environment": {"type": "local", "skills": [{"name": "x"}]}},
-                MISSING,
-                ".environment.skills[0].description",
-            ),
-            ({"type": "apply_patch", "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
-            ({"type": "local_shell", "name": "sh"}, UNKNOWN, ".name"),
-            ({**NAMESPACE, "tools": [{"type": "shell"}]}, UNSUPPORTED, ".tools[0].type"),
-            # hosted tools
-            ({"type": "code_interpreter"}, MISSING, ".container"),
-            ({**CODE, "container": "cntr_1"}, UNSUPPORTED, ".container"),
-            ({**CODE, "container": 5}, KIND, ".container"),
-            ({**CODE, "container": {"type": "own"}}, VALUE, ".container.type"),
-            ({**CODE, "container": {"type": "auto", "file_ids": ["f"]}}, UNSUPPORTED, ".container.file_ids"),
-            ({**CODE, "container": {"type": "auto", "memory_limit": "4g"}}, UNSUPPORTED, ".container.memory_limit"),
-            ({**CODE, "container": {"type": "auto", "network_policy": {}}}, UNSUPPORTED, ".container.network_policy"),
-            ({**CODE, "allowed_callers": ["programmatic"]}, UNSUPPORTED, ".allowed_callers"),
-            ({**WEB, "search_context_size": "huge"}, VALUE, ".search_context_size"),
-            ({**WEB, "filters": {"allowed_domains": ["https://a.example"]}}, VALUE, ".filters.allowed_domains[0]"),
-            ({**WEB, "filters": {"blocked_domains": "a.example"}}, KIND, ".filters.blocked_domains"),
-            ({**WEB, "filters": {"allowed_domains": ["a.example"] * 101}}, MANY, ".filters.allowed_domains"),
-            ({**WEB, "filters": {"language": "it"}}, UNKNOWN, ".filters.language"),
-            ({**WEB, "user_location": {"type": "exact"}}, VALUE, ".user_location.type"),
-            ({**WEB, "user_location": {"city": 5}}, KIND, ".user_location.city"),
-            ({**WEB, "indexed_web_access": "yes"}, UNSUPPORTED, ".indexed_web_access"),
-            ({**WEB, "search_content_types": ["image"]}, UNSUPPORTED, ".search_content_types"),
-            ({"type": "web_search_preview", "filters": {}}, UNKNOWN, ".filters"),
-            ({"type": "mcp"}, MISSING, ".server_label"),
-            ({**MCP, "server_label": "a b"}, VALUE, ".server_label"),
-            ({**MCP, "server_url": 5}, KIND, ".server_url"),
-            ({**MCP, "connector_id": "connector_gmail"}, UNSUPPORTED, ".connector_id"),
-            ({**MCP, "tunnel_id": "t"}, UNSUPPORTED, ".tunnel_id"),
-            ({**MCP, "defer_loading": True}, UNSUPPORTED, ".defer_loading"),
-            ({**MCP, "require_approval": "sometimes"}, VALUE, ".require_approval"),
-            ({**MCP, "require_approval": ["a"]}, KIND, ".require_approval"),
-            ({**MCP, "require_approval": {"maybe": {}}}, UNKNOWN, ".require_approval.maybe"),
-            ({**MCP, "require_approval": {"never": ["a"]}}, KIND, ".require_approval.never"),
-            ({**MCP, "allowed_tools": "read"}, KIND, ".allowed_tools"),
-            ({**MCP, "allowed_tools": [5]}, KIND, ".allowed_tools[0]"),
-            ({**MCP, "headers": {"a b": "x"}}, VALUE, ".headers['a b']"),
-            ({**MCP, "headers": {"Host": "evil.example"}}, VALUE, ".headers.Host"),
-            ({**MCP, "headers": {"Mcp-Session-Id": "x"}}, VALUE, ".headers.Mcp-Session-Id"),
-            ({**MCP, "headers": {"X-A": "a\r\nX-B: b"}}, VALUE, ".headers.X-A"),
-            ({**MCP, "headers": {"X-A": "a", "x-a": "b"}}, VALUE, ".headers"),
-            ({**MCP, "headers": {"authorization": "x"}, "authorization": "y"}, EXCLUSIVE, ".authorization"),
-        ],
-    ),
-    ({"tools": [FUNCTION, {**CUSTOM, "name": "f"}]}, VALUE, "tools"),
-    ({"tools": [{**FUNCTION, "name": "n.f"}, NAMESPACE]}, VALUE, "tools"),
-    (
-        {"tools": [{**NAMESPACE, "tools": [{**FUNCTION, "name": "b.f"}]}, {**NAMESPACE, "name": "n.b"}]},
-        VALUE,
-        "tools",
-    ),
-    ({"tools": [NAMESPACE, NAMESPACE]}, VALUE, "tools"),
-    ({"tools": [SEARCH, {**FUNCTION, "name": "tool_search"}]}, VALUE, "tools"),
-    ({"tools": [{"type": "shell"}, {"type": "shell"}]}, VALUE, "tools"),
-    ({"tools": [{"type": "shell"}, {**FUNCTION, "name": "run_shell_commands"}]}, VALUE, "tools"),
-    ({"tools": [CODE, CODE]}, VALUE, "tools"),
-    ({"tools": [WEB, {"type": "web_search_preview"}]}, VALUE, "tools"),
-    ({"tools": [MCP, {**MCP, "server_url": DOCS_URL}]}, VALUE, "tools"),
+_MANAGEMENT: list[Fault] = [
+    ({"type": "compaction"}, "integer_below_min_value", {"compact_threshold": 999}),
+    ({"type": "compaction"}, KIND, {"compact_threshold": "many"}),
+    ({"type": "compaction"}, UNKNOWN, {"keep": 1}),
+    ({}, VALUE, {"type": "forget"}),
+    ({"compact_threshold": 1000}, MISSING, "type"),
+]
+
+FIELDS = [*faults(lambda sent: sent, "", _FIELDS), *within("context_management", _MANAGEMENT)]
+
+_SKILL = {"type": "local", "skills": [{"name": "x"}]}
+_TOOL: list[Fault] = [
+    *(({}, UNSUPPORTED, {"type": kind}) for kind in sorted(UNSUPPORTED_TOOLS)),
+    ({}, MISSING, "type"),
+    (5, KIND, ""),
+    ({}, VALUE, {"type": "telepathy"}),
+    ({"type": "function"}, MISSING, "name"),
+    (FUNCTION, VALUE, {"name": "a b"}),
+    (FUNCTION, LONG, {"name": "a" * 129}),
+    (FUNCTION, KIND, {"parameters": "x", "strict": "yes", "output_schema": "x"}),
+    (FUNCTION, "invalid_function_parameters", {"parameters": {"type": "string"}}),
+    (FUNCTION, UNSUPPORTED, {"async": True, "allowed_callers": ["programmatic"], "defer_loading": True}),
+    (FUNCTION, UNKNOWN, {"function": {}}),
+    (CUSTOM, VALUE, {"format.type": "ebnf"}),
+    ({**CUSTOM, "format": {"type": "grammar"}}, MISSING, "format.syntax"),
+    ({**CUSTOM, "format": {"type": "grammar", "definition": "x"}}, VALUE, {"format.syntax": "gbnf"}),
+    # namespaces
+    (NAMESPACE, VALUE, {"name": "a b", "tools": [FUNCTION, FUNCTION]}),
+    (NAMESPACE, "empty_array", {"tools": []}),
+    (NAMESPACE, MANY, {"tools": [FUNCTION] * (MAX_TOOLS + 1)}),
+    *(({**NAMESPACE, "tools": [tool]}, UNSUPPORTED, "tools[0].type") for tool in (NAMESPACE, WEB, {"type": "shell"})),
+    ({**NAMESPACE, "tools": [{"type": "function"}]}, MISSING, "tools[0].name"),
+    ({**NAMESPACE, "tools": [FUNCTION, LATER]}, UNSUPPORTED, "tools[1].defer_loading"),
+    # search for tools, and local tools
+    ({"type": "tool_search"}, VALUE, {"execution": "cloud"}),
+    ({**SEARCH, "execution": "server"}, UNSUPPORTED, "parameters"),
+    ({"type": "shell"}, KIND, {"environment": "local"}),
+    ({"type": "shell"}, UNSUPPORTED, {"environment.type": "container_auto"}),
+    ({"type": "shell"}, VALUE, {"environment.type": "moon"}),
+    ({"type": "shell", "environment": _SKILL}, MISSING, "environment.skills[0].description"),
+    ({"type": "apply_patch"}, UNSUPPORTED, {"allowed_callers": ["programmatic"]}),
+    ({"type": "local_shell"}, UNKNOWN, {"name": "sh"}),
+    # hosted tools
+    ({"type": "code_interpreter"}, MISSING, "container"),
+    (CODE, KIND, {"container": 5}),
+    (CODE, VALUE, {"container.type": "own"}),
+    (CODE, UNSUPPORTED, {"container": "cntr_1", "allowed_callers": ["programmatic"], "container.file_ids": ["f"]}),
+    (CODE, UNSUPPORTED, {"container.memory_limit": "4g", "container.network_policy": {}}),
+    (WEB, VALUE, {"search_context_size": "huge", "user_location.type": "exact"}),
+    ({**WEB, "filters": {"allowed_domains": ["https://a.example"]}}, VALUE, "filters.allowed_domains[0]"),
+    (WEB, KIND, {"filters.blocked_domains": "a.example", "user_location.city": 5}),
+    (WEB, MANY, {"filters.allowed_domains": ["a.example"] * 101}),
+    (WEB, UNKNOWN, {"filters.language": "it"}),
+    (WEB, UNSUPPORTED, {"indexed_web_access": "yes", "search_content_types": ["image"]}),
+    ({"type": "web_search_preview"}, UNKNOWN, {"filters": {}}),
+    ({"type": "mcp"}, MISSING, "server_label"),
+    (MCP, VALUE, {"server_label": "a b", "require_approval": "sometimes", "headers": {"X-A": "a", "x-a": "b"}}),
+    (MCP, VALUE, {"headers.Host": "evil.example", "headers.Mcp-Session-Id": "x", "headers.X-A": "a\r\nX-B: b"}),
+    ({**MCP, "headers": {"a b": "x"}}, VALUE, "headers['a b']"),
+    (MCP, KIND, {"server_url": 5, "require_approval": ["a"], "require_approval.never": ["a"], "allowed_tools": "read"}),
+    ({**MCP, "allowed_tools": [5]}, KIND, "allowed_tools[0]"),
+    (MCP, UNSUPPORTED, {"connector_id": "connector_gmail", "tunnel_id": "t", "defer_loading": True}),
+    (MCP, UNKNOWN, {"require_approval.maybe": {}}),
+    ({**MCP, "headers": {"authorization": "x"}}, EXCLUSIVE, {"authorization": "y"}),
+]
+
+_TOGETHER = [
+    [FUNCTION, {**CUSTOM, "name": "f"}],
+    [{**FUNCTION, "name": "n.f"}, NAMESPACE],
+    [{**NAMESPACE, "tools": [{**FUNCTION, "name": "b.f"}]}, {**NAMESPACE, "name": "n.b"}],
+    [NAMESPACE, NAMESPACE],
+    [SEARCH, {**FUNCTION, "name": "tool_search"}],
+    [{"type": "shell"}, {"type": "shell"}],
+    [{"type": "shell"}, {**FUNCTION, "name": "run_shell_commands"}],
+    [CODE, CODE],
+    [WEB, {"type": "web_search_preview"}],
+    [MCP, {**MCP, "server_url": DOCS_URL}],
+]
+"""Tools that cannot be together in one request."""
+
+TOOLS: list[Case] = [*within("tools", _TOOL), *(({"tools": tools}, VALUE, "tools") for tools in _TOGETHER)]
+
+_FUNCTION: Json = {"type": "function"}
+_DOCS = {"type": "mcp", "server_label": "docs"}
+_CHOICE: list[Fault] = [
+    *((_FUNCTION, VALUE, {"name": name}) for name in ("nope", "n", "n.g", "docs")),
+    *(({}, VALUE, {"type": kind}) for kind in ("nope", "code_interpreter", "shell", "web_search")),
+    ({"type": "custom"}, VALUE, {"name": "f"}),
+    (_FUNCTION, MISSING, "name"),
+    ({"name": "f"}, MISSING, "type"),
+    ("maybe", VALUE, ""),
+    (allowed(), "empty_array", "tools"),
+    (allowed(CUSTOM), VALUE, {"mode": "all"}),
+    (allowed({"type": "function", "name": "g"}), VALUE, "tools[0].name"),
+    (allowed({"type": "file_search"}), UNSUPPORTED, "tools[0].type"),
+    (allowed(CUSTOM, WEB), VALUE, "tools[1].type"),
+    ({"type": "mcp"}, VALUE, {"server_label": "wiki"}),
+    ({**_DOCS, "name": "write"}, VALUE, "server_label"),
 ]
 
 CHOICES: list[Case] = [
-    *chosen([FUNCTION], [({"type": kind}, UNSUPPORTED, ".type") for kind in sorted(UNSUPPORTED_CHOICES)]),
-    *chosen(
-        [FUNCTION, CUSTOM, NAMESPACE, {**MCP, "allowed_tools": ["read"]}],
-        [
-            ({"type": "function", "name": "nope"}, VALUE, ".name"),
-            ({"type": "function", "name": "n"}, VALUE, ".name"),
-            ({"type": "function", "name": "n.g"}, VALUE, ".name"),
-            ({"type": "function", "name": "docs"}, VALUE, ".name"),
-            ({"type": "custom", "name": "f"}, VALUE, ".name"),
-            ({"type": "function"}, MISSING, ".name"),
-            ({"name": "f"}, MISSING, ".type"),
-            ({"type": "nope"}, VALUE, ".type"),
-            ("maybe", VALUE, ""),
-            (allowed(), "empty_array", ".tools"),
-            ({**allowed(CUSTOM), "mode": "all"}, VALUE, ".mode"),
-            (allowed({"type": "function", "name": "g"}), VALUE, ".tools[0].name"),
-            (allowed({"type": "file_search"}), UNSUPPORTED, ".tools[0].type"),
-            (allowed(CUSTOM, WEB), VALUE, ".tools[1].type"),
-            ({"type": "code_interpreter"}, VALUE, ".type"),
-            ({"type": "shell"}, VALUE, ".type"),
-            ({"type": "web_search"}, VALUE, ".type"),
-            ({"type": "mcp", "server_label": "wiki"}, VALUE, ".server_label"),
-            ({"type": "mcp", "server_label": "docs", "name": "write"}, VALUE, ".server_label"),
-        ],
-    ),
+    *chosen([FUNCTION], [({}, UNSUPPORTED, {"type": kind}) for kind in sorted(UNSUPPORTED_CHOICES)]),
+    *chosen([FUNCTION, CUSTOM, NAMESPACE, {**MCP, "allowed_tools": ["read"]}], _CHOICE),
     ({"tools": [SEARCH], "tool_choice": {"type": "tool_search"}}, UNSUPPORTED, "tool_choice.type"),
     ({"tool_choice": "required"}, VALUE, "tool_choice"),
 ]
 
 METADATA = "internal_chat_message_metadata_passthrough"
-CODE_CALL: Json = {
-    "type": "code_interpreter_call",
-    "id": "ci_1",
-    "code": "1 + 1",
-    "container_id": "cntr_1",
-    "outputs": [{"type": "logs", "logs": "2"}, {"type": "image", "url": "data:image/png;base64,"}],
-    "status": "completed",
-}
-WEB_CALL: Json = {
-    "type": "web_search_call",
-    "id": "ws_1",
-    "status": "failed",
-    "action": {"type": "search", "query": "x", "queries": ["x"], "sources": [{"type": "url", "url": "http://x"}]},
-}
-MCP_CALL: Json = {
-    "type": "mcp_call",
-    "id": "mcp_1",
-    "server_label": "docs",
-    "name": "read",
-    "arguments": "{}",
-    "output": "text",
-    "error": None,
-    "approval_request_id": "mcpr_1",
-    "status": "completed",
-}
-MCP_LIST: Json = {
-    "type": "mcp_list_tools",
-    "id": "mcpl_1",
-    "server_label": "docs",
-    "tools": [{"name": "read", "input_schema": {}, "description": None, "annotations": {"readOnlyHint": True}}],
-    "error": None,
-}
-APPROVAL: Json = {
-    "type": "mcp_approval_response",
-    "id": "mcpa_1",
-    "approval_request_id": "mcpr_1",
-    "approve": True,
-    "reason": None,
-}
+_IMAGE = {"type": "image", "url": "data:image/png;base64,"}
+_LOGS = {"type": "logs", "logs": "2"}
+_CELL = {"type": "code_interpreter_call", "id": "ci_1", "status": "completed", "container_id": "cntr_1"}
+CODE_CALL: Json = {**_CELL, "code": "1 + 1", "outputs": [_LOGS, _IMAGE]}
+_SOURCES = [{"type": "url", "url": "http://x"}]
+_SEARCHING = {"type": "search", "query": "x", "queries": ["x"], "sources": _SOURCES}
+WEB_CALL: Json = {"type": "web_search_call", "id": "ws_1", "status": "failed", "action": _SEARCHING}
+_ASKS = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "read", "arguments": "{}"}
+_GOT = {"output": "text", "error": None, "approval_request_id": "mcpr_1", "status": "completed"}
+MCP_CALL: Json = {**_ASKS, **_GOT}
+_READ = {"name": "read", "input_schema": {}, "description": None, "annotations": {"readOnlyHint": True}}
+MCP_LIST: Json = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "docs", "tools": [_READ], "error": None}
+_ASKED = {"type": "mcp_approval_response", "id": "mcpa_1", "approval_request_id": "mcpr_1"}
+APPROVAL: Json = {**_ASKED, "approve": True, "reason": None}
+
+_THOUGHT = {"type": "reasoning"}
+_INTERPRETED = {"type": "open_webui:code_interpreter"}
+_ITEM: list[Fault] = [
+    *(({"content": "x"}, UNSUPPORTED, {"type": kind}) for kind in sorted(UNSUPPORTED_ITEMS)),
+    ("x", KIND, ""),
+    ({"role": "user"}, MISSING, "content"),
+    ({}, MISSING, "role"),
+    ({"content": "x"}, VALUE, {"role": "tool"}),
+    ({"content": "x"}, VALUE, {"role": 5}),
+    ({}, VALUE, {"type": "telegram"}),
+    (SAID, KIND, {"type": None, "content": 7, METADATA: "x"}),
+    ({**SAID, "content": ["x"]}, KIND, "content[0]"),
+    (SAID, UNKNOWN, {"name": "me"}),
+    (SAID, VALUE, {"phase": "commentary", "status": "done"}),
+    (SAID, "object_above_max_size", {METADATA: {"x": "y" * MAX_OPAQUE_BYTES}}),
+    ({"type": "item_reference"}, MISSING, "id"),
+    ({"type": "item_reference"}, MISSING, {"id": ""}),
+    ({"type": "item_reference", "id": "x"}, UNKNOWN, {"y": 1}),
+    ({"type": "compaction"}, MISSING, {"encrypted_content": ""}),
+    ({**_THOUGHT, "summary": [{"type": "x", "text": "y"}]}, VALUE, "summary[0].type"),
+    ({**_THOUGHT, "content": [{"type": "reasoning_text"}]}, MISSING, "content[0].text"),
+    ({**_THOUGHT, "content": [{"type": "input_text", "text": "x"}]}, VALUE, "content[0].type"),
+    ({**_INTERPRETED, "output": "2"}, MISSING, "code"),
+    ({**_INTERPRETED, "code": "1"}, UNKNOWN, {"colour": 1}),
+    ({"text": "x"}, UNSUPPORTED, {"type": "acme:note"}),
+    # calls of the client's tools
+    (CALL, MISSING, {"name": ""}),
+    (CALL, KIND, {"arguments": {}}),
+    (CALL, "empty_string", {"call_id": ""}),
+    (CALL, LONG, {"namespace": "n" * 257}),
+    (CALL, UNSUPPORTED, {"async": True}),
+    ({"type": "function_call", "name": "f", "arguments": "{}"}, MISSING, "call_id"),
+    ({"type": "function_call_output", "output": "It is nine."}, MISSING, "call_id"),
+    ({"type": "custom_tool_call", "call_id": "c", "name": "f"}, MISSING, "input"),
+    # tools that load later
+    (SEARCHED, KIND, {"arguments": "{}"}),
+    (SEARCHED, VALUE, {"execution": "cloud"}),
+    ({"type": "tool_search_call", "arguments": {}}, MISSING, "call_id"),
+    ({"type": "tool_search_output", "tools": []}, MISSING, "call_id"),
+    ({**FOUND, "tools": [WEB]}, UNSUPPORTED, "tools[0].type"),
+    (FOUND, MANY, {"tools": [FUNCTION] * (MAX_TOOLS + 1)}),
+    (ADDED, VALUE, {"role": "user"}),
+    ({**ADDED, "tools": [{"type": "mcp"}]}, UNSUPPORTED, "tools[0].type"),
+    ({**ADDED, "tools": [FUNCTION, LATER]}, UNSUPPORTED, "tools[1].defer_loading"),
+    # local tools
+    (SHELL_CALL, KIND, {"action.commands": "ls"}),
+    (SHELL_CALL, UNSUPPORTED, {"environment.type": "container_reference"}),
+    (SHELL_OUTPUT, KIND, {"output": "text"}),
+    ({**SHELL_OUTPUT, "output": [{"stdout": "", "stderr": ""}]}, MISSING, "output[0].outcome"),
+    ({**PATCH_CALL, "operation": {"path": "a"}}, VALUE, {"operation.type": "rename_file"}),
+    ({**PATCH_CALL, "operation": {"type": "create_file", "path": "a"}}, MISSING, "operation.diff"),
+    (PATCH_OUTPUT, VALUE, {"status": "done"}),
+    ({**LOCAL_CALL, "action": {"type": "exec", "command": ["ls"]}}, MISSING, "action.env"),
+    ({"type": "local_shell_call_output", "output": ""}, MISSING, "call_id"),
+    # hosted tools
+    ({"type": "code_interpreter_call"}, MISSING, "code"),
+    (CODE_CALL, VALUE, {"status": "searching"}),
+    ({**CODE_CALL, "outputs": [{"type": "file"}]}, VALUE, "outputs[0].type"),
+    (CODE_CALL, UNKNOWN, {"call": {}}),
+    ({**WEB_CALL, "action": {}}, VALUE, {"action.type": "swim"}),
+    ({**WEB_CALL, "action": {"type": "find_in_page"}}, MISSING, "action.pattern"),
+    (MCP_CALL, KIND, {"arguments": {}, "error": 5}),
+    ({**MCP_LIST, "tools": [{"name": "x"}]}, MISSING, "tools[0].input_schema"),
+    (MCP_LIST, UNKNOWN, {"status": "completed"}),
+    (APPROVAL, KIND, {"approve": "yes"}),
+    ({"type": "mcp_approval_response", "approve": True}, MISSING, "approval_request_id"),
+]
+
+_TEXT = {"type": "input_text", "text": "x"}
+_FILE = {"type": "input_file"}
+_PART: list[Fault] = [
+    *(({"x": 1}, UNSUPPORTED, {"type": kind}) for kind in sorted(UNSUPPORTED_PARTS)),
+    ({"text": "x"}, MISSING, "type"),
+    *(({"text": "x"}, VALUE, {"type": kind}) for kind in ("text", "output_text")),
+    ({"refusal": "x"}, VALUE, {"type": "refusal"}),
+    (_TEXT, KIND, {"text": 5}),
+    (_TEXT, UNKNOWN, {"tone": "loud"}),
+    (_TEXT, VALUE, {"prompt_cache_breakpoint.mode": "implicit"}),
+    ({"type": "input_image"}, MISSING, "image_url"),
+    (IMAGE, VALUE, {"detail": "tiny", "image_url": "file:///etc/passwd"}),
+    (IMAGE, KIND, {"file_id": 5}),
+    (_FILE, MISSING, "file_id"),
+    ({**_FILE, "file_data": "eA=="}, MISSING, "filename"),
+    ({**_FILE, "text": "x"}, MISSING, "filename"),
+    (_FILE, VALUE, {"file_url": "file:///etc/passwd"}),
+    ({**_FILE, "file_id": "f"}, EXCLUSIVE, {"file_url": "https://a.example/a"}),
+    ({**_FILE, "file_id": "f"}, UNSUPPORTED, {"detail": "high"}),
+]
 
 ITEMS: list[Case] = [
-    ({"input": 5}, KIND, "input"),
-    ({"input": None}, MISSING, "input"),
-    ({"input": SAID}, KIND, "input"),
-    ({"input": []}, "empty_array", "input"),
-    *within("input", [({"type": kind, "content": "x"}, UNSUPPORTED, ".type") for kind in sorted(UNSUPPORTED_ITEMS)]),
-    *within(
-        "input",
-        [
-            ("x", KIND, ""),
-            ({"role": "user"}, MISSING, ".content"),
-            ({}, MISSING, ".role"),
-            ({"role": "tool", "content": "x"}, VALUE, ".role"),
-            ({"role": 5, "content": "x"}, VALUE, ".role"),
-            ({"type": "telegram"}, VALUE, ".type"),
-            ({**SAID, "type": None}, KIND, ".type"),
-            ({**SAID, "content": 7}, KIND, ".content"),
-            ({**SAID, "content": ["x"]}, KIND, ".content[0]"),
-            ({**SAID, "name": "me"}, UNKNOWN, ".name"),
-            ({**SAID, "phase": "commentary"}, VALUE, ".phase"),
-            ({**SAID, "status": "done"}, VALUE, ".status"),
-            ({**SAID, METADATA: "x"}, KIND, f".{METADATA}"),
-            ({**SAID, METADATA: {"x": "y" * MAX_OPAQUE_BYTES}}, "object_above_max_size", f".{METADATA}"),
-            ({"type": "item_reference"}, MISSING, ".id"),
-            ({"type": "item_reference", "id": ""}, MISSING, ".id"),
-            ({"type": "item_reference", "id": "x", "y": 1}, UNKNOWN, ".y"),
-            ({"type": "compaction", "encrypted_content": ""}, MISSING, ".encrypted_content"),
-            ({"type": "reasoning", "summary": [{"type": "x", "text": "y"}]}, VALUE, ".summary[0].type"),
-            ({"type": "reasoning", "content": [{"type": "reasoning_text"}]}, MISSING, ".content[0].text"),
-            ({"type": "reasoning", "content": [{"type": "input_text", "text": "x"}]}, VALUE, ".content[0].type"),
-            ({"type": "open_webui:code_interpreter", "output": "2"}, MISSING, ".code"),
-            ({"type": "open_webui:code_interpreter", "code": "1", "colour": 1}, UNKNOWN, ".colour"),
-            ({"type": "acme:note", "text": "x"}, UNSUPPORTED, ".type"),
-            # calls of the client's tools
-            ({**CALL, "name": ""}, MISSING, ".name"),
-            ({**CALL, "arguments": {}}, KIND, ".arguments"),
-            ({**CALL, "call_id": ""}, "empty_string", ".call_id"),
-            ({**CALL, "namespace": "n" * 257}, LONG, ".namespace"),
-            ({**CALL, "async": True}, UNSUPPORTED, ".async"),
-            ({"type": "function_call", "name": "f", "arguments": "{}"}, MISSING, ".call_id"),
-            ({"type": "function_call_output", "output": "It is nine."}, MISSING, ".call_id"),
-            ({"type": "custom_tool_call", "call_id": "c", "name": "f"}, MISSING, ".input"),
-            # tools that load later
-            ({**SEARCHED, "arguments": "{}"}, KIND, ".arguments"),
-            ({"type": "tool_search_call", "arguments": {}}, MISSING, ".call_id"),
-            ({**SEARCHED, "execution": "cloud"}, VALUE, ".execution"),
-            ({"type": "tool_search_output", "tools": []}, MISSING, ".call_id"),
-            ({**FOUND, "tools": [WEB]}, UNSUPPORTED, ".tools[0].type"),
-            ({**FOUND, "tools": [FUNCTION] * (MAX_TOOLS + 1)}, MANY, ".tools"),
-            ({**ADDED, "role": "user"}, VALUE, ".role"),
-            ({**ADDED, "tools": [{"type": "mcp"}]}, UNSUPPORTED, ".tools[0].type"),
-            ({**ADDED, "tools": [FUNCTION, LATER]}, UNSUPPORTED, ".tools[1].defer_loading"),
-            # local tools
-            ({**SHELL_CALL, "action": {"commands": "ls"}}, KIND, ".action.commands"),
-            ({**SHELL_CALL, "environment": {"type": "container_reference"}}, UNSUPPORTED, ".environment.type"),
-            ({**SHELL_OUTPUT, "output": "text"}, KIND, ".output"),
-            ({**SHELL_OUTPUT, "output": [{"stdout": "", "stderr": ""}]}, MISSING, ".output[0].outcome"),
-            ({**PATCH_CALL, "operation": {"type": "rename_file", "path": "a"}}, VALUE, ".operation.type"),
-            ({**PATCH_CALL, "operation": {"type": "create_file", "path": "a"}}, MISSING, ".operation.diff"),
-            ({**PATCH_OUTPUT, "status": "done"}, VALUE, ".status"),
-            ({**LOCAL_CALL, "action": {"type": "exec", "command": ["ls"]}}, MISSING, ".action.env"),
-            ({"type": "local_shell_call_output", "output": ""}, MISSING, ".call_id"),
-            # hosted tools
-            ({"type": "code_interpreter_call"}, MISSING, ".code"),
-            ({**CODE_CALL, "status": "searching"}, VALUE, ".status"),
-            ({**CODE_CALL, "outputs": [{"type": "file"}]}, VALUE, ".outputs[0].type"),
-            ({**CODE_CALL, "call": {}}, UNKNOWN, ".call"),
-            ({**WEB_CALL, "action": {"type": "swim"}}, VALUE, ".action.type"),
-            ({**WEB_CALL, "action": {"type": "find_in_page"}}, MISSING, ".action.pattern"),
-            ({**MCP_CALL, "arguments": {}}, KIND, ".arguments"),
-            ({**MCP_CALL, "error": 5}, KIND, ".error"),
-            ({**MCP_LIST, "tools": [{"name": "x"}]}, MISSING, ".tools[0].input_schema"),
-            ({**MCP_LIST, "status": "completed"}, UNKNOWN, ".status"),
-            ({**APPROVAL, "approve": "yes"}, KIND, ".approve"),
-            ({"type": "mcp_approval_response", "approve": True}, MISSING, ".approval_request_id"),
-        ],
+    *(
+        ({"input": sent}, code, "input")
+        for sent, code in ((5, KIND), (None, MISSING), (SAID, KIND), ([], "empty_array"))
     ),
+    *within("input", _ITEM),
     ({"input": [CALL, {"type": "function_call_output", "call_id": "call_1"}]}, MISSING, "input[1].output"),
     ({"input": [CALL, {**OUTPUT, "output": 5}]}, KIND, "input[1].output"),
     ({"input": [SAID, TRIGGER, SAID]}, VALUE, "input[1]"),
@@ -500,71 +445,36 @@ ITEMS: list[Case] = [
     ({"input": [SAID, {**TRIGGER, "x": 1}]}, UNKNOWN, "input[1].x"),
     ({"input": [SAID, SAID, {**SAID, "content": [{"type": "input_text"}]}]}, MISSING, "input[2].content[0].text"),
     ({"input": [{"role": "user", "content": 1}, {"x": 1}]}, KIND, "input[0].content"),
-    # parts
-    *said([({"type": kind, "x": 1}, UNSUPPORTED, ".type") for kind in sorted(UNSUPPORTED_PARTS)]),
-    *said(
-        [
-            ({"text": "x"}, MISSING, ".type"),
-            ({"type": "text", "text": "x"}, VALUE, ".type"),
-            ({"type": "output_text", "text": "x"}, VALUE, ".type"),
-            ({"type": "refusal", "refusal": "x"}, VALUE, ".type"),
-            ({"type": "input_text", "text": 5}, KIND, ".text"),
-            ({"type": "input_text", "text": "x", "tone": "loud"}, UNKNOWN, ".tone"),
-            (
-                {"type": "input_text", "text": "x", "prompt_cache_breakpoint": {"mode": "implicit"}},
-                VALUE,
-                ".prompt_cache_breakpoint.mode",
-            ),
-            ({"type": "input_image"}, MISSING, ".image_url"),
-            ({**IMAGE, "detail": "tiny"}, VALUE, ".detail"),
-            ({**IMAGE, "file_id": 5}, KIND, ".file_id"),
-            ({"type": "input_file"}, MISSING, ".file_id"),
-            ({"type": "input_file", "file_data": "eA=="}, MISSING, ".filename"),
-            ({"type": "input_file", "text": "x"}, MISSING, ".filename"),
-            ({"type": "input_file", "file_url": "file:///etc/passwd"}, VALUE, ".file_url"),
-            ({"type": "input_file", "file_url": "https://a.example/a", "file_id": "f"}, EXCLUSIVE, ".file_url"),
-            ({"type": "input_file", "file_id": "f", "detail": "high"}, UNSUPPORTED, ".detail"),
-            ({**IMAGE, "image_url": "file:///etc/passwd"}, VALUE, ".image_url"),
-        ]
-    ),
-    *said(
-        [
-            ({"type": "output_text", "text": "x", "annotations": 1}, KIND, ".annotations"),
-            ({"type": "refusal"}, MISSING, ".refusal"),
-        ],
-        "assistant",
-    ),
+    *said(_PART),
+    *said([({"type": "output_text", "text": "x"}, KIND, {"annotations": 1})], "assistant"),
+    *said([({"type": "refusal"}, MISSING, "refusal")], "assistant"),
 ]
 
-IMAGES: list[Case] = said(
-    ({**IMAGE, "image_url": image_url}, code, ".image_url")
-    for image_url, code in (
-        ("data:image/png,hello", "unsupported_image_media_type"),
-        ("data:image/png;base64", "unsupported_image_media_type"),
-        ("data:text/plain;base64,aGVsbG8=", "unsupported_image_media_type"),
-        ("data:image/svg+xml;base64,PHN2Zy8+", "unsupported_image_media_type"),
-        ("data:image/png;base64,not base64", "invalid_base64_image"),
-        ("data:image/png;base64,aGk", "invalid_base64_image"),
-        ("data:image/png;base64,a=k=", "invalid_base64_image"),
-        ("data:image/png;base64,äaaa", "invalid_base64_image"),
-        (data_url(PNG) + "\n", "invalid_base64_image"),
-        ("data:image/png;base64,", "invalid_image"),
-        (data_url(b"BM" + bytes(60)), "invalid_image"),
-        (data_url(PNG[:20]), "invalid_image"),
-        (data_url(png_of(0, 7)), "invalid_image"),
-        (data_url(b"RIFF....WAVEfmt "), "invalid_image"),
-        (data_url(b"\xff\xd8\xff\xe0" + bytes(50)), "invalid_image"),
-        (data_url(png_of(MAX_PIXELS, 2)), "image_too_large"),
-        (data_url(png_of(2**31, 2**31)), "image_too_large"),
-    )
-)
+_BAD_IMAGES = {
+    "unsupported_image_media_type": [
+        "data:image/png,hello",
+        "data:image/png;base64",
+        "data:text/plain;base64,aGVsbG8=",
+        "data:image/svg+xml;base64,PHN2Zy8+",
+    ],
+    "invalid_base64_image": [
+        *(f"data:image/png;base64,{data}" for data in ("not base64", "aGk", "a=k=", "äaaa")),
+        data_url(PNG) + "\n",
+    ],
+    "invalid_image": [
+        "data:image/png;base64,",
+        *map(data_url, (b"BM" + bytes(60), PNG[:20], b"RIFF....WAVEfmt ", b"\xff\xd8\xff\xe0" + bytes(50))),
+        data_url(png_of(0, 7)),
+    ],
+    "image_too_large": [data_url(png_of(MAX_PIXELS, 2)), data_url(png_of(2**31, 2**31))],
+}
+IMAGES = said((IMAGE, code, {"image_url": url}) for code, urls in _BAD_IMAGES.items() for url in urls)
 
-_PART = {"type": "input_text", "text": "a"}
-_NOTED = {"role": "assistant", "content": [{**_PART, "annotations": [{}] * (MAX_NOTES + 1)}]}
+_NOTED = {"role": "assistant", "content": [{**_TEXT, "annotations": [{}] * (MAX_NOTES + 1)}]}
 
 BOUNDS: list[Case] = [
     ({"input": [SAID] * (MAX_ITEMS + 1)}, MANY, "input"),
-    ({"input": [SAID, {**SAID, "content": [_PART] * (MAX_PARTS + 1)}]}, MANY, "input[1].content"),
+    ({"input": [SAID, {**SAID, "content": [_TEXT] * (MAX_PARTS + 1)}]}, MANY, "input[1].content"),
     ({"input": [_NOTED]}, MANY, "input[0].content[0].annotations"),
     ({"tools": [{**FUNCTION, "name": f"f{number}"} for number in range(MAX_TOOLS + 1)]}, MANY, "tools"),
     ({"include": ["reasoning.encrypted_content"] * (MAX_INCLUDED + 1)}, MANY, "include"),
@@ -582,7 +492,7 @@ NUL: list[Case] = [
     ({"input": [{"type": "item_reference", "id": "msg_\0"}]}, VALUE, "input[0].id"),
     ({"input": [{**CALL, "call_id": "\0"}]}, VALUE, "input[0].call_id"),
     ({"input": [CALL, {**OUTPUT, "call_id": "\0"}]}, VALUE, "input[1].call_id"),
-    *said([({"type": "input_image", "image_url": "https://x.test/\0"}, VALUE, ".image_url")]),
+    *said([({"type": "input_image"}, VALUE, {"image_url": "https://x.test/\0"})]),
     ({"metadata": {"a": "\0"}}, VALUE, "metadata.a"),
     ({"metadata": {"a\0": "b"}}, VALUE, "metadata['a\\x00']"),
 ]
