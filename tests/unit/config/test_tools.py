@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.models import load_catalog, load_models
+from config.models import load_catalog
 from config.settings import ConfigError, load_settings
 from config.tools import (
     McpServer,
@@ -17,8 +17,8 @@ from config.tools import (
     server_of_kind,
     servers_of_variable,
 )
+from tests.unit.config.test_models import NAMED, catalog, complaint_about
 
-MODEL = '[[models]]\nname = "m"\npath = "x"\n'
 URL = 'url = "http://127.0.0.1:1/mcp"\n'
 
 
@@ -26,14 +26,9 @@ def entry(text: str, label: str = "docs") -> str:
     return f'[[tool_servers]]\nlabel = "{label}"\n{text}'
 
 
-def tools(folder: Path, text: str) -> tuple[McpServer, ...]:
-    (folder / "models.toml").write_text(MODEL + text)
-    return load_models(folder / "models.toml").tools
-
-
 def test_a_url_is_enough(tmp_path: Path) -> None:
-    assert tools(tmp_path, "") == ()
-    (server,) = tools(tmp_path, entry(URL))
+    assert catalog(tmp_path, NAMED).tools == ()
+    (server,) = catalog(tmp_path, NAMED + entry(URL)).tools
     assert server.allows("delete") and not server.require_approval
     assert server == McpServer("docs", "mcp", "http://127.0.0.1:1/mcp")
     assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, None, False)
@@ -45,7 +40,7 @@ def test_every_option_of_an_mcp_server_is_read(tmp_path: Path) -> None:
         'request_headers = true\ntimeout_seconds = 5.5\nafter_crash = "fail"\n'
         'allowed_tools = ["search"]\nrequire_approval = "always"\n'
     )
-    (server,) = tools(tmp_path, entry(text))
+    (server,) = catalog(tmp_path, NAMED + entry(text)).tools
     assert (server.kind, server.request_headers, server.timeout_seconds) == ("browser", True, 5.5)
     assert (dict(server.headers), server.after_crash) == ({"Authorization": "Bearer ${TOKEN}"}, "fail")
     assert (server.allowed_tools, server.require_approval) == ({"search"}, True)
@@ -53,7 +48,9 @@ def test_every_option_of_an_mcp_server_is_read(tmp_path: Path) -> None:
 
 
 def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
-    (server,) = tools(tmp_path, entry('kind = "python"\ncommand = ["longhaul", "tools", "python", "--stdio"]\n'))
+    (server,) = catalog(
+        tmp_path, NAMED + entry('kind = "python"\ncommand = ["longhaul", "tools", "python", "--stdio"]\n')
+    ).tools
     assert (server.url, server.command) == (None, ("longhaul", "tools", "python", "--stdio"))
 
 
@@ -81,15 +78,9 @@ WRONG = [
 ]
 
 
-def complaint_about(folder: Path, text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        tools(folder, text)
-    return str(caught.value)
-
-
 def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(tmp_path: Path) -> None:
     for text, complaint in WRONG:
-        message = complaint_about(tmp_path, text)
+        message = complaint_about(tmp_path, NAMED + text)
         assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
         assert complaint in message
         assert "\n" not in message and "hunter2" not in message
@@ -131,7 +122,7 @@ def test_servers_of_the_environment_replace_those_of_the_file() -> None:
 
 
 def test_the_catalog_has_servers_of_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "models.toml").write_text(MODEL + entry(URL))
+    (tmp_path / "models.toml").write_text(NAMED + entry(URL))
     monkeypatch.setenv("LONGHAUL_TOOL_SERVERS", "python=http://127.0.0.1:2/mcp")
     catalog = load_catalog(load_settings(models=tmp_path / "models.toml"))
     assert [server.label for server in catalog.tools] == ["docs", "python"]

@@ -173,6 +173,13 @@ def test_a_result_for_an_item_that_is_not_pending_is_illegal_and_changes_nothing
     assert (frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending) == before
 
 
+def test_the_end_of_a_turn_starts_each_call_once() -> None:
+    stream = fed(CodeStart("python"), CodeText("1"), TurnEnd())
+    assert stream.feed(TurnEnd()) == []
+    stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))
+    assert [event["output_index"] for event in stream.feed(TurnEnd())] == [1]
+
+
 @pytest.mark.parametrize("ending", ["stop", "length", "fail", "cancel"])
 def test_the_end_of_a_response_ends_pending_items_as_incomplete(ending: str) -> None:
     pending: list[Delta] = [

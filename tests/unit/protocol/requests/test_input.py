@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 from openai.types.responses import ResponseInputItem
-from pydantic import TypeAdapter
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, UNSUPPORTED_ITEMS
@@ -16,6 +15,7 @@ from app.protocol.requests.bodies.conversation import CreateItems
 from app.protocol.requests.validation import validate
 from tests.support.refusals import CALL, OUTPUT, PATCH_OUTPUT, SHELL_CALL, SHELL_OUTPUT, TRIGGER
 from tests.support.requests import parse_request
+from tests.unit.protocol.requests.test_tools import kinds_of
 
 Json = dict[str, Any]
 
@@ -29,17 +29,6 @@ def items(sent: Any) -> list[Json]:
     return kept
 
 
-def openai_item_types() -> set[str]:
-    """The `type`s of openai's ResponseInputItem, found in its JSON schema."""
-    schema = TypeAdapter(ResponseInputItem).json_schema()
-    found: set[str] = set()
-    for member in schema.get("oneOf") or schema["anyOf"]:
-        kind = schema["$defs"][member["$ref"].rsplit("/", 1)[-1]]["properties"]["type"]
-        options = kind.get("anyOf", [kind])
-        found |= {name for option in options for name in option.get("enum", [option.get("const")]) if name}
-    return found
-
-
 def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     ours = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
     hosted = {"code_interpreter_call", "web_search_call", "mcp_call", "mcp_list_tools"}
@@ -47,7 +36,7 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     loaded = {"tool_search_call", "tool_search_output", "additional_tools"}
     local = {f"{kind}_call{end}" for kind in ("shell", "apply_patch", "local_shell") for end in ("", "_output")}
     others = {"reasoning", "compaction", COMPACTION_TRIGGER, ITEM_REFERENCE}
-    assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | loaded | local | others
+    assert kinds_of(ResponseInputItem) == UNSUPPORTED_ITEMS | ours | hosted | approvals | loaded | local | others
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ def stored(**fields: Any) -> Json:
 def kinds_of(union: Any) -> set[str]:
     """The `type`s of the members of a union of typed dicts."""
     schema = TypeAdapter(union).json_schema()
-    members = schema.get("oneOf") or schema.get("anyOf") or [schema]
     found: set[str] = set()
-    for member in members:
+    for member in schema.get("oneOf") or schema.get("anyOf") or [schema]:
         shape = schema["$defs"][member["$ref"].rsplit("/", 1)[-1]] if "$ref" in member else member
         kind = shape["properties"]["type"]
-        found |= set(kind.get("enum", [kind.get("const")]))
+        options = kind.get("anyOf", [kind])
+        found |= {name for option in options for name in option.get("enum", [option.get("const")]) if name}
     return found
 
 
