@@ -51,6 +51,10 @@ def tangled(choices: int, title: str = "") -> Any:
     return {"title": title, "allOf": [*([either] * choices), {"type": "string"}]}
 
 
+LIGHT = "c._compilers = lambda _: ({'schema': lambda text: (c.schema_grammar(c.json.loads(text)), {})[1]}, 9); "
+"""Part of the program that reads schemas alone: it starts without xgrammar, whose import takes seconds."""
+
+
 def limited(**limits: int) -> str:
     """The program with other limits."""
     changes = "".join(f"c.{name} = {value}; " for name, value in limits.items())
@@ -58,6 +62,10 @@ def limited(**limits: int) -> str:
         f"import sys; sys.path.append({str(CHECKOUT)!r}); from workers.engine import grammar_compiler as c; "
         f"{changes}c.main()"
     )
+
+
+def light(**limits: int) -> str:
+    return limited(**limits).replace("c.main()", f"{LIGHT}c.main()")
 
 
 ENDLESS = tangled(40)
@@ -143,8 +151,8 @@ async def endless(probe: GrammarProbe) -> AsyncIterator[GrammarProbe]:
 
 
 def probe_of_endless_jobs(patched: pytest.MonkeyPatch) -> GrammarProbe:
-    patched.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=300))
-    made = GrammarProbe(vocabulary, KEPT)
+    patched.setattr("workers.engine.grammar_probe._CODE", light(CPU_SECONDS=300))
+    made = GrammarProbe(str, KEPT)
     made.start()
     return made
 
@@ -284,8 +292,8 @@ async def test_a_grammar_that_takes_too_much_memory_is_refused(monkeypatch: pyte
 
 
 async def test_a_job_that_got_too_little_time_on_a_busy_machine_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.engine.grammar_probe._CODE", limited(CPU_SECONDS=60, WALL_SECONDS=1))
-    probe = GrammarProbe(vocabulary, KEPT)
+    monkeypatch.setattr("workers.engine.grammar_probe._CODE", light(CPU_SECONDS=60, WALL_SECONDS=1))
+    probe = GrammarProbe(str, KEPT)
     for _ in range(2):
         with pytest.raises(EngineError, match=r"^text\.format\.schema: the machine is too busy") as raised:
             await tried(probe, [schema(ENDLESS)])
@@ -302,9 +310,9 @@ async def test_a_job_that_takes_too_much_in_the_middle_of_an_answer_is_refused(m
         "    answers.flush()\n"
         "    os.kill(os.getpid(), signal.SIGXCPU)\n"
     )
-    program = limited().replace("c.main()", "c._work = work; c.main()")
+    program = light().replace("c.main()", "c._work = work; c.main()")
     monkeypatch.setattr("workers.engine.grammar_probe._CODE", code + program)
-    probe = GrammarProbe(vocabulary, KEPT)
+    probe = GrammarProbe(str, KEPT)
     with pytest.raises(InvalidSampling, match="its grammar takes more than 2 seconds"):
         await tried(probe, [schema(NAMED)])
     probe.close()
@@ -314,14 +322,14 @@ async def test_no_job_outlives_its_worker() -> None:
     code = (
         "import asyncio, sys; sys.path.append(sys.argv[1]); from tests.engine.test_grammar_probe import *\n"
         "async def main():\n"
-        "    probe = GrammarProbe(lambda: sys.argv[2], KEPT)\n"
+        "    probe = probe_of_endless_jobs(pytest.MonkeyPatch())\n"
         "    job = asyncio.create_task(probe.compile([schema(tangled(40))]))\n"
         "    print(await child_of(probe), probe._program.process.pid, flush=True)\n"
         "    await job\n"
         "asyncio.run(main())\n"
     )
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", code, str(CHECKOUT), vocabulary()), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        *(sys.executable, "-c", code, str(CHECKOUT)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert worker.stdout is not None
     pids = (await worker.stdout.readline()).split()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.cases import GREEDY, Case, Stepping, asking, demo_model
+from tests.engine.cases import demo_model
 from tests.engine.processes import alive, children, engine_processes, marked, niceness, pending
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
-from workers.engine.base import EngineDead, Sampling
+from workers.engine.base import EngineDead
 from workers.engine.lifeline import CPU_NICENESS, KEY, Lifeline, bind_to_parent
 
 CHECKOUT = Path(__file__).parents[2]
@@ -258,29 +258,3 @@ async def test_an_engine_that_is_killed_while_it_starts_is_dead_and_not_misconfi
         await starting
     await engine.stop()
     assert engine_processes(os.getpid()) == before
-
-
-@pytest.mark.vllm
-@pytest.mark.asyncio(loop_scope="package")
-async def test_readers_of_an_engine_that_is_killed_get_an_error(vllm_case: Case, stepping_engine: Stepping) -> None:
-    stepping = await stepping_engine.case()
-    engine, prompt = stepping.engine, await stepping.prompt()
-    stream = stepping.stream(prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
-    await anext(stream)
-    [process] = stepping_engine.processes
-    os.kill(process, signal.SIGKILL)
-    with pytest.raises(EngineDead) as had_request:
-        async for _ in stream:
-            pass
-    assert had_request.value.counts
-    with pytest.raises(EngineDead):
-        await engine.check()
-    with pytest.raises(EngineDead) as came_late:
-        await anext(stepping.stream(prompt, GREEDY))
-    assert not came_late.value.counts
-    with pytest.raises(EngineDead):
-        await engine.render(asking("Hello!"), {})
-    assert engine.running == 0
-    for _ in range(2):
-        await engine.stop()
-    await vllm_case.engine.check()

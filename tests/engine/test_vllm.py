@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,9 @@ from hypothesis import strategies as st
 
 from app.protocol.requests.items.images import MAX_PIXELS
 from config.settings import ConfigError
-from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, demo_model
+from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, Stepping, asking, demo_model
 from workers.engine import make_engine
-from workers.engine.base import Sampling
+from workers.engine.base import EngineDead, Sampling
 from workers.engine.output_format import Structured
 
 package = pytest.mark.asyncio(loop_scope="package")
@@ -188,3 +189,29 @@ def test_vllm_gets_a_quiet_environment_and_spawns(path: str, offline: str | None
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
         assert os.environ["VLLM_MAX_IMAGE_PIXELS"] == str(MAX_PIXELS)
         assert os.environ.get("HF_HUB_OFFLINE") == offline
+
+
+@package
+@pytest.mark.vllm
+async def test_readers_of_an_engine_that_is_killed_get_an_error(vllm_case: Case, stepping_engine: Stepping) -> None:
+    stepping = await stepping_engine.case()
+    engine, prompt = stepping.engine, await stepping.prompt()
+    stream = stepping.stream(prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
+    await anext(stream)
+    [process] = stepping_engine.processes
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(EngineDead) as had_request:
+        async for _ in stream:
+            pass
+    assert had_request.value.counts
+    with pytest.raises(EngineDead):
+        await engine.check()
+    with pytest.raises(EngineDead) as came_late:
+        await anext(stepping.stream(prompt, GREEDY))
+    assert not came_late.value.counts
+    with pytest.raises(EngineDead):
+        await engine.render(asking("Hello!"), {})
+    assert engine.running == 0
+    for _ in range(2):
+        await engine.stop()
+    await vllm_case.engine.check()
