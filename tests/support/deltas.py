@@ -54,14 +54,19 @@ ACTIONS: list[dict[str, Any]] = [
     {"type": "open_page", "url": "http://x"},
     {"type": "find_in_page", "url": "http://x", "pattern": "y"},
 ]
-
-
 LOCAL = [
     LocalCall(SHELL, {"action": {"commands": ["ls"], "timeout_ms": None}, "environment": {"type": "local"}}),
     LocalCall(APPLY_PATCH, {"operation": {"type": "create_file", "path": "a", "diff": "+x"}}),
     LocalCall(APPLY_PATCH, {"operation": {"type": "delete_file", "path": "a"}}),
     LocalCall(LOCAL_SHELL, {"action": {"type": "exec", "command": ["ls"], "env": {}}}),
 ]
+WHOLE: dict[type, st.SearchStrategy[Delta]] = {
+    WholeCall: st.sampled_from([WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": each}) for each in ACTIONS]),
+    ToolSearch: st.builds(ToolSearch, st.fixed_dictionaries({"query": names})),
+    LocalCall: st.sampled_from(LOCAL),
+    Approval: st.builds(Approval, labels, names, st.just("{}")),
+}
+"""Items of one delta."""
 
 
 class Script:
@@ -99,8 +104,8 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
         script.say(Listing, Listing(label))
     _answer(draw, script, script.pending[:])
     if draw(st.booleans()):
-        some = [Compacting()] * draw(st.integers(0, 2))
-        script.say(Compacted, CompactionStart(), *some, Compacted("lh1_x"))
+        steps = [Compacting()] * draw(st.integers(0, 2))
+        script.say(Compacted, CompactionStart(), *steps, Compacted("lh1_x"))
     _turn(draw, script)
     for _ in range(draw(st.integers(0, 2))):
         script.pause(TurnEnd())
@@ -115,20 +120,11 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
 
 def _turn(draw: st.DrawFn, script: Script) -> None:
     """Draws text, refusals, reasoning, and calls of every kind with their arguments or input."""
-    kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, ToolSearch, LocalCall, *HOSTED, Approval]
+    kinds = [Text, Reasoning, Refusal, *STARTS, McpArguments, *WHOLE]
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(kinds))
-        if kind is WholeCall:
-            script.say(kind, WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": draw(st.sampled_from(ACTIONS))}))
-            continue
-        if kind is ToolSearch:
-            script.say(kind, ToolSearch({"query": draw(names)}))
-            continue
-        if kind is LocalCall:
-            script.say(kind, draw(st.sampled_from(LOCAL)))
-            continue
-        if kind is Approval:
-            script.say(kind, Approval(draw(labels), draw(names), "{}"))
+        if kind in WHOLE:
+            script.say(kind, draw(WHOLE[kind]))
             continue
         run: list[Delta] = [kind(piece) for piece in draw(st.lists(pieces, min_size=1, max_size=4))]
         if kind is McpArguments:
@@ -162,8 +158,6 @@ def _result(kind: type, ok: bool) -> dict[str, Any]:
 
 
 endings = st.sampled_from(["stop", "length", "fail", "cancel"])
-
-
 summaries = st.sampled_from([None, "auto", "concise", "detailed"])
 
 
