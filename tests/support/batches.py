@@ -89,7 +89,7 @@ async def created(client: openai.AsyncOpenAI, lines: Sequence[bytes], endpoint: 
 
 async def ended(client: openai.AsyncOpenAI, batch_id: str, *statuses: str) -> Any:
     async def look() -> Any:
-        batch = await client.batches.retrieve(batch_id)
+        batch = await client.batches.retrieve(batch_id, extra_query={} if statuses else {"wait": 60})
         return batch if batch.status in (statuses or ("completed", "failed", "expired", "cancelled")) else None
 
     return await until(look, what=f"the batch has ended, or is {statuses}")
