@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,8 +34,6 @@ from tests.support.bulk import action_of, check_cancelled, many_queued, started,
 from tests.support.logs import events_of, row_of, text_of
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, living, new_response, queued
-from tests.support.stored import stored
-from tests.support.waiting import until
 from tests.support.waiting_rows import take
 
 QUEUED = ResponseFilter(statuses=(Status.QUEUED,))
@@ -65,21 +58,6 @@ async def carried_out(db: Database, action: ActionRow) -> tuple[ActionRow, list[
         async for step in steps(own, seen):
             told += step.ended
     return seen, told
-
-
-async def test_all_that_wait_are_cancelled_as_each_would_be_by_itself(db: Database) -> None:
-    ids = await many_queued(db, 120)
-    alone = await queued(db)
-    action, told = await carried_out(db, await started(db, ActionKind.CANCEL, ResponseFilter(ids=tuple(ids))))
-    assert (action.done, action.state) == (120, ActionState.COMPLETED)
-    assert len(told) == 120
-    await check_cancelled(db, ids)
-    await endings.cancel(db, alone, None)
-    of_one, of_many = [(await events_of(db, each))[-1] for each in (alone, ids[0])]
-    for event in (of_one, of_many):
-        event["response"] |= {"id": "", "created_at": 0}
-    assert of_one == of_many
-    await stored(db, "default")
 
 
 async def test_what_runs_and_what_has_secrets_is_cancelled_beside_what_waits(db: Database) -> None:
@@ -270,28 +248,6 @@ async def test_a_cancel_of_whole_batches_ends_those_that_match_and_came_before_i
         await sql(db, "UPDATE batches SET status = 'in_progress' WHERE status = 'cancelling'")
 
 
-async def test_an_action_and_the_batch_that_it_cancels_end_each_line_once(db: Database) -> None:
-    await batch(db, "all")
-    new = [replace(new_response(background=True), priority=Priority.WINDOW.value) for _ in range(120)]
-    lines = [replace(each, place=BatchPlace("all", place, "a", 60.0)) for place, each in enumerate(new, 1)]
-    async with db.begin() as connection:
-        await insert_waiting(connection, lines)
-    action = await started(db, ActionKind.CANCEL, ResponseFilter(batch="all"))
-
-    async def of_batch() -> list[Notice]:
-        told: list[Notice] = []
-        while (await statuses(db)).get("queued"):
-            async for ended in cancels.line_steps(as_role(db, MAINTENANCE), "all"):
-                told += ended
-        return told
-
-    (action, by_action), by_batch = await asyncio.gather(carried_out(db, action), of_batch())
-    assert (len(by_action), action.batches) == (action.done, 1)
-    assert sorted(notice.response_id for notice in [*by_action, *by_batch]) == sorted(each.id for each in lines)
-    assert await scalar(db, "SELECT count(*) FROM batch_results WHERE status = 'cancelled'") == 120
-    await check_cancelled(db, [each.id for each in lines])
-
-
 async def test_a_retry_leaves_batches_as_they_are(db: Database) -> None:
     await batch(db, "all")
     action, _ = await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
@@ -432,22 +388,6 @@ async def test_retries_reserve_of_their_projects_limits(db: Database) -> None:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-async def test_pages_have_each_response_once_in_order(db: Database) -> None:
-    ids = [*await many_queued(db, 30), *[await failed(db) for _ in range(3)]]
-    for descending in (True, False):
-        found: list[str] = []
-        after: str | None = None
-        while True:
-            page = await listing.find_page(db, ResponseFilter(), 7, after, descending=descending)
-            assert page is not None
-            found += [entry.id for entry in page.entries]
-            if not page.has_more:
-                break
-            after = page.last_id
-        assert len(found) == len(ids) and set(found) == set(ids)
-        assert found[-3 if not descending else 0 :][:3] == (ids[-3:] if not descending else ids[:-4:-1])
-
-
 async def test_a_page_that_finds_nothing_in_its_reach_says_from_where_to_go_on(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -484,38 +424,3 @@ async def test_metadata_matches_whole_pairs_alone(db: Database) -> None:
         page = await listing.find_page(db, ResponseFilter(metadata=(pair,)), 20, None)
         assert page is not None
         assert [entry.id for entry in page.entries] == ([response_id] if matches else []), pair
-
-
-# -- the process -------------------------------------------------------------------------------------------------------
-
-
-async def test_maintenance_that_is_killed_leaves_the_rest_to_the_next(
-    db: Database, services: Any, tmp_path: Path
-) -> None:
-    ids = await many_queued(db, 2000)
-    action = await started(db, ActionKind.CANCEL, QUEUED, 2000)
-    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url, "LONGHAUL_HOME": str(tmp_path)}
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "app.maintenance"], env={**os.environ, **urls})
-
-    process = start()
-    try:
-        await until(lambda: has_begun(db, action), what="the first step")
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        process = start()
-        await until(lambda: has_completed(db, action), what="the end")
-    finally:
-        process.kill()
-        process.wait()
-    assert (await action_of(db, action.id)).done == 2000
-    await check_cancelled(db, ids)
-
-
-async def has_begun(db: Database, action: ActionRow) -> bool:
-    return (await action_of(db, action.id)).done > 0
-
-
-async def has_completed(db: Database, action: ActionRow) -> bool:
-    return (await action_of(db, action.id)).state is ActionState.COMPLETED

@@ -15,7 +15,7 @@ from app.store.database import Database
 from app.store.tenants import limits
 from app.store.tenants.charges import Charge, Charger
 from tests.integration.store.common import blocked, sql
-from tests.support.limited import PROJECT, limited_project, put, remove, stop_the_clock, used
+from tests.support.limited import PROJECT, limited_project, remove, stop_the_clock, used
 from tests.support.waiting import until
 
 REQUESTS = LimitKind.REQUESTS_PER_MINUTE
@@ -56,18 +56,6 @@ async def test_each_request_is_told_what_is_left_after_it_and_a_minute_is_refill
     assert 0 < (await used(db))["requests_per_minute"] <= 1
     await sql(db, "UPDATE limits SET as_of = as_of - interval '90 s'")
     assert (await used(db))["requests_per_minute"] == 0
-
-
-async def test_limits_of_models_kinds_and_projects_are_charged_apart(db: Database, charger: Charger) -> None:
-    await limited_project(db, requests_per_minute=10, reads_per_minute=10)
-    await limited_project(db, "other", requests_per_minute=10)
-    await put(db, REQUESTS, 1, model="m")
-    await stop_the_clock(db)
-    wanted = [request(model="m"), request(model="m"), request(), request(kind=LimitKind.READS_PER_MINUTE)]
-    results = await asyncio.gather(*map(charger.take, [*wanted, request("other"), request("nobody")]))
-    assert [type(each).__name__ for each in results] == ["LimitState", "Shortage", *["LimitState"] * 3, "NoneType"]
-    assert await used(db) == {"requests_per_minute": 1, "reads_per_minute": 1}
-    assert await used(db, "other") == {"requests_per_minute": 1}
 
 
 async def test_a_limit_that_was_removed_meanwhile_lets_everybody_in(db: Database, charger: Charger) -> None:

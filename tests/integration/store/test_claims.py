@@ -26,14 +26,6 @@ from workers.generation.runs import ActiveRuns
 LARGE = [message("x" * 2 * LARGE_BYTES)]
 
 
-async def test_only_one_of_many_claims_wins(db: Database) -> None:
-    response_id = await queued(db)
-    claims = await asyncio.gather(*(claim(db, response_id, f"w{i}") for i in range(8)))
-    won = [row for row in claims if row is not None]
-    assert len(won) == 1
-    assert (won[0].status, won[0].attempt) == (Status.IN_PROGRESS, 1)
-
-
 async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Database) -> None:
     large, small = await queued(db, input=LARGE), await queued(db)
     async with living(db, "w"):
@@ -153,18 +145,6 @@ async def test_a_claim_waits_for_the_removal_of_its_worker_and_fails(db: Databas
         claiming = asyncio.create_task(claims.claim_all(db, [(response_id, "w")]))
         await blocked(db)
     assert await claiming == [None]
-
-
-async def test_a_response_of_a_dead_worker_goes_to_another_until_it_has_crashed_too_often(db: Database) -> None:
-    await alive(db, lease_seconds=0.0)
-    row = await claimed(db)
-    assert await workers.release_dead_workers(db, lease_seconds=0.0) == [WORKER]
-    assert await endings.find_exhausted(db, max_crashes=2, max_claims=9) == []
-    assert await endings.find_exhausted(db, max_crashes=1, max_claims=9) == [Exhausted(row.id, 1, 1)]
-    again = await claim(db, row.id, "other")
-    assert again is not None and (again.attempt, again.crashes) == (2, 1)
-    assert await endings.fail(db, row.id, "server_error", "crashed too often") is not None
-    assert (await row_of(db, row.id)).error == {"code": "server_error", "message": "crashed too often"}
 
 
 async def test_a_response_that_waited_too_long_is_not_claimed_and_is_found_overdue(db: Database) -> None:

@@ -62,33 +62,6 @@ async def test_a_server_that_became_a_standby_is_left(db: Database) -> None:
     await other.close()
 
 
-async def test_a_statement_that_the_driver_gives_up_is_busy_and_a_connect_without_an_answer_is_away(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def never(*_: object, **__: object) -> None:
-        raise TimeoutError
-
-    with pytest.raises(StoreBusy):
-        async with db.begin():
-            raise TimeoutError
-    other = db.sibling(1)
-    monkeypatch.setattr(asyncpg, "connect", never)
-    with pytest.raises(StoreUnavailable) as caught:
-        await other.ping()
-    assert type(caught.value) is StoreUnavailable
-    await other.close()
-
-
-async def test_a_connection_that_was_closed_while_idle_is_replaced(db: Database) -> None:
-    other = db.sibling(1)
-    await other.ping()
-    async with other.pooled_driver_connection() as connection:
-        pass
-    connection.terminate()
-    await other.ping()
-    await other.close()
-
-
 async def test_after_a_statement_without_an_answer_all_connections_of_the_pool_are_new(services: Any) -> None:
     """They may all lead to a server whose address has fallen silent."""
     other = Database(services.database_url, 2, driver_seconds=0.5)
@@ -199,13 +172,3 @@ async def test_a_connection_whose_caller_leaves_while_it_is_made_is_closed(
     with pytest.raises(asyncio.CancelledError):
         await connecting
     assert begun[0].is_closed()
-
-
-async def test_a_statement_that_takes_too_long_is_ended_and_the_connection_serves_the_next(services: Any) -> None:
-    limited = Database(services.database_url, 1, 0.5)
-    with pytest.raises(StatementTimeout) as raised:
-        await limited.execute(text("SELECT pg_sleep(60)"))
-    error = api_error_of(raised.value)
-    assert error is not None and error.error.code == "statement_timeout"
-    await limited.ping()
-    await limited.close()

@@ -22,7 +22,6 @@ from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import estimated_cost
 from config.settings import load_settings
 from tests.integration.store.common import held, placed, scalar, sql
-from tests.support.limited import limited_project, reserving
 from tests.support.rows import new_response
 from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, with_slots
 
@@ -157,17 +156,3 @@ async def test_requests_that_share_an_insert_keep_their_order(db: Database) -> N
     made = [new_response() for _ in range(20)]
     assert not any(each.at_once for each in await placed(db, *made)), "others wait"
     assert (await sent(db))[1:] == [new.id for new in made][:7]
-
-
-async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_in_its_turn(db: Database) -> None:
-    limited = await limited_project(db, requests_per_minute=100)
-    await with_slots(db, 2)
-    at_once, *late = [reserving(limited) for _ in range(3)]
-    assert (await placed(db, at_once))[0].at_once, "nobody waits"
-    await end(db, [at_once.id])
-    others = await waiting(db, "a", 4)
-    assert not any(each.at_once for each in await placed(db, *late)), "others wait"
-    taken = await drain(db, 6)
-    ids = [new.id for new in late]
-    assert set(taken[:2]) & set(ids) and others[0] in taken[:2], "each flow has its turn"
-    assert sorted(taken) == sorted([*others, *ids])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
-
 from app.store.database import Database
 from app.store.queue import drains, redelivery, workers
 from app.store.roles.rights import MAINTENANCE
 from tests.integration.store.common import sql
 from tests.support.roles import as_role
-from tests.support.waiting_rows import end, sent, take, waiting, with_slots
+from tests.support.waiting_rows import sent, take, waiting, with_slots
 
 
 async def drain(db: Database, node: str) -> int:
@@ -57,19 +55,6 @@ async def test_a_heartbeat_tells_the_worker_that_it_is_drained(db: Database) -> 
     await drain(db, "w")
     assert (await workers.heartbeat(db, "w", 60.0, {}, 4)).is_drained
     assert not (await workers.heartbeat(db, "v", 60.0, {}, 4)).is_drained
-
-
-async def test_what_a_drained_worker_had_goes_to_others_when_it_dies(db: Database) -> None:
-    await with_slots(db, 4, "w")
-    ids = await waiting(db, "a", 2)
-    await take(db, await sent(db), "w")
-    await drain(db, "w")
-    async with db.begin() as connection:
-        await connection.execute(text("DELETE FROM workers"))
-        assert len(await workers.release_all(connection, "w", crashed=False)) == 2
-    await with_slots(db, 4, "v")
-    assert sorted(each.response_id for each in await redelivery.take_released(db)) == sorted(ids)
-    await end(db, ids)
 
 
 async def test_released_responses_do_not_go_to_a_drained_worker(db: Database) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from app.protocol.events import frames
 from app.protocol.status import TRANSITIONS, Status
 from app.store import database, retention
 from app.store.context.contents import context_items
-from app.store.database import Database, StoreLocked, StoreUnavailable, retry_until_available
+from app.store.database import Database, StoreLocked
 from app.store.responses import claims, endings, logs, lookup
 from app.store.rows import EndResult
 from tests.integration.store.common import answered, begun, conversation, held, sql
@@ -207,27 +206,6 @@ async def test_an_ending_waits_for_no_row_that_others_hold_and_tries_again_for_a
         await tried.wait()
         assert not ending.done()
     assert await ending
-
-
-async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
-    ids = [await queued(db) for _ in range(16)]
-    told: list[str] = []
-
-    async def cancel(order: list[str]) -> None:
-        for result in await endings.cancel_all(db, order, None, lambda result: told.append(result.row.id)):
-            if isinstance(result, StoreUnavailable):
-                raise result
-
-    await asyncio.gather(*(retry_until_available(partial(cancel, order)) for order in (ids, ids[::-1])))
-    assert sorted(told) == sorted(ids)
-
-
-async def test_cancel_twice_is_one_cancel(db: Database) -> None:
-    response_id = await queued(db)
-    first, second = await asyncio.gather(*(endings.cancel(db, response_id, None) for _ in range(2)))
-    assert first is not None and second is not None
-    assert [first.chunk is None, second.chunk is None].count(False) == 1
-    assert first.row.as_object() == second.row.as_object()
 
 
 async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_row(db: Database) -> None:

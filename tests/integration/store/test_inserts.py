@@ -69,15 +69,6 @@ def _key(new: NewResponse) -> str | None:
     return new.idempotency.key if new.idempotency else None
 
 
-async def test_a_taken_key_returns_its_response_and_fails_no_others(db: Database, inserter: Inserter) -> None:
-    first, other = keyed("a"), keyed("b")
-    assert await asyncio.gather(*map(inserter.create, (first, other))) == [None, None]
-    made = [new_response(), keyed("a"), new_response()]
-    results = await asyncio.gather(*map(inserter.create, made))
-    assert [result and result.id for result in results] == [None, first.id, None]
-    assert await lookup.find(db, made[1].id) is None
-
-
 async def test_a_key_that_is_freed_meanwhile_can_be_used(
     db: Database, inserter: Inserter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

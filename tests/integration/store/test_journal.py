@@ -38,25 +38,6 @@ def soon(seconds: float = 1.0) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
-async def test_appended_chunks_are_read_in_order_with_their_tokens(db: Database) -> None:
-    row = await claimed(db)
-    writer = Writer(row)
-    entries = [writer.begin(), writer.say("a", 7, 8), writer.say("b", 4_000_000_000)]
-    for entry in entries:
-        assert await logs.append(db, [entry]) == {row.id}
-    reading = await logs.read(db, row.id)
-    assert reading.chunks[1:] == tuple(entry.chunk for entry in entries)
-    assert reading.status is Status.IN_PROGRESS
-
-
-async def test_the_last_chunk_and_the_final_row_are_one_commit(db: Database) -> None:
-    row = await row_of(db, (await finished(db)).id)
-    assert row.status is Status.COMPLETED
-    reading = await logs.read(db, row.id)
-    assert reading.chunks[-1].final
-    assert frames.decode(reading.chunks[-1].frames)[-1]["response"] == row.as_object()
-
-
 async def test_another_attempt_or_another_worker_writes_nothing(db: Database) -> None:
     row = await claimed(db)
     stale, stranger = Writer(row), Writer(row, worker="stranger")
@@ -161,21 +142,6 @@ async def test_a_batch_ends_some_responses_and_continues_others(db: Database) ->
     assert [row.status for row in found if row is not None] == expected
 
 
-async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database) -> None:
-    writer = await begun(db)
-    entry = writer.say("a", 1)
-    async with db.driver_connection() as connection:
-        pid = connection.get_server_pid()
-    async with held(db, writer.row.id):
-        appending = asyncio.create_task(logs.append(db, [entry]))
-        await blocked(db)
-        await sql(db, "SELECT pg_terminate_backend(:pid)", pid=pid)
-        with pytest.raises(StoreUnavailable):
-            await appending
-    assert await logs.append(db, [entry]) == {writer.row.id}
-    assert await numbers(db, writer.row.id) == [0, 1, 2, *range(entry.chunk.first, entry.chunk.last + 1)]
-
-
 async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: Database) -> None:
     """The cut may also come after Postgres has closed the connection and before the driver has noticed."""
     row = await claimed(db)
@@ -195,18 +161,6 @@ async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: D
             assert appended == {row.id}
     log = await numbers(db, row.id)
     assert log == list(range(len(log)))
-
-
-async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:
-    row = await finished(db)
-    before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
-    original = b"".join(chunk.frames for chunk in (await logs.read(db, row.id)).chunks)
-    assert await merge_all(db) == 1
-    reading = await logs.read(db, row.id)
-    assert [chunk.final for chunk in reading.chunks] == [True]  # The log is smaller than a page.
-    assert reading.chunks[0].frames == original
-    assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
-    assert await retention.merge_finished(db, soon()) == 0
 
 
 @pytest.mark.parametrize("page_bytes", [1, 3000, 2**20])

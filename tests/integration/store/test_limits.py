@@ -15,15 +15,14 @@ from app.protocol.limits import Allowance, LimitKind
 from app.protocol.response import error_object
 from app.store.database import Database
 from app.store.responses import endings, logs
-from app.store.responses.inserts import LOCKED_AT_ONCE, Inserter
+from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse, Reserving
-from app.store.rows import Ending, Idempotency
+from app.store.rows import Ending
 from app.store.tenants import limits, projects
 from tests.integration.store.common import scalar, sql
 from tests.support.limited import OUTPUT, PROJECT, limited_project, put, remove, reserving, used
 from tests.support.requests import message
-from tests.support.rows import WORKER, Writer, alive, claim, new_response
-from tests.support.waiting import until
+from tests.support.rows import WORKER, Writer, claim, new_response
 
 DAY = "tokens_per_day"
 PLENTY = {kind.value: 10**9 for kind in LimitKind}
@@ -66,36 +65,11 @@ class TestReserving:
         await inserted(inserter, output_tokens=None)
         assert await used(db) == {DAY: 0, "unfinished_responses": 1}
 
-    async def test_what_does_not_fit_is_not_there_and_takes_nothing(self, db: Database, inserter: Inserter) -> None:
-        await limited_project(db, queued_responses=10, tokens_per_minute=10)
-        with pytest.raises(LimitReached, match="tokens_per_minute"):
-            await inserter.create(reserving())
-        assert await used(db) == {"queued_responses": 0, "tokens_per_minute": 0}
-        assert await scalar(db, "SELECT count(*) FROM responses") == 0
-
-    async def test_a_limit_on_a_model_leaves_the_others(self, db: Database, inserter: Inserter) -> None:
-        await limited_project(db, unfinished_responses=3)
-        await put(db, LimitKind.UNFINISHED_RESPONSES, 1, model="scripted")
-        await inserted(inserter)
-        with pytest.raises(LimitReached, match="the model 'scripted'"):
-            await inserter.create(reserving())
-        for _ in range(2):
-            await inserted(inserter, model="other")
-        with pytest.raises(LimitReached, match="all models"):
-            await inserter.create(reserving(model="other"))
-
     async def test_a_refused_request_in_a_batch_refuses_no_other(self, db: Database, inserter: Inserter) -> None:
         await limited_project(db, queued_bytes=20_000)
         huge = inserter.create(reserving(input="x" * 30_000))
         results = await asyncio.gather(huge, *(inserter.create(reserving()) for _ in range(5)), return_exceptions=True)
         assert [type(result) for result in results] == [LimitReached, *[Allowance] * 5]
-
-    async def test_a_repeated_key_reserves_once(self, db: Database, inserter: Inserter) -> None:
-        await limited_project(db, unfinished_responses=10)
-        made = [replace(reserving(), idempotency=Idempotency("key", b"1")) for _ in range(3)]
-        results = await asyncio.gather(*map(inserter.create, made))
-        assert sum(isinstance(result, Allowance) for result in results) == 1
-        assert await used(db) == {"unfinished_responses": 1}
 
     async def test_without_limits_nothing_is_reserved(self, db: Database, inserter: Inserter) -> None:
         new = new_response()
@@ -103,14 +77,6 @@ class TestReserving:
         await endings.cancel(db, new.id, None)
         assert await scalar(db, "SELECT count(*) FROM settlements") == 0
         assert await scalar(db, "SELECT reserved_at FROM responses") is None
-
-    async def test_a_project_whose_limits_were_removed_meanwhile_is_let_in(
-        self, db: Database, inserter: Inserter
-    ) -> None:
-        await limited_project(db, queued_responses=1)
-        assert await remove(db, LimitKind.QUEUED_RESPONSES)
-        for _ in range(3):
-            await inserted(inserter)
 
 
 class TestRaces:
@@ -148,21 +114,6 @@ class TestRaces:
         assert all([isinstance(await task, Allowance) for task in waiting])
         assert await used(db, "slow") == {"unfinished_responses": 5}
 
-    async def test_projects_whose_limits_are_held_leave_connections_to_the_others(
-        self, db: Database, inserter: Inserter
-    ) -> None:
-        names = [f"project{number}" for number in range(10)]
-        for name in names:
-            await limited_project(db, name, unfinished_responses=10)
-        pool: Any = db.engine.pool
-        async with db.begin() as connection:
-            await limits.hold(connection, names)
-            waiting = [asyncio.create_task(inserter.create(reserving(name))) for name in names]
-            await until(lambda: pool.checkedout() == 1 + LOCKED_AT_ONCE)
-            assert await inserter.create(new_response()) is None
-            assert not any(task.done() for task in waiting)
-        assert all([isinstance(await task, Allowance) for task in waiting])
-
     async def test_projects_of_one_batch_in_opposite_order_do_not_deadlock(self, db: Database) -> None:
         names = [f"proj_{number}" for number in range(8)]
         for name in names:
@@ -175,30 +126,6 @@ class TestRaces:
             assert await used(db, name) == {"queued_responses": 16}
         for made in inserters:
             await made.close()
-
-    async def test_limits_hold_while_responses_end(self, db: Database, inserter: Inserter) -> None:
-        """Inserts, claims and endings at once: never more than five unfinished, and in the end none."""
-        await limited_project(db, unfinished_responses=5, queued_responses=3)
-        await alive(db)
-        done = 0
-
-        async def client() -> None:
-            nonlocal done
-            while True:
-                try:
-                    new = reserving()
-                    await inserter.create(new)
-                except LimitReached:
-                    await asyncio.sleep(0.005)
-                    continue
-                assert await scalar(db, "SELECT count(*) FROM responses WHERE finished_at IS NULL") <= 5
-                await _complete(db, new.id)
-                done += 1
-                return
-
-        await asyncio.gather(*(client() for _ in range(12)))
-        assert done == 12
-        assert await used(db) == {"unfinished_responses": 0, "queued_responses": 0}
 
 
 PROMPT = 2
@@ -329,13 +256,6 @@ class TestSetting:
         await endings.cancel(db, old.id, None)
         assert await used(db) == {"queued_responses": 1, "unfinished_responses": 1}
 
-    async def test_a_changed_limit_keeps_what_is_taken(self, db: Database, inserter: Inserter) -> None:
-        await limited_project(db, queued_responses=10)
-        await inserted(inserter)
-        await put(db, LimitKind.QUEUED_RESPONSES, 1)
-        with pytest.raises(LimitReached):
-            await inserter.create(reserving())
-
     async def test_a_project_is_limited_while_it_has_limits_that_responses_reserve_of(self, db: Database) -> None:
         await limited_project(db, requests_per_minute=5, reads_per_minute=5)
         assert not (await projects.find(db, [PROJECT]))[PROJECT].is_limited
@@ -344,22 +264,6 @@ class TestSetting:
         assert not await remove(db, LimitKind.QUEUED_BYTES)
         assert await remove(db, LimitKind.QUEUED_RESPONSES)
         assert not (await projects.find(db, [PROJECT]))[PROJECT].is_limited
-
-    async def test_the_wait_for_a_place_follows_from_what_left_the_queue(
-        self, db: Database, inserter: Inserter
-    ) -> None:
-        await limited_project(db, queued_responses=4)
-        made = [await inserted(inserter) for _ in range(4)]
-        await sql(db, "UPDATE limits SET since = since - interval '1 h'")
-        await sql(db, "UPDATE responses SET reserved_at = reserved_at - interval '5 s'")
-        for new in made[:3]:
-            await claim(db, new.id, WORKER)
-        for _ in range(3):
-            await inserted(inserter)
-        with pytest.raises(LimitReached) as caught:
-            await inserter.create(reserving())
-        # Three left within 30 s or so: one in ten seconds.
-        assert caught.value.shortage.wait_seconds == pytest.approx(10, rel=0.3)
 
 
 async def test_the_store_has_no_other_way_to_end_a_response(db: Database, inserter: Inserter) -> None:

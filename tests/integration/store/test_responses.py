@@ -13,7 +13,7 @@ import pytest
 from app.responses.read.reader import ResponseReader
 from app.sizes import LARGE_BYTES
 from app.store import database
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database
 from app.store.responses import endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.rows import Idempotency, LargeRow, ResponseRow
@@ -143,10 +143,3 @@ async def test_the_queue_deadline_goes_by_the_clock_of_postgres(db: Database) ->
     wrong = datetime(2020, 1, 1, tzinfo=UTC)
     await Inserter(db).create(replace(new_response(), created_at=wrong, queue_seconds=600.0))
     assert 590 < await scalar(db, "SELECT extract(epoch FROM queue_deadline - now()) FROM responses") <= 600
-
-
-async def test_a_database_that_cannot_be_reached_is_unavailable() -> None:
-    nowhere = Database("postgresql://u@127.0.0.1:9/x", 1)
-    with pytest.raises(StoreUnavailable):
-        await nowhere.ping()
-    await nowhere.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,9 +21,7 @@ from app.store.roles.rights import (
     PROCESSES,
     RIGHTS,
     ROLES,
-    ROWS,
     WORKER,
-    parsed,
     wanted,
 )
 from app.store.sealing import SealedKind
@@ -240,13 +237,3 @@ async def test_migrating_again_corrects_what_was_granted_and_else_changes_nothin
         assert (await connection.execute(text(policy))).scalar_one() == right_policy
         assert not (await connection.execute(text(may_call))).scalar_one()
         assert not await connection.run_sync(changed)
-
-
-def test_the_table_of_rights_names_roles_and_tables_that_there_are() -> None:
-    for table, of_role in RIGHTS.items():
-        assert set(of_role) <= set(ROLES), table
-        for rights in of_role.values():
-            each = {right if column is None else f"{right} ({column})" for right, column in parsed(rights)}
-            assert each, (table, rights)
-            assert len(re.findall("[A-Z]+", rights)) == len({right for right, _ in parsed(rights)}), rights
-    assert set(ROWS) <= set(RIGHTS)

@@ -14,7 +14,7 @@ from app.protocol.errors import LimitReached
 from app.protocol.limits import Allowance, LimitKind
 from app.store import retention
 from app.store.context import conversations
-from app.store.context.conversations import ConversationRow, DuplicateItem, NewItem
+from app.store.context.conversations import ConversationRow, NewItem
 from app.store.context.size import ContextSize
 from app.store.database import Database
 from app.store.paging import Page
@@ -25,7 +25,7 @@ from app.store.tenants import limits
 from tests.integration.store.common import answered, begun, blocked, last_of, scalar, sql
 from tests.support.limited import PROJECT, limited_project, put, reserving, used
 from tests.support.requests import message
-from tests.support.rows import alive, merge_all, queued
+from tests.support.rows import merge_all, queued
 from tests.support.stored import stored
 
 STORED = LimitKind.STORED_BYTES.value
@@ -133,13 +133,6 @@ class TestCounting:
         await endings.delete(db, DEFAULT_PROJECT, response_id)
         assert 1000 < await stored(db, DEFAULT_PROJECT) < both - 1000
 
-    async def test_what_is_rolled_back_is_not_counted(self, db: Database) -> None:
-        await made(db, item(1))
-        before = await stored(db, DEFAULT_PROJECT)
-        with pytest.raises(DuplicateItem):
-            await add(db, item(2), item(1))
-        assert await stored(db, DEFAULT_PROJECT) == before
-
     async def test_an_item_and_its_conversation_that_are_deleted_at_once_count_once(self, db: Database) -> None:
         await made(db, item(1, "x" * 1000), item(2))
         async with db.begin() as connection:
@@ -158,25 +151,6 @@ class TestCounting:
         assert await scalar(db, "SELECT count(*) FROM stored_changes") == 0
         assert await scalar(db, "SELECT min(stored_bytes) FROM projects") > 0
         await stored(db, PROJECT)
-
-    async def test_everything_at_once_is_counted_once(self, db: Database) -> None:
-        await made(db)
-
-        async def client(number: int) -> None:
-            response_id = await ended(db, conversation={"id": CONVERSATION}, input=[item(number)])
-            if number % 2:
-                await endings.delete(db, DEFAULT_PROJECT, response_id)
-            else:
-                await conversations.remove_item(db, DEFAULT_PROJECT, CONVERSATION, f"msg_{number}")
-
-        async def maintain() -> None:
-            for _ in range(5):
-                await merge_all(db)
-                await limits.settle(db)
-
-        await alive(db)
-        await asyncio.gather(*map(client, range(10)), maintain(), maintain())
-        assert await stored(db, DEFAULT_PROJECT) > 0
 
 
 class TestTheLimit:
@@ -197,30 +171,6 @@ class TestTheLimit:
         assert len(new.stored.json) < await stored(db, PROJECT) == (await used(db))[STORED]
         await endings.delete(db, PROJECT, new.id)
         assert await used(db) == {STORED: 0}
-
-    async def test_a_response_that_does_not_fit_is_refused_until_something_is_deleted(
-        self, db: Database, inserter: Inserter
-    ) -> None:
-        await limited_project(db, stored_bytes=8_000)
-        old = reserving(input="x" * 3000)
-        await inserter.create(old)
-        await endings.cancel(db, old.id, None)
-        new = reserving(input="x" * 6000)
-        with pytest.raises(LimitReached, match="Delete files, responses or conversations") as refused:
-            await inserter.create(new)
-        assert refused.value.shortage.wait_seconds is None
-        await endings.delete(db, PROJECT, old.id)
-        assert isinstance(await inserter.create(new), Allowance)
-
-    async def test_a_conversation_and_items_that_do_not_fit_are_refused(self, db: Database) -> None:
-        await limited_project(db, stored_bytes=2000)
-        with pytest.raises(LimitReached, match="Such a request never fits"):
-            await made(db, item(1, "x" * 2000), project=PROJECT, is_limited=True)
-        await made(db, item(1, "x" * 1000), project=PROJECT, is_limited=True)
-        with pytest.raises(LimitReached, match="stored_bytes"):
-            await add(db, item(2, "x" * 1000), project=PROJECT, is_limited=True)
-        assert await add(db, item(2), project=PROJECT, is_limited=True)
-        assert await stored(db, PROJECT) == (await used(db))[STORED] < 2000
 
     async def test_metadata_that_does_not_fit_is_refused_and_shorter_metadata_never(self, db: Database) -> None:
         await limited_project(db)

@@ -106,18 +106,6 @@ async def test_a_database_of_a_version_before_0_3_is_refused_and_stays_as_it_is(
     assert line.startswith("longhaul: the database's schema cannot be brought up to date: it has revision 0010")
 
 
-async def test_rows_of_the_version_before_are_run_by_the_next_one(old: Database, next_migrations: None) -> None:
-    response_id = await queued(old)
-    running = await claimed(old)
-    await migrate(old)
-    assert await revision(old) == next_version.NEXT_REVISION
-    await claims.release(old, running.id, running.attempt, WORKER)
-    for row_id, attempt in ((response_id, 1), (running.id, 2)):
-        row = await claim(old, row_id, "worker-after")
-        assert row is not None
-        assert row.attempt == attempt
-
-
 async def test_a_migration_that_waits_for_a_backup_does_not_hold_up_the_others_and_has_no_time_out(
     old: Database, next_migrations: None
 ) -> None:

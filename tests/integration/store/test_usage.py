@@ -8,23 +8,18 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from app.protocol.status import Status
 from app.store import retention
-from app.store.database import Database, retry_until_available
-from app.store.responses import claims, endings, logs, lookup
+from app.store.database import Database
+from app.store.responses import endings, logs
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import NewResponse
 from app.store.rows import BatchPlace, Origin
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter
 from tests.integration.store.common import scalar, sql
 from tests.support.logs import row_of
-from tests.support.rows import WORKER, Writer, alive, claim, new_response
-from tests.support.waiting import until
+from tests.support.rows import WORKER, Writer, claim, new_response
 
 DAY = timedelta(days=1)
-RESPONSES = 40
-"""While Postgres is killed."""
 
 
 async def claimed_by(
@@ -131,57 +126,6 @@ async def test_copies_of_maintenance_add_up_each_note_once(db: Database) -> None
     assert set(seen) == {(12, 12, 24)}
     assert await scalar(db, "SELECT count(*) FROM usage_entries") == 0
     assert totals(await ledger(db)) == (12, 12, 24)
-
-
-async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(db: Database, services: Any) -> None:
-    await alive(db, lease_seconds=600)
-    ended = 0
-
-    async def run() -> None:
-        nonlocal ended
-        new = new_response(None, "proj_a")
-        inserter = Inserter(db)
-        await retry_until_available(lambda: _insert_once(inserter, db, new))
-        while (row := await retry_until_available(lambda: row_of(db, new.id))).status is not Status.COMPLETED:
-            if row.attempt == 0:  # Also after a claim that a crash of Postgres has undone.
-                await retry_until_available(lambda: claims.claim_all(db, [(new.id, WORKER)]))
-                continue
-            writer = Writer(row)
-            for entry in (writer.begin(), writer.finish()):
-                await retry_until_available(partial(logs.append, db, [entry]))
-        await inserter.close()
-        ended += 1
-
-    def has_ended(count: int) -> bool:
-        return ended >= count
-
-    async def kill() -> None:
-        for threshold in (5, 15, 25):
-            await until(partial(has_ended, threshold))
-            await asyncio.to_thread(services.postgres.kill)
-            await asyncio.to_thread(services.heal)
-
-    async def add_up() -> None:
-        while ended < RESPONSES:
-            await retry_until_available(lambda: usage.add_up(db, 7))
-            await asyncio.sleep(0.01)
-
-    slots = asyncio.Semaphore(8)
-
-    async def in_turn() -> None:
-        async with slots:
-            await run()
-
-    await asyncio.gather(kill(), add_up(), *(in_turn() for _ in range(RESPONSES)))
-    counted = [f"sum(CAST(usage->>'{kind}_tokens' AS int))" for kind in ("input", "output")]
-    (sums,) = await sql(db, f"SELECT count(usage), {', '.join(counted)} FROM responses")
-    assert totals(await ledger(db)) == tuple(sums) == (RESPONSES, RESPONSES, 2 * RESPONSES)
-
-
-async def _insert_once(inserter: Inserter, db: Database, new: NewResponse) -> None:
-    """Repeats an insert of which nobody knows whether it was committed."""
-    if await lookup.find(db, new.id) is None:
-        await inserter.create(new)
 
 
 async def test_the_ledger_forgets_what_is_old(db: Database) -> None:
