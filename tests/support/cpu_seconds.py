@@ -1,4 +1,4 @@
-"""What each test and fixture costs in CPU seconds, children included: a plugin of pytest, for those who make it cheaper.
+"""What each test and fixture costs in CPU seconds, children included: a plugin for those who make the suite cheaper.
 
     .venv/bin/python -m pytest -p tests.support.cpu_seconds --numprocesses 3 -m "not long" tests
     .venv/bin/python -m tests.support.cpu_seconds
