@@ -148,25 +148,3 @@ def test_a_batch_that_breaks_a_promise_is_noticed_and_so_is_what_its_client_was_
         assert rule in broken_rules(batch(**changes)), changes
     for rule, changes in TOLD_OTHERWISE:
         assert rule in broken_rules(batch(), story(**changes)), changes
-
-
-def test_a_cancelled_batch_breaks_no_rule_if_its_client_has_cancelled_it() -> None:
-    why = {"code": "batch_cancelled", "message": "This request was not finished: its batch was cancelled."}
-    cut = ResultRow(ID, 1, 1, "a", "cancelled", None, None, why)
-    row = {"status": BatchStatus.CANCELLED, "cancelling_at": AT, "total": 1}
-    now = shown(status="cancelled", request_counts={"total": 1, "completed": 0, "failed": 0}, usage=None)
-    line = data(cut)
-    followed = b'{"number":1,%b' % line[1:] + orjson.dumps({"batch": now}) + b"\n"
-    cancelled = batch(
-        row=row,
-        shown=now,
-        names=("a",),
-        responses=[],
-        results=(cut,),
-        changes={1: KEPT},
-        files={"error": line},
-        followed=followed,
-    )
-    its = story(lines={"a": counting(1)}, polls=[now], seen=[], files={"error": line})
-    assert broken_rules(cancelled, replace(its, cancel_sent=True)) == set()
-    assert broken_rules(cancelled, its) == {"lines_have_their_answers"}

@@ -115,21 +115,6 @@ async def test_a_zombie_writes_nothing_and_frees_its_engine(fleet: Fleet) -> Non
     assert all(output_text(row) and counting(9000).answer.startswith(output_text(row)) for row in rows)
 
 
-async def test_a_response_that_makes_progress_outlives_any_number_of_hard_kills(fleet: Fleet) -> None:
-    ids, kills = await background(fleet, 700), 3
-    owner = (
-        "SELECT w.pid FROM responses r JOIN workers w ON w.id = r.worker WHERE r.id = :id AND r.attempt = :attempt"
-        " AND EXISTS (SELECT FROM chunks c WHERE c.response_id = r.id AND c.attempt = r.attempt AND c.tokens <> '')"
-    )
-    for attempt in range(1, kills + 1):
-        has_tokens = partial(one, fleet, owner, id=ids[0], attempt=attempt)
-        killed = worker_with(fleet, await until(with_pause(has_tokens), SECONDS, "an attempt has committed tokens"))
-        assert killed is not None
-        killed.signal(signal.SIGKILL)
-    (row,) = await completed(fleet, ids, 700)
-    assert row.attempt == kills + 1
-
-
 async def test_background_yields_to_streams_and_ends_once_also_if_its_worker_is_killed(fleet: Fleet) -> None:
     numbers = 400
     ids = await background(fleet, numbers, 2 * SLOTS - 1)
