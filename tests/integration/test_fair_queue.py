@@ -10,18 +10,15 @@ from typing import Any
 
 import pytest
 import redis.asyncio
-from sqlalchemy import text
 
 from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
 from app.maintenance.loop import Maintenance
-from app.queue.message import Kind, Message, Priority, worker_list
+from app.queue.message import Kind, Priority, worker_list
 from app.queue.publisher import TaskQueue
 from app.responses.create.creator import ResponseCreator
-from app.scheduling.decisions import Sending
 from app.store.database import Database
 from app.store.responses.inserts import Inserter
-from app.store.responses.new_rows import NewResponse
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings, load_settings
@@ -148,23 +145,3 @@ async def test_a_foreground_response_beyond_the_kept_places_is_dispatched_by_its
 
 async def _has(client: Any, name: str, messages: int) -> bool:
     return bool(await client.llen(name) == messages)
-
-
-async def test_an_idle_queue_is_served_without_a_dispatch(db: Database, broker: str) -> None:
-    queue = TaskQueue(load_settings(REDIS_URL=broker))
-
-    def send(new: NewResponse, sending: Sending) -> None:
-        message = replace(Message.of(new), sent_to=sending.sent_to)
-        sends.append(asyncio.create_task(queue.enqueue(message)))
-
-    sends: list[asyncio.Task[None]] = []
-    inserter = Inserter(db, send)
-    async with slot_worker(db, broker, SLOTS) as worker:
-        for number in range(20):
-            await inserter.create(new_response())
-            await until(lambda number=number: len(worker.claimed) > number, what="the claim")
-    await asyncio.gather(*sends)
-    await inserter.close()
-    await queue.close()
-    async with db.autocommit() as connection:
-        assert (await connection.execute(text("SELECT count(*) FROM queues"))).scalar_one() == 0

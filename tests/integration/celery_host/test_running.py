@@ -59,22 +59,6 @@ def test_answers_are_taken_in_the_order_in_which_they_were_sent(bench: Bench, st
     assert started == [f"start ok-{priority.name}" for priority in sent]
 
 
-def test_the_pool_grows_and_shrinks_by_remote_control(bench: Bench, start: Any) -> None:
-    start(concurrency=1).ready()
-    bench.send("hold-1", "hold-2", "ok-3")
-    bench.wait_for_log("start hold-1")
-    bench.ask("pool_grow", n=1)
-    bench.wait_for_log("start hold-2")
-    bench.ask("pool_shrink", n=1)
-    assert bench.ask("pool_shrink", n=1) == {"error": "ValueError('the pool has 1 slots: one must stay')"}
-    assert bench.ask("stats")["pool"]["max-concurrency"] == 1
-    bench.cancel("hold-1")
-    bench.wait_for_log("revoked hold-1")
-    assert "start ok-3" not in bench.log
-    bench.cancel("hold-2")
-    bench.wait_for_log("end ok-3")
-
-
 # Memory
 
 

@@ -8,7 +8,6 @@ from tests.support.celery_bench import Bench
 from tests.support.celery_processes import Worker
 from tests.support.services import Services
 from tests.support.waiting import until_sync
-from workers.celery_host.connection import MAX_BUGS
 
 
 def test_a_broken_connection_neither_repeats_nor_ends_what_runs(bench: Bench, worker: Worker) -> None:
@@ -37,17 +36,6 @@ def test_an_error_in_celerys_main_thread_ends_nothing_that_runs(bench: Bench, wo
     bench.redis.set("go", 1)
     bench.wait_for_log("end until-1")
     assert bench.log.count("start until-1") == 1
-
-
-def test_an_error_that_repeats_in_celerys_main_thread_ends_the_worker(bench: Bench, worker: Worker) -> None:
-    """A bug must not reconnect for ever: the supervisor starts another process."""
-    for count in range(MAX_BUGS):
-        bench.ask("raise_error")
-        if count < MAX_BUGS - 1:
-            until_sync(lambda seen=count: worker.text.count("Connected to") > seen + 1)  # type: ignore[misc]
-            bench.send(f"ok-{count}")
-            bench.wait_for_log(f"end ok-{count}")
-    assert worker.wait() == 1
 
 
 def test_a_worker_works_on_after_redis_lost_its_data(bench: Bench, worker: Worker) -> None:

@@ -75,13 +75,6 @@ async def test_flower_shows_the_code_and_message_of_a_failure_and_nothing_of_the
         assert SECRET not in (await flower.http.get(f"/task/{each}")).text
 
 
-async def test_a_cancel_of_the_api_is_seen_in_flower(flower: FlowerClient) -> None:
-    response_id = await flower.send(LONG)
-    await flower.wait_for(response_id, state="STARTED")
-    await flower.fleet.http.post(f"{flower.fleet.urls[0]}/v1/responses/{response_id}/cancel")
-    await flower.wait_for(response_id, state="REVOKED")
-
-
 @pytest.mark.parametrize("terminate", ["true", "false"])
 async def test_revoke_and_terminate_cancel_a_response_and_note_it_in_the_audit_log(
     flower: FlowerClient, terminate: str

@@ -11,12 +11,6 @@ from tests.support.upping import LONGHAUL, longhaul
 from tests.support.waiting import until_sync
 
 
-def test_migrate_twice_is_as_good_as_once(services: Services) -> None:
-    for _ in range(2):
-        result = longhaul("migrate", env={"DATABASE_URL": services.owner_url})
-        assert (result.returncode, result.stderr) == (0, "")
-
-
 def test_migrate_keeps_running_under_honcho_which_stops_all_when_one_ends(services: Services, tmp_path: Path) -> None:
     env = {"DATABASE_URL": services.owner_url, "HONCHO_PROCESS_NAME": "release.1"}
     process = Process([*LONGHAUL, "migrate"], env, tmp_path / "log")

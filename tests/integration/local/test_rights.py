@@ -20,7 +20,6 @@ from openai import OpenAI
 
 from app.local.ports import free_port
 from app.store.database import Database
-from app.store.queue import fleet
 from app.store.roles.granting import HELD
 from app.store.roles.rights import API, MAINTENANCE, MONITOR, RIGHTS, ROLES, WORKER, wanted
 from config.settings import CHECKOUT
@@ -214,13 +213,6 @@ async def is_refused(connection: asyncpg.Connection, statement: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("role", ROLES)
-async def test_a_role_of_the_embedded_server_reads_and_writes_rows_and_nothing_else(
-    services: Services, migrated: str, role: str
-) -> None:
-    await may_do_rows_alone(services.url_of(role))
-
-
 def test_the_page_s_roles_get_their_rights_by_a_migration_and_nothing_else(services: Services) -> None:
     async def check(urls: Mapping[str, str]) -> None:
         for role in ROLES:
@@ -237,14 +229,6 @@ def test_the_page_s_roles_get_their_rights_by_a_migration_and_nothing_else(servi
         assert longhaul("migrate", env={"DATABASE_URL": urls[OWNER]}).returncode == 0
         assert longhaul("migrate", env={"DATABASE_URL": urls[API]}).returncode == 0, "nothing is to be done"
         asyncio.run(check(urls))
-
-
-async def test_the_monitor_reads_all_of_the_fleet_s_metrics(services: Services, migrated: str) -> None:
-    db = Database(services.url_of(MONITOR), 1)
-    try:
-        assert (await fleet.read(db, 60.0)).overdue_seconds >= 0
-    finally:
-        await db.close()
 
 
 def answers(url: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import re
 import stat
@@ -14,16 +13,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from app.access.erasure import erase_due
 from app.access.secret import is_well_formed
-from app.announcer import Announcer
 from app.cli import cli
 from app.local.home import LOCK_FILE, SERVICES_FILE, Home
-from app.queue.publisher import TaskQueue
-from app.store.database import Database
-from app.store.keys import pubsub_key
-from app.streaming.pubsub import PubSub
-from config.settings import load_settings
 
 
 @pytest.fixture
@@ -137,25 +129,6 @@ def test_the_life_of_a_limit(home: Home) -> None:
     ]
     left = printed("limits", "remove", project, "tokens_per_day")
     assert left == printed("limits", "list", "--project", project) == f"{project}\tm\tqueued_responses\t7\ttaken 0\n"
-
-
-async def erase_now(services: Any) -> None:
-    db = Database(services.database_url, 2)
-    pubsub = PubSub(services.redis_url, pubsub_key(db))
-    queue = TaskQueue(load_settings(REDIS_URL=services.redis_url))
-    await erase_due(db, pubsub, Announcer(pubsub, queue), 0)
-    await queue.close()
-    await pubsub.close()
-    await db.close()
-
-
-def test_a_project_is_shown_as_erased_only_if_it_is_archived_too(home: Home, services: Any) -> None:
-    project = printed("projects", "create", "team red").strip()
-    for name in ("default", project):
-        printed("projects", "erase", name)
-    asyncio.run(erase_now(services))
-    states = [line.split("\t")[2] for line in printed("projects", "list").splitlines()]
-    assert states == ["active", "erased"]
 
 
 def test_migrate_makes_the_key_that_it_is_given_and_needs_no_folder(

@@ -152,15 +152,6 @@ async def test_a_call_that_needs_approval_is_requested_and_runs_once_approved(
     assert shown.count("echo please") == 1
 
 
-async def test_an_approved_call_is_shown_to_the_model_at_its_request(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    first = await answer(db, pubsub, tools, call("tests__echo", text="told"), "It is {results}.", **ASKING)
-    [request] = items(first, "mcp_approval_request")
-    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=[answered(request, True)], **ASKING)
-    assert text_of(second) == "It is echo told."
-
-
 async def test_the_model_is_told_of_a_denied_call(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="denied"), "It is: {results}", **ASKING)
     [request] = items(first, "mcp_approval_request")

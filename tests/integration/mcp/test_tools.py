@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from pathlib import Path
@@ -27,13 +26,10 @@ from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.formats.calls.hosted import HostedCall
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.turns.tool_calls import TOO_MANY
 from workers.mcp import session
-from workers.mcp.results import ResultOptions
 from workers.mcp.sessions import McpSessions
-from workers.mcp.toolbox import Toolbox
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -121,15 +117,6 @@ async def test_a_search_that_its_server_cannot_make_is_refused_by_its_field(
     web, spec = tools.server("web", "browser"), {**WEB_SEARCH, "filters": {"blocked_domains": ["a.example"]}}
     with pytest.raises(ResponseFailed, match=r"invalid_prompt: tools\[0\]\.filters\.blocked_domains: "):
         await answer(db, pubsub, (web,), DONE, tools=[spec])
-
-
-async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    script = (call("browser_open", id="https://example.test/page"), "It is so【0†L1-L2】, or【7†L1】 not.")
-    row = await answer(db, pubsub, (tools.server("web", "browser"),), *script, tools=[WEB_SEARCH])
-    [part] = items(row, "message")[0]["content"]
-    [cited] = part["annotations"]
-    assert (cited["type"], cited["url"], cited["title"]) == ("url_citation", "https://example.test/page", "A page")
-    assert part["text"][cited["start_index"] : cited["end_index"]] == "【0†L1-L2】"
 
 
 # -- several calls ---------------------------------------------------------------------------------------------
@@ -234,15 +221,6 @@ async def test_calls_beyond_max_tool_calls_fail_and_the_model_is_told(
     assert tools.count("begun echo most-3") == 0
 
 
-async def test_a_model_that_calls_on_beyond_max_tool_calls_ends_its_response(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    script = call("tests__echo", text="on")
-    row = await answer(db, pubsub, (tools.server(),), script, tools=[mcp_tool()], max_tool_calls=1)
-    assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "failed", "failed"]
-    assert tools.count("begun echo on") == 1
-
-
 async def test_max_output_tokens_counts_over_all_turns(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     script = call("tests__echo", text="x")
     spent = len(script.encode()) - len("<tool_call></tool_call>") + 2 + 1  # two special tokens, and the end
@@ -273,29 +251,6 @@ async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
         assert await w.run(response_id) is Outcome.INCOMPLETE
     row = await whole(db, response_id, Status.INCOMPLETE)
     assert items(row, "mcp_call")[0]["status"] == "completed"
-
-
-async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    script = call("tests__huge", text="30000")
-    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()], result_bytes=1001)
-    output = items(row, "mcp_call")[0]["output"]
-    assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 60000 bytes.]"
-
-
-async def test_a_server_that_has_forgotten_its_session_gets_one_new_session_for_all_calls(
-    broken_tools: ToolProcess,
-) -> None:
-    def echo(text: str) -> HostedCall:
-        return HostedCall("tests__echo", json.dumps({"text": text}), "mcp", "tests", "echo")
-
-    toolbox = Toolbox([broken_tools.server()], [mcp_tool()], {}, ResultOptions(1000))
-    assert (await toolbox.run(echo("first"), None)).ok
-    broken_tools.stop()
-    broken_tools.start()
-    results = await asyncio.gather(*(toolbox.run(echo(str(number)), None) for number in range(4)))
-    assert [result.result for result in results] == [f"echo {number}" for number in range(4)]
-    assert [broken_tools.count(f"begun echo {number}") for number in range(4)] == [1] * 4
-    await toolbox.close()
 
 
 # -- failures --------------------------------------------------------------------------------------------------

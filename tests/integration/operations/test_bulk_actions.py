@@ -14,7 +14,6 @@ from app.access.administration import Administration
 from app.announcer import Announcer
 from app.batches import expander
 from app.maintenance.bulk import BulkWork
-from app.maintenance.loop import Maintenance
 from app.operations import bulk
 from app.queue.publisher import TaskQueue
 from app.store.database import Connection, Database
@@ -41,16 +40,22 @@ ACTIONS = "/v1/operator/actions"
 
 
 @pytest.fixture
-async def maintained(services: Any, db: Database, pubsub: PubSub, tmp_path: Any) -> AsyncIterator[None]:
-    """Maintenance, which carries actions out."""
+async def acting(services: Any, db: Database, pubsub: PubSub, tmp_path: Any) -> AsyncIterator[None]:
+    """Maintenance's part that carries actions out: it takes no worker for dead that the test plays."""
     settings = settings_for(services, tmp_path)
     queue = TaskQueue(settings)
-    running = asyncio.create_task(
-        Maintenance(settings, as_role(db, MAINTENANCE), pubsub, queue, round_seconds=0.05).run()
-    )
+    work = BulkWork(as_role(db, MAINTENANCE), Announcer(pubsub, queue), settings)
+
+    async def act() -> None:
+        while True:
+            await work.carry_out()
+            await asyncio.sleep(0.05)
+
+    running = asyncio.create_task(act())
     yield
     running.cancel()
     await asyncio.wait([running])
+    await work.close()
     await queue.close()
 
 
@@ -76,7 +81,7 @@ async def entries(db: Database) -> list[Any]:
 
 
 async def test_an_action_is_counted_carried_out_and_noted(
-    db: Database, operator: Api, maintained: None, operator_key: str
+    db: Database, operator: Api, acting: None, operator_key: str
 ) -> None:
     await many_queued(db, 20, metadata={"run": "a"})
     await many_queued(db, 5)
@@ -133,9 +138,7 @@ async def test_an_action_on_a_project_that_is_not_there_is_refused_and_one_is_fo
     assert entry.project == mine.project
 
 
-async def test_an_action_on_everything_or_nothing_comes_to_its_end(
-    db: Database, operator: Api, maintained: None
-) -> None:
+async def test_an_action_on_everything_or_nothing_comes_to_its_end(db: Database, operator: Api, acting: None) -> None:
     await many_queued(db, 3)
     nothing = await posted(operator, kind="cancel", filter={"model": "nobody"}, reason="x")
     assert (await ended(operator, nothing["id"]))["done"] == 0
@@ -178,7 +181,7 @@ async def test_an_action_can_be_stopped(db: Database, operator: Api) -> None:
 
 
 async def test_a_reader_of_a_cancelled_response_is_told(
-    db: Database, api: Api, operator: Api, maintained: None, mine: Tenant
+    db: Database, api: Api, operator: Api, acting: None, mine: Tenant
 ) -> None:
     async with as_caller(api, mine) as caller, caller.streaming(background=True) as reader:
         first = await reader.event()
@@ -188,7 +191,7 @@ async def test_a_reader_of_a_cancelled_response_is_told(
         assert last["response"]["status"] == "cancelled"
 
 
-async def test_commands_cancel_and_retry(db: Database, shell: Shell, maintained: None) -> None:
+async def test_commands_cancel_and_retry(db: Database, shell: Shell, acting: None) -> None:
     ids = await many_queued(db, 10, metadata={"run": "a"})
     await many_queued(db, 2)
     ran = await shell.run("responses", "cancel", "--metadata", "run=a", "--reason", "wrong", "--yes", "--json")
@@ -251,26 +254,6 @@ async def responses_of(db: Database, batch_id: str) -> list[tuple[str, str]]:
 async def is_ahead(db: Database, *batch_ids: str) -> bool:
     """Whether as many of their lines are responses as may be."""
     return all([len(await responses_of(db, each)) == AHEAD for each in batch_ids])
-
-
-@pytest.fixture
-async def acting(services: Any, db: Database, pubsub: PubSub, tmp_path: Any) -> AsyncIterator[None]:
-    """Maintenance's part that carries actions out: it takes no worker for dead that the test plays."""
-    settings = settings_for(services, tmp_path)
-    queue = TaskQueue(settings)
-    work = BulkWork(as_role(db, MAINTENANCE), Announcer(pubsub, queue), settings)
-
-    async def act() -> None:
-        while True:
-            await work.carry_out()
-            await asyncio.sleep(0.05)
-
-    running = asyncio.create_task(act())
-    yield
-    running.cancel()
-    await asyncio.wait([running])
-    await work.close()
-    await queue.close()
 
 
 async def test_a_cancel_of_a_project_ends_its_batches_with_what_is_in_their_files(

@@ -97,18 +97,6 @@ async def test_what_is_not_there_is_named_with_what_is(db: Database, operator: A
     assert await audited(db) == []
 
 
-async def test_only_operators_may(db: Database, api: Api, admin: Administration) -> None:
-    await alive(db, "w1")
-    of_project = await tenant(admin, "a")
-    async with as_caller(api, of_project.key) as calling:
-        for method, path, sent in (
-            ("POST", "workers/w1/drain", None),
-            ("POST", "pauses", {"model": MODEL}),
-            ("DELETE", f"pauses?model={MODEL}", None),
-        ):
-            assert (await call(calling, method, path, json=sent)).status_code == 403
-
-
 async def test_a_paused_project_is_refused_in_the_foreground_and_accepted_in_the_background(
     db: Database, api: Api, operator: Api, admin: Administration
 ) -> None:
@@ -126,17 +114,6 @@ async def test_a_paused_project_is_refused_in_the_foreground_and_accepted_in_the
         assert (await calling.post(input="/say Hi", background=True)).status_code == 200
     statement = "SELECT project, sent_at IS NOT NULL AS is_sent FROM responses"
     assert {row.project for row in await db.execute(text(statement))} == {paused.project, other.project}
-
-
-async def test_commands_drain_and_give_back(db: Database, shell: Shell) -> None:
-    await alive(db, "w@host")
-    drained = await shell.run("drain", "w@host", "--wait", "--reason", "a bad fan")
-    assert (drained.status, drained.out) == (0, "w@host is drained; it has no responses\n"), drained.err
-    (shown,) = (await shell.run("undrain", "w@host", "--json")).lines
-    assert shown["state"] == "ready"
-    unknown = await shell.run("drain", "w")
-    assert (unknown.status, unknown.out) == (1, "")
-    assert "the workers are: w@host" in unknown.err
 
 
 async def test_commands_pause_and_resume(db: Database, shell: Shell) -> None:

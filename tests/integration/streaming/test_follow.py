@@ -6,9 +6,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import pytest
-import redis.asyncio
-
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
@@ -173,30 +170,3 @@ async def test_a_read_of_the_log_that_fails_is_retried(db: Database, unreachable
             chunk.frames async for chunk in LogFollower(read, subscription, poll=0.01).follow() if chunk is not None
         ]
     assert b"".join(chunks) == await logged(db, row)
-
-
-async def test_a_pubsub_that_lost_redis_reconnects_and_its_readers_look_into_postgres(
-    db: Database, pubsub: PubSub, services: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = await claimed(db)
-    writer = Writer(row)
-    connect, written = pubsub._connect_and_receive, asyncio.Event()
-
-    async def connect_once_written(ready: asyncio.Event) -> None:
-        await written.wait()
-        await connect(ready)
-
-    monkeypatch.setattr(pubsub, "_connect_and_receive", connect_once_written)
-    async with pubsub.subscribe(row.id) as subscription:
-        reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
-        entry = writer.begin()
-        await logs.append(db, [entry])
-        await pubsub.publish([entry.chunk])
-        client = redis.asyncio.from_url(services.redis_url)
-        await client.client_kill_filter(_type="pubsub")
-        await client.aclose()
-        entry = writer.finish()
-        await logs.append(db, [entry])  # while the connection is down
-        written.set()
-        assert await reading == await logged(db, row)
-        await until(lambda: pubsub.connected)

@@ -171,12 +171,6 @@ async def test_compressed_pages_are_decompressed_up_to_the_limit(server: Browser
     assert end.text.splitlines()[1] == "**viewing lines [1240 - 1251] of 1251**", "100000 bytes of 10 million"
 
 
-async def test_plain_text_is_shown_as_it_is(server: BrowserServer, web: LittleWeb) -> None:
-    async with Client(server.url) as client:
-        opened = await call(client, "open", id=f"{web.url}/text")
-    assert opened.text.endswith("L2: # Plain\nL3: \nL4: words")
-
-
 async def test_no_cookie_goes_from_page_to_page(server: BrowserServer, web: LittleWeb) -> None:
     async with Client(server.url) as client:
         await call(client, "open", id=f"{web.url}/cookie")
