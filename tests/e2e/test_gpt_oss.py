@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import httpx
 import pytest
 from openai import OpenAI
 
@@ -15,7 +14,6 @@ from tests.models.gpt_oss_script import SEEN, Point, points_of, tools_for
 from tests.support import grammar
 from tests.support.deltas import play
 from tests.support.longhaul import Longhaul
-from tests.support.waiting import until_sync
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
@@ -28,8 +26,8 @@ Json = dict[str, Any]
 
 MODEL = "tiny-gpt-oss"
 TRANSCRIPTS = ["unicode", "power", "mountain", "book_whales"]
-"""Text, and each hosted tool. Each in one of the MODES: no mode changes what the engine is asked, and tests/engine has
-every turn, calls of the client's functions, cuts, schemas, refusals and messages."""
+"""Text, and each hosted tool. tests/engine has every turn, calls of the client's functions, cuts, schemas, refusals
+and messages."""
 
 
 @pytest.fixture(scope="module")
@@ -62,38 +60,10 @@ def said_at(point: Point) -> list[Json]:
     return output
 
 
-Ask = Callable[[OpenAI, Json], Any]
-
-
-def sync(client: OpenAI, body: Json) -> Any:
-    return client.responses.create(**body)
-
-
-def stream(client: OpenAI, body: Json) -> Any:
+def streamed(client: OpenAI, body: Json) -> Any:
     events = list(client.responses.create(**body, stream=True))
     grammar.check([event.model_dump(mode="json", exclude_unset=True) for event in events])
     return events[-1].response  # type: ignore[union-attr]
-
-
-def background(client: OpenAI, body: Json) -> Any:
-    created = client.responses.create(**body, background=True)
-    return until_sync(lambda: (r := client.responses.retrieve(created.id)).status == "completed" and r, 120)
-
-
-def resumed(client: OpenAI, body: Json) -> Any:
-    """A reader that comes back behind an event gets the rest, byte for byte."""
-    created = next(iter(client.responses.create(**body, background=True, stream=True)))
-    url = f"{str(client.base_url).rstrip('/')}/responses/{created.response.id}"  # type: ignore[union-attr]
-    whole = httpx.get(url, params={"stream": "true"}, timeout=120).content
-    frames = [frame for frame in whole.split(b"\n\n") if frame.startswith(b"event:")]
-    for after in range(0, len(frames), 5):
-        rest = httpx.get(url, params={"stream": "true", "starting_after": after}, timeout=120).content
-        assert whole.endswith(rest)
-        assert rest.count(b"event:") == len(frames) - after - 1
-    return client.responses.retrieve(created.response.id)  # type: ignore[union-attr]
-
-
-MODES: list[Ask] = [sync, stream, background, resumed]
 
 
 def asked(name: str) -> Json:
@@ -123,9 +93,9 @@ def counts(response: Any, points: Sequence[Point]) -> None:
         assert usage["output_tokens_details"]["tool_output_tokens"] > 0
 
 
-@pytest.mark.parametrize(("name", "ask"), list(zip(TRANSCRIPTS, MODES, strict=True)), ids=TRANSCRIPTS)
-def test_a_transcript_comes_out_exactly(client: OpenAI, name: str, ask: Ask) -> None:
-    check(ask(client, asked(name)), name)
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_a_transcript_comes_out_exactly(client: OpenAI, name: str) -> None:
+    check(streamed(client, asked(name)), name)
 
 
 def test_the_tools_really_ran(client: OpenAI) -> None:

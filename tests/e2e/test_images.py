@@ -116,12 +116,6 @@ def test_two_pictures_are_told_apart_and_a_function_s_output_can_be_one(client: 
     assert ask(client, [user(WHAT), call, output]).output_text == BLUE.sentence
 
 
-def test_a_later_response_still_sees_the_picture(client: OpenAI) -> None:
-    first = ask(client, [user(WHAT, image(RED))])
-    second = client.responses.create(model=VISION_MODEL, input="What colour is it?", previous_response_id=first.id)
-    assert second.output_text == "Red."
-
-
 def test_a_picture_counts_as_its_tokens(client: OpenAI) -> None:
     one, two = [user(WHAT, image(RED))], [user(WHAT, image(RED), image(BLUE))]
     counts = [client.responses.input_tokens.count(model=VISION_MODEL, input=items).input_tokens for items in (one, two)]  # type: ignore[arg-type]

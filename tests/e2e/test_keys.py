@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -34,21 +33,6 @@ def command(installation: Longhaul, *arguments: str) -> str:
 
 def client_of(installation: Longhaul, key: str) -> OpenAI:
     return OpenAI(base_url=f"{installation.url}/v1", api_key=key, max_retries=0)
-
-
-def test_two_projects_work_side_by_side_and_neither_sees_the_other(pair: Longhaul) -> None:
-    red = command(pair, "projects", "create", "red")
-    keys = [command(pair, "keys", "create", "--project", red, "--name", "red"), new_project(pair, "blue")[1]]
-    with ExitStack() as stack:
-        clients = [stack.enter_context(client_of(pair, key)) for key in keys]
-        answers = [client.responses.create(model=MODEL, input="Hello!") for client in clients]
-        for client, own, other in zip(clients, answers, reversed(answers), strict=True):
-            continued = client.responses.create(model=MODEL, input="Again!", previous_response_id=own.id)
-            assert continued.status == "completed"
-            with pytest.raises(openai.NotFoundError):
-                client.responses.retrieve(other.id)
-            with pytest.raises(openai.BadRequestError, match="not found"):
-                client.responses.create(model=MODEL, input="Again!", previous_response_id=other.id)
 
 
 def test_the_first_admin_key_lies_where_up_says(pair: Longhaul) -> None:

@@ -5,9 +5,7 @@ What else a client does on vLLM is in tests/clients.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from functools import partial
 from typing import Any
 
@@ -83,26 +81,6 @@ def test_a_stream_cut_at_event_20_resumes_byte_for_byte(longhaul: Longhaul, clie
     assert last == client.responses.retrieve(response_id).to_dict() | {}
     assert last["incomplete_details"] == {"reason": "max_output_tokens"}
     assert last["usage"]["output_tokens"] == 500
-
-
-def test_thirty_requests_at_once_share_one_engine(longhaul: Longhaul) -> None:
-    said, answer = SCRIPT["unicode"]
-
-    async def ask_all() -> list[str]:
-        async with longhaul.async_client() as client:
-            asked = (client.responses.create(model=MODEL, input=said) for _ in range(30))
-            return [response.output_text for response in await asyncio.gather(*asked)]
-
-    assert asyncio.run(ask_all()) == [answer] * 30
-
-
-def test_a_foreground_client_that_leaves_cancels_its_response(longhaul: Longhaul, client: OpenAI) -> None:
-    body = {**STORY, "stream": True, **ENDLESS}
-    with httpx.stream("POST", f"{longhaul.url}/v1/responses", json=body, timeout=60) as response:
-        created = next(response.iter_text())
-    found = re.search(r'"id":"(resp_[^"]+)"', created)
-    assert found is not None
-    until_sync(lambda: client.responses.retrieve(found[1]).status == "cancelled")
 
 
 def test_a_prompt_longer_than_the_context_is_a_400_and_a_failure_in_flower(longhaul: Longhaul, client: OpenAI) -> None:

@@ -78,32 +78,6 @@ def test_each_process_has_a_port_and_a_worker_one_name_everywhere(pair: Longhaul
         until_sync(lambda: set(both) <= set(flower.get("/api/workers", params={"refresh": "1"}).json()))
 
 
-def test_what_happens_is_counted_where_it_is_known(pair: Longhaul) -> None:
-    before = scraped(pair)
-    with pair.client() as client:
-        for _ in range(4):
-            client.responses.create(model="scripted", input="/say Hello there")
-        *_, last = client.responses.create(model="scripted", input="/count 20", stream=True)
-    assert last.type == "response.completed"
-    ended = {"model": "scripted", "status": "completed"}
-    begun = before.value("longhaul_run_seconds_count", **ended)
-    until_sync(lambda: scraped(pair).value("longhaul_run_seconds_count", **ended) == begun + 5, what="five runs")
-    after = scraped(pair)
-
-    def grown(name: str, **labels: str) -> float:
-        return after.value(name, **labels) - before.value(name, **labels)
-
-    assert grown("longhaul_http_requests_total", method="POST", route="/v1/responses", status="200") == 5
-    assert grown("longhaul_queue_wait_seconds_count", tier="default", mode="foreground") == 5
-    assert grown("longhaul_first_token_seconds_count") == 5
-    assert grown("longhaul_attempt_seconds_count", outcome="completed") == 5
-    assert grown("longhaul_inter_token_seconds_count") > 0
-    assert grown("longhaul_generated_tokens_total") >= 20
-    assert grown("longhaul_journal_commit_chunks_sum") >= grown("longhaul_journal_commit_seconds_count") > 0
-    assert grown("longhaul_publish_seconds_count") > 0
-    assert after.value("longhaul_bound_size", bound="connections") == 2 * 4096
-
-
 def test_gauges_are_the_rows_also_after_every_process_was_killed(pair: Longhaul) -> None:
     count = MORE_THAN_SLOTS
     with pair.http() as http:

@@ -16,38 +16,24 @@ from tests.support.waiting import until, until_sync
 MODEL = "scripted"
 
 
-async def test_a_burst_of_requests_is_shared_out_equally(pair: Longhaul, both: list[str]) -> None:
+async def test_a_burst_of_requests_is_shared_out(pair: Longhaul, both: list[str]) -> None:
+    """Two API processes place what they get at once, and neither sees what the other is about to commit."""
     burst = 12
     async with pair.async_client() as client:
         asked = (client.responses.create(model=MODEL, input="/hang 5", background=True) for _ in range(burst))
         ids = {response.id for response in await asyncio.gather(*asked)}
-        with pair.flower as flower:
 
-            def workers() -> Counter[str] | None:
-                tasks = flower.get("/api/tasks", params={"limit": 1000, "state": "STARTED"}).json()
-                started = [tasks[each]["worker"] for each in ids if each in tasks]
-                return Counter(started) if len(started) == burst else None
+        def workers() -> Counter[str] | None:
+            tasks = flower.get("/api/tasks", params={"limit": 1000, "state": "STARTED"}).json()
+            started = [tasks[each]["worker"] for each in ids if each in tasks]
+            return Counter(started) if len(started) == burst else None
 
-            shares = until_sync(workers, what="Flower shows all of them running")
-        assert shares is not None
-        assert sorted(shares.values()) == [burst / 2] * 2
-        await asyncio.gather(*(client.responses.cancel(each) for each in ids))
-
-
-async def test_flower_revokes_a_queued_response(pair: Longhaul) -> None:
-    async with pair.async_client() as client:
-        endless = [
-            (await client.responses.create(model=MODEL, input="/hang 5", background=True)).id for _ in range(90)
-        ]  # more than both workers run at once
-        with pair.flower as flower:
-            assert flower.post(f"/api/task/revoke/{endless[-1]}").status_code == 200
-
-        async def revoked() -> Response | None:
-            response = await client.responses.retrieve(endless[-1])
-            return response if response.status == "cancelled" else None
-
-        assert (await until(revoked)).output == []
-        await asyncio.gather(*(client.responses.cancel(each) for each in endless))
+        try:
+            with pair.flower as flower:
+                shares = until_sync(workers, what="Flower shows all of them running")
+        finally:
+            await asyncio.gather(*(client.responses.cancel(each) for each in ids))
+        assert shares is not None and len(shares) == 2 and min(shares.values()) >= burst / 3
 
 
 async def test_streams_and_background_responses_go_on_in_the_middle_when_their_worker_is_killed(
