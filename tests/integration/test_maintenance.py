@@ -16,7 +16,6 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
 from app.store.database import Database
 from app.store.responses import claims, endings, logs, lookup
-from app.store.responses import queued as together
 from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
@@ -129,29 +128,6 @@ async def test_an_overdue_response_fails_and_its_timeout_is_the_reason(
     assert queue.revoked == ([new.id] if code == "run_timeout" else []), "its worker need not wait for the fence"
 
 
-async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_deadlines(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bad, good = (replace(new_response(), queue_seconds=0.001) for _ in range(2))
-    for new in (bad, good):
-        await Inserter(db).create(new)
-    fail = endings.fail
-
-    async def refuse(db: Database, response_id: str, *args: Any, **kwargs: Any) -> Any:
-        if response_id == bad.id:
-            raise ValueError("cannot be failed")
-        return await fail(db, response_id, *args, **kwargs)
-
-    async def refuse_all(db: Database, ids: Any, code: str, message: str) -> Any:
-        raise ValueError("cannot be failed together")
-
-    monkeypatch.setattr(endings, "fail", refuse)
-    monkeypatch.setattr(together, "fail", refuse_all)
-    monkeypatch.setattr("app.maintenance.loop.BATCH", 1)
-    await maintenance(db, pubsub, Queue()).expire()
-    await whole(db, good.id, Status.FAILED)
-
-
 async def test_a_response_that_workers_began_too_often_is_failed(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,17 +156,6 @@ async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Datab
         assert await w.run(row.id) is Outcome.COMPLETED
     final = await whole(db, row.id)
     assert (text_of(final), final.attempt, final.crashes) == ("still here", 2, 1)
-
-
-async def test_a_worker_that_stopped_together_with_postgres_has_not_crashed(db: Database, pubsub: PubSub) -> None:
-    """All is stopped at once: Postgres was gone before the worker could release its responses."""
-    await alive(db)
-    row = await claimed(db)
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE workers SET lease_until = pg_postmaster_start_time()"))
-    await maintenance(db, pubsub, Queue()).release_dead_workers()
-    released = await row_of(db, row.id)
-    assert (released.worker, released.crashes) == (None, 0)
 
 
 async def test_a_response_that_crashes_its_workers_fails_and_its_error_says_why(db: Database, pubsub: PubSub) -> None:

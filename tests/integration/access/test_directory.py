@@ -76,12 +76,6 @@ async def test_a_known_key_costs_no_query(deaf: Directory, admin: Administration
     assert queries == [1]
 
 
-async def test_a_text_that_is_no_key_costs_no_query(deaf: Directory, queries: list[int]) -> None:
-    for no_key in ("", "sk-proj-123", "sk-lh-" + "A" * 49, new_secret() + "x", "é" * 55):
-        assert await deaf.key(no_key) is None
-    assert queries == []
-
-
 async def test_a_key_that_does_not_exist_costs_one_query(deaf: Directory, queries: list[int]) -> None:
     unknown = new_secret()
     for _ in range(10):
@@ -101,13 +95,20 @@ async def test_those_who_guess_keys_share_their_queries_and_are_forgotten(
     assert len(deaf._unknown) == 20
 
 
-async def test_a_revoked_key_ends_by_the_doorbell(directory: Directory, admin: Administration, pubsub: PubSub) -> None:
-    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
-    key = await known(directory, made.secret)
+async def test_a_key_that_is_revoked_or_whose_project_or_overlap_ends_ends_by_the_doorbell(
+    directory: Directory, admin: Administration, pubsub: PubSub
+) -> None:
+    project = (await admin.create_project("short-lived")).id
+    made = [await admin.create_key(of, "mine", PROJECT_SCOPES) for of in ("default", project, "default")]
+    revoked, archived, rotated = [await known(directory, each.secret) for each in made]
     await heard(pubsub)
-    await admin.revoke_key(made.row.id)
-    await key.ended.wait()
-    assert (await known(directory, made.secret)).refusal == REVOKED
+    await admin.revoke_key(made[0].row.id)
+    await admin.archive_project(project)
+    new = await admin.rotate_key(made[2].row.id, 0)
+    for key, refusal in ((revoked, REVOKED), (archived, ARCHIVED), (rotated, EXPIRED)):
+        await key.ended.wait()
+        assert key.refusal == refusal
+    assert (await known(directory, new.secret)).refusal is None
 
 
 async def test_without_redis_a_revoked_key_ends_by_a_poll(
@@ -131,33 +132,11 @@ def test_a_revocation_is_known_within_five_seconds_without_redis() -> None:
     assert module.POLL_SECONDS + module.PAUSE_SECONDS < 5
 
 
-async def test_the_keys_of_an_archived_project_end(directory: Directory, admin: Administration, pubsub: PubSub) -> None:
-    project = await admin.create_project("short-lived")
-    made = await admin.create_key(project.id, "mine", PROJECT_SCOPES)
-    key = await known(directory, made.secret)
-    await heard(pubsub)
-    await admin.archive_project(project.id)
-    await key.ended.wait()
-    assert key.refusal == ARCHIVED
-
-
 async def test_a_key_ends_when_it_expires(directory: Directory, admin: Administration) -> None:
     made = await admin.create_key("default", "mine", PROJECT_SCOPES, 1.0)
     key = await known(directory, made.secret)
     await key.ended.wait()
     assert key.refusal == EXPIRED
-
-
-async def test_an_overlap_that_ends_ends_the_old_key_alone(
-    directory: Directory, admin: Administration, pubsub: PubSub
-) -> None:
-    old = await admin.create_key("default", "mine", PROJECT_SCOPES)
-    key = await known(directory, old.secret)
-    await heard(pubsub)
-    new = await admin.rotate_key(old.row.id, 0)
-    await key.ended.wait()
-    assert key.refusal == EXPIRED
-    assert (await known(directory, new.secret)).refusal is None
 
 
 async def test_a_key_that_is_found_during_a_look_misses_nothing(

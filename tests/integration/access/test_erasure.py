@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from app.store.files import uploads
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.responses import endings, lookup
-from app.store.responses.inserts import Inserter, insert_lines
+from app.store.responses.inserts import insert_lines
 from app.store.roles.rights import MAINTENANCE
 from app.store.rows import BatchPlace
 from app.store.tables import DEFAULT_PROJECT
@@ -181,27 +181,6 @@ async def test_the_default_project_loses_what_it_had_and_stays(
     assert (await limits.find(db, DEFAULT_PROJECT)) != []
 
 
-async def test_what_the_default_project_loses_goes_by_the_clock_of_postgres_and_not_by_that_of_an_api(
-    db: Database, pubsub: PubSub, admin: Administration
-) -> None:
-    clock = datetime.now(UTC) - timedelta(hours=1)
-
-    async def both(name: str) -> set[str]:
-        new = [replace(new_response(), created_at=clock) for _ in range(2)]
-        for each in new:
-            await Inserter(db).create(each)
-        await endings.cancel(db, new[0].id, DEFAULT_PROJECT)
-        await conversations.create(db, ConversationRow(name, DEFAULT_PROJECT, {}, clock), [])
-        return {name, *(each.id for each in new)}
-
-    await both("conv_old")
-    await admin.erase_project(DEFAULT_PROJECT)
-    later = await both("conv_later")
-    await erase(db, pubsub, 0)
-    left = "SELECT array_agg(id) FROM (SELECT id FROM responses UNION SELECT id FROM conversations) AS a"
-    assert set(await sql(db, left)) == later
-
-
 async def batch_of(db: Database, project: str) -> tuple[str, list[str]]:
     """An unfinished batch whose first three lines are responses: one has ended, one runs, one waits."""
     batch_id, file_id = f"batch_{project}", f"file_of_{project}"
@@ -241,16 +220,3 @@ async def test_an_unfinished_batch_goes_with_its_lines_and_their_results(
     assert await sql(db, "SELECT array_agg(id) FROM batches") == [kept]
     assert await sql(db, "SELECT array_agg(DISTINCT batch_id) FROM batch_results") == [kept]
     assert await rows_of_batches.find(db, other, kept) is not None
-
-
-async def test_lines_that_a_batch_makes_after_the_order_to_erase_go_with_it(
-    db: Database, pubsub: PubSub, admin: Administration
-) -> None:
-    batch_id, _ = await batch_of(db, DEFAULT_PROJECT)
-    await admin.erase_project(DEFAULT_PROJECT)
-    late = await lines_of(db, DEFAULT_PROJECT, batch_id, 4, 5)
-    later = await queued(db, DEFAULT_PROJECT)
-    await endings.cancel(db, late[0], DEFAULT_PROJECT)
-    await erase(db, pubsub, 0)
-    assert await sql(db, "SELECT array_agg(id) FROM responses") == [later]
-    assert await sql(db, "SELECT count(*) FROM batches") == await sql(db, "SELECT count(*) FROM batch_results") == 0

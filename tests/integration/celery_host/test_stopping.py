@@ -70,30 +70,6 @@ def test_a_worker_that_stops_returns_a_count_that_it_did_not_begin_and_drops_an_
     assert bench.queued() == returned
 
 
-def offers(bench: Bench) -> list[str]:
-    return [line for line in bench.log if line.startswith("offers")]
-
-
-def test_a_worker_says_that_it_takes_nothing_while_it_has_no_connection_and_from_when_it_stops_on(
-    bench: Bench, start: Any
-) -> None:
-    worker = start(PRETEND_SLOTS="4", LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
-    bench.send("until-1")
-    bench.wait_for_log("start until-1")
-    heard = offers(bench)
-    bench.break_connections()
-    until_sync(lambda: offers(bench) == [*heard, "offers 0", "offers 4"], what=lambda: str(bench.log))
-    worker.ready()
-    worker.send_signal()
-    until_sync(lambda: offers(bench) == [*heard, "offers 0", "offers 4", "offers 0"], what=lambda: str(bench.log))
-    bench.break_connections()
-    until_sync(lambda: worker.text.count("Connected to") > 2)
-    worker.ready()
-    bench.redis.set("go", 1)
-    assert worker.wait() == 0
-    assert offers(bench) == [*heard, "offers 0", "offers 4", "offers 0"]
-
-
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP, None])
 def test_other_signals_and_flowers_button_stop_a_worker_the_same_way(
     bench: Bench, start: Any, signum: signal.Signals | None

@@ -62,38 +62,6 @@ async def test_a_stop_string_in_the_middle_of_a_delta_ends_the_response(db: Data
     assert text_of(await whole(db, response_id)) == "1 2 3 "
 
 
-async def test_merged_deltas_keep_reasoning_calls_and_text_apart_and_in_order(db: Database, pubsub: PubSub) -> None:
-    script = '/raw <think>hm hm</think>text<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
-    tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False, "description": None}]
-    seen = []
-    for tokens in (1, 100):
-        response_id = await queued(db, input=asking(script), tools=tools, stream=True)
-        async with worker(db, pubsub, tokens_per_delta=tokens) as w:
-            assert await w.run(response_id) is Outcome.COMPLETED
-        row = await whole(db, response_id)
-        assert row.output is not None
-        seen.append(
-            [{key: item[key] for key in ("type", "content", "arguments") if key in item} for item in row.output]
-        )
-    assert seen[0] == seen[1]
-    assert [item["type"] for item in seen[0]] == ["reasoning", "message", "function_call"]
-
-
-async def test_another_worker_continues_behind_the_committed_text(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/count 400"), stream=True)
-    async with worker(db, pubsub, events_per_second=20.0, tokens_per_second=400.0) as w:
-        job = w.start(response_id)
-
-        async def some() -> bool:
-            return len(await committed_deltas(db, response_id)) > 2
-
-        await until(some, what="some events")
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, pubsub, events_per_second=20.0, tokens_per_second=4000.0) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    assert text_of(await whole(db, response_id)) == " ".join(str(number + 1) for number in range(400))
-
-
 async def test_the_first_token_of_a_response_that_nobody_can_stream_is_committed_at_once_and_the_others_in_large_chunks(
     db: Database, pubsub: PubSub
 ) -> None:

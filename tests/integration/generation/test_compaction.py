@@ -12,7 +12,7 @@ from app.protocol.tasks import COMPACT
 from app.protocol.unsealing import SUMMARY_HEAD
 from app.store.database import Database
 from app.store.keys import SharedSealer
-from app.store.responses import endings, logs
+from app.store.responses import endings
 from app.store.rows import ResponseRow
 from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
@@ -42,13 +42,11 @@ async def summary_of(db: Database, row: ResponseRow, index: int = 0) -> str:
     return sealer.unseal(SealedKind.COMPACTION, row.output[index]["encrypted_content"])
 
 
-async def committed(db: Database, response_id: str, events: int) -> None:
-    """Waits until the log has that many events."""
-
-    async def enough() -> bool:
-        return len(await events_of(db, response_id)) >= events
-
-    await until(enough, what=f"{events} events of {response_id}")
+async def answered(db: Database, pubsub: PubSub, context_length: int | None = None, **request: Any) -> ResponseRow:
+    response_id = await queued(db, **request)
+    async with worker(db, pubsub, context_length=context_length, **QUICK) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    return await whole(db, response_id)
 
 
 async def has_reached(db: Database, response_id: str, kind: str) -> None:
@@ -84,10 +82,7 @@ async def continued(
 
 
 async def test_a_compaction_is_one_item_that_holds_the_summary(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=talk("I am Ada.", "I like tea."), task=COMPACT)
-    async with worker(db, pubsub, **QUICK) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    row = await whole(db, response_id)
+    row = await answered(db, pubsub, input=talk("I am Ada.", "I like tea."), task=COMPACT)
     assert [item["type"] for item in row.output or ()] == ["compaction"]
     assert await summary_of(db, row) == "Summary of: I am Ada. | I like tea."
     assert row.usage is not None
@@ -97,10 +92,8 @@ async def test_a_compaction_is_one_item_that_holds_the_summary(db: Database, pub
 
 async def test_fields_about_the_answer_do_not_bend_the_summary(db: Database, pubsub: PubSub) -> None:
     about = {"max_output_tokens": 3, "extra": {"stop": ["tea"]}, "top_logprobs": 2}
-    response_id = await queued(db, input=talk("I like tea."), task=COMPACT, **about)
-    async with worker(db, pubsub, **QUICK) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."
+    row = await answered(db, pubsub, input=talk("I like tea."), task=COMPACT, **about)
+    assert await summary_of(db, row) == "Summary of: I like tea."
 
 
 async def test_a_summary_ends_at_what_was_reserved_for_it(db: Database, pubsub: PubSub) -> None:
@@ -111,22 +104,11 @@ async def test_a_summary_ends_at_what_was_reserved_for_it(db: Database, pubsub: 
     assert (await whole(db, response_id, Status.FAILED)).error["code"] == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("events", [4, 12])
-async def test_another_worker_continues_in_the_middle_of_a_summary(db: Database, pubsub: PubSub, events: int) -> None:
-    said = talk("/summary /count 80")
-    undisturbed = await queued(db, input=said, task=COMPACT)
-    response_id = await queued(db, input=said, task=COMPACT)
-    before = await stopped_at(db, pubsub, committed(db, response_id, events), response_id)
-    row, _ = await continued(db, pubsub, response_id, undisturbed, before)
-    log = await logs.read(db, response_id)
-    assert len([token for chunk in log.chunks for token in chunk.tokens]) == (row.usage or {})["output_tokens"]
-
-
 async def test_a_summary_that_is_cancelled_leaves_an_empty_item(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=talk("/summary /hang 5"), task=COMPACT)
     async with worker(db, pubsub) as w:
         job = w.start(response_id)
-        await committed(db, response_id, 5)
+        await has_reached(db, response_id, "response.compaction.compacting")
         await endings.cancel(db, response_id, None)
         assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
     (item,) = (await whole(db, response_id, Status.CANCELLED)).output or ()
@@ -147,19 +129,9 @@ async def test_a_summary_that_is_cut_empty_or_broken_fails_the_response(db: Data
             assert error is not None and error["code"] == code, summary
 
 
-async def test_a_context_that_does_not_fit_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=talk("x" * 1000), task=COMPACT)
-    async with worker(db, pubsub, context_length=1024, **QUICK) as w:
-        with pytest.raises(ResponseFailed, match="context"):
-            await w.run(response_id)
-    assert (await whole(db, response_id, Status.FAILED)).output == []
-
-
 async def test_with_truncation_the_oldest_items_are_left_out_of_the_summary(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=talk("x" * 1000, "I like tea."), task=COMPACT, truncation="auto")
-    async with worker(db, pubsub, context_length=1024, **QUICK) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."
+    row = await answered(db, pubsub, 1024, input=talk("x" * 1000, "I like tea."), task=COMPACT, truncation="auto")
+    assert await summary_of(db, row) == "Summary of: I like tea."
 
 
 LONG = "I like tea." * 100
@@ -204,10 +176,7 @@ async def test_a_prompt_is_not_compacted_without_need(db: Database, pubsub: PubS
 async def test_the_newest_calls_stay_with_their_outputs(db: Database, pubsub: PubSub) -> None:
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "42"}
-    response_id = await queued(db, input=[*talk(LONG), message("Look."), call, output], **ASKED)
-    async with worker(db, pubsub, **QUICK) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    row = await whole(db, response_id)
+    row = await answered(db, pubsub, input=[*talk(LONG), message("Look."), call, output], **ASKED)
     assert types_of(row) == ["compaction", "message"]
     assert text_of(row) == "The tool said: 42"
 
@@ -241,9 +210,6 @@ async def test_a_context_that_outgrew_the_model_is_compacted_without_its_oldest_
     db: Database, pubsub: PubSub
 ) -> None:
     items = [*talk(LONG, LONG, "I am Ada."), message("/say Hello!")]
-    response_id = await queued(db, input=items, compaction={"threshold": 100_000})
-    async with worker(db, pubsub, context_length=1024, **QUICK) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    row = await whole(db, response_id)
+    row = await answered(db, pubsub, 1024, input=items, compaction={"threshold": 100_000})
     assert await summary_of(db, row) == "Summary of: I am Ada. | /say Hello!"
     assert text_of(row) == "Hello!"

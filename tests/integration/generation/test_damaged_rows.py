@@ -100,19 +100,6 @@ async def test_what_cannot_be_read_of_a_response_fails_those_that_continue_it(
     assert text_of(await row_of(db, first)) == "Uno", "the damaged one stays as it ended"
 
 
-@pytest.mark.parametrize("change", [r"tokens = '\x070707'", r"""steps = '[{"novel"\: 1}]'"""], ids=["tokens", "steps"])
-async def test_a_log_whose_tokens_or_steps_cannot_be_read_is_merged(db: Database, pubsub: PubSub, change: str) -> None:
-    """It needs neither; and what it needs raises nothing, or nothing would be merged or deleted any more."""
-    response_id = await queued(db)
-    async with worker(db, pubsub) as w:
-        await w.run(response_id)
-    events = (await logs.read_page(db, response_id)).chunks
-    async with db.begin() as connection:
-        await connection.execute(text(f"UPDATE chunks SET {change} WHERE response_id = :id"), {"id": response_id})
-    assert await merge_all(db) == 1
-    assert b"".join(c.frames for c in (await logs.read(db, response_id)).chunks) == b"".join(c.frames for c in events)
-
-
 async def test_a_log_that_cannot_be_read_keeps_no_other_from_being_merged(db: Database, pubsub: PubSub) -> None:
     bad, good = await queued(db), await queued(db)
     async with worker(db, pubsub) as w:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from app.store.database import Database
 from app.store.responses import endings
 from app.streaming.pubsub import PubSub
@@ -55,15 +53,3 @@ async def test_a_response_that_waits_for_a_slot_is_handed_over_and_that_is_no_cr
     async with worker(db, pubsub) as other:
         assert await other.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == "Hello"
-
-
-async def test_a_worker_that_stops_hands_over_what_generates_and_what_waits_for_its_slot(
-    db: Database, pubsub: PubSub
-) -> None:
-    async with worker(db, pubsub, max_num_seqs=1) as w:
-        jobs = [w.start(await queued(db, input=[message("/hang 1")]))]
-        await until(lambda: w.engine.running == 1)
-        jobs += [w.start(await queued(db)) for _ in range(3)]
-        await until(lambda: len(w.runner.slots.waiting) == 3)
-        outcomes = await asyncio.gather(*(job.stop(Cancelled.SHUTDOWN) for job in jobs))
-        assert outcomes == [Outcome.RELEASED] * 4

@@ -16,7 +16,6 @@ from app.store.database import Database, StoreUnavailable
 from app.store.responses import claims, endings, logs
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
-from tests.support import grammar
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import claim, queued, release_all, released
@@ -28,8 +27,6 @@ from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
 SLOW = {"tokens_per_second": 300.0}
-UNHURRIED = {"tokens_per_second": 40.0}
-"""The engine catches up with its rate: at this one, no answer ends while a slow machine has yet to look at it."""
 
 
 def asking(text: str) -> list[dict[str, object]]:
@@ -103,29 +100,6 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
     assert text_of(row).startswith("1 2")
 
 
-async def test_a_response_that_is_cut_counts_the_tokens_of_its_prompt_as_one_that_ends_would(
-    db: Database, pubsub: PubSub
-) -> None:
-    cut = await queued(db, input=asking("/count 90000"))
-    noted = text("SELECT input_tokens, output_tokens FROM usage_entries ORDER BY id")
-    async with worker(db, pubsub, tokens_per_second=1000.0) as w:
-        for _ in range(2):  # the second attempt counts its prompt no more
-            job = w.start(cut)
-            await committed(db, cut, len(await events_of(db, cut)) + 6)
-            assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-        assert await released(db) == [cut]
-        job = w.start(cut)
-        await until(lambda: w.engine.running)
-        await endings.cancel(db, cut, None)
-        assert await job.task is Outcome.CANCELLED
-        ended = await queued(db, input=asking("/count 10000"), max_output_tokens=1)
-        assert await w.run(ended) is Outcome.INCOMPLETE
-    async with db.autocommit() as connection:
-        (prompt, generated), (prompt_of_ended, _) = (await connection.execute(noted)).all()
-    assert prompt == prompt_of_ended > 0
-    assert generated > 2
-
-
 async def test_a_revoked_job_cancels_its_row(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 20"))
     async with worker(db, pubsub) as w:
@@ -153,53 +127,6 @@ async def test_a_revoke_during_the_claim_cancels_the_response(db: Database, pubs
                 await asyncio.sleep(0)  # the claim has started
             await job.stop(Cancelled.REVOKED)
             assert (await row_of(db, response_id)).status is Status.CANCELLED
-
-
-async def test_a_response_released_in_the_middle_continues_exactly(db: Database, pubsub: PubSub) -> None:
-    words = "é👋🏽ü你好"
-    for events in (3, 6, 9):
-        response_id = await queued(db, input=asking(f"/say {words}"))
-        async with worker(db, pubsub, **UNHURRIED) as first:
-            job = first.start(response_id)
-            await committed(db, response_id, min(events, 5 + len(words) // 2), job)
-            assert await job.stop(Cancelled.SHUTDOWN) in (Outcome.RELEASED, Outcome.COMPLETED)
-            left = await released(db)
-        async with worker(db, pubsub) as second:
-            for again in left:
-                assert await second.run(again) is Outcome.COMPLETED
-        row = await whole(db, response_id)
-        assert text_of(row) == words
-        assert row.usage is not None
-        assert row.usage["output_tokens"] == len(words.encode()) + 1
-
-
-@pytest.mark.parametrize("events", [6, 14])
-async def test_a_response_released_in_its_reasoning_goes_on_with_its_summary(
-    db: Database, pubsub: PubSub, events: int
-) -> None:
-    thought = "one and " * 25
-    reasoning = {"effort": None, "summary": "auto"}
-    response_id = await queued(db, reasoning=reasoning, input=asking(f"/raw <think>{thought}two</think>Three"))
-    async with worker(db, pubsub, **UNHURRIED) as first:
-        job = first.start(response_id)
-        await committed(db, response_id, events)
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, pubsub) as second:
-        assert await second.run(response_id) is Outcome.COMPLETED
-    row = await whole(db, response_id)
-    assert row.output is not None
-    assert row.output[0]["summary"][0]["text"] == row.output[0]["content"][0]["text"] == f"{thought}two"
-    grammar.check(await events_of(db, response_id))
-
-
-async def test_a_response_released_before_its_first_token_starts_at_the_beginning(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db)
-    row = await claim(db, response_id, "worker-that-stops")
-    assert row is not None
-    await claims.release(db, response_id, row.attempt, "worker-that-stops")
-    async with worker(db, pubsub) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    assert (await whole(db, response_id)).attempt == 2
 
 
 async def test_an_end_that_the_worker_did_not_ask_for_releases_the_response(db: Database, pubsub: PubSub) -> None:
@@ -365,32 +292,6 @@ async def test_whatever_ends_a_response_its_flow_is_charged_what_it_took(db: Dat
     assert by_id[unclaimed] == (0, True)
 
 
-async def test_a_batch_of_claims_survives_a_cut_connection_and_a_cancellation(db: Database, pubsub: PubSub) -> None:
-    """The connection breaks while the batch waits for a locked row. One response is cancelled, one is claimed twice."""
-    ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
-    cancelled, *others = ids
-    async with worker(db, pubsub, **SLOW) as w:
-        async with db.begin() as locking:
-            await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": others[0]})
-            jobs = [w.start(response_id) for response_id in (*ids, others[1])]
-            await until(lambda: waits_for_a_lock(db), what="the claims wait for the row")
-            waiting = "wait_event_type = 'Lock' AND query LIKE '%claimant%'"
-            cut = await locking.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {waiting}"))
-            assert list(cut.scalars()) == [True]
-            await endings.cancel(db, cancelled, None)
-        outcomes = [await job.task for job in jobs]
-    assert outcomes[0] is Outcome.CANCELLED
-    assert [outcome.value for outcome in outcomes[1:]].count("completed") == len(others)
-    assert {outcomes[2], outcomes[4]} == {Outcome.COMPLETED, Outcome.NOT_CLAIMED}
-    assert [(await whole(db, response_id)).attempt for response_id in others] == [1, 1, 1]
-
-
-async def waits_for_a_lock(db: Database) -> bool:
-    async with db.autocommit() as connection:
-        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-        return bool((await connection.execute(waiting)).scalar_one())
-
-
 async def test_a_worker_that_reclaims_a_response_runs_only_the_new_attempt(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 3"))
     async with worker(db, pubsub, lease_seconds=0.6) as w:
@@ -465,16 +366,6 @@ async def test_a_suspect_has_the_engine_alone_until_it_has_committed_something(
         row = await whole(db, response_id)
         assert text_of(row).endswith(" 20" if response_id in ids else " 150")
         assert row.attempt == (2 if response_id in ids else 1), "the others paused, and lost no attempt"
-
-
-async def test_suspects_that_made_progress_run_side_by_side(
-    db: Database, pubsub: PubSub, at_once: Callable[[Worker], list[tuple[int, bool]]]
-) -> None:
-    ids = [await on_its_last_chance(db, "/count 150") for _ in range(3)]
-    async with worker(db, pubsub, **SLOW) as w:
-        seen = at_once(w)
-        assert [await job.task for job in [w.start(each) for each in ids]] == [Outcome.COMPLETED] * 3
-    assert max(seen)[0] == 3
 
 
 async def test_a_suspect_that_hangs_holds_up_nobody_for_long(

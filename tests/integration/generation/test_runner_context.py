@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.sizes import LARGE_BYTES
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
@@ -20,11 +19,9 @@ from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
-from tests.support.waiting import until
 from tests.support.worker import Worker, items_of, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
-from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
 
@@ -73,22 +70,6 @@ async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(
     assert texts == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
 
 
-async def test_an_item_whose_id_another_response_added_meanwhile_fails_the_response_and_says_why(
-    db: Database, pubsub: PubSub
-) -> None:
-    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
-    sent = {"conversation": {"id": "conv_1"}, "input": asking("/say Uno", id="msg_1")}
-    first, second = await queued(db, **sent), await queued(db, **sent)
-    async with worker(db, pubsub) as w:
-        assert await w.run(first) is Outcome.COMPLETED
-        with pytest.raises(ResponseFailed, match="input: the conversation was given another item") as caught:
-            await w.run(second)
-    assert caught.value.code == "invalid_prompt"
-    await whole(db, second, Status.FAILED)
-    listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(100))
-    assert listed is not None and len(listed[0]) == 2
-
-
 async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno"))
@@ -99,21 +80,6 @@ async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSu
             await w.run(second)
     assert caught.value.code == "previous_response_not_found"
     await whole(db, second, Status.FAILED)
-
-
-async def test_a_response_that_generates_keeps_nobody_from_reading_a_large_context(
-    db: Database, pubsub: PubSub
-) -> None:
-    long = message("x" * (LARGE_BYTES + 1))
-    first = await queued(db, input=[long, message("/say Uno")])
-    async with worker(db, pubsub, context_length=2_000_000, held_context_bytes=LARGE_BYTES + 1) as w:
-        await w.run(first)
-        hangs = w.start(await queued(db, input=asking("/hang 1"), previous_response_id=first))
-        await until(lambda: w.engine.running == 1, what="the first response generates")
-        second = await queued(db, input=asking("/say Due"), previous_response_id=first)
-        assert await w.run(second) is Outcome.COMPLETED
-        assert text_of(await whole(db, second)) == "Due"
-        assert await hangs.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
 
 
 class TestTruncation:

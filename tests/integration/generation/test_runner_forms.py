@@ -81,24 +81,6 @@ SEARCH: Json = {"type": "tool_search", "execution": "client", "description": Non
 SEARCHING = '<tool_call>{"name": "tool_search", "arguments": {"query": "weather"}}</tool_call>'
 
 
-async def test_a_tool_that_a_search_found_can_be_called_in_the_next_response(db: Database, pubsub: PubSub) -> None:
-    first = await queued(db, **asking(f"Let me see.{SEARCHING}", tools=[SEARCH]))
-    async with worker(db, pubsub) as w:
-        await w.run(first)
-    row = await whole(db, first)
-    assert row.output is not None
-    call = row.output[1]
-    assert (call["type"], call["execution"], call["arguments"]) == ("tool_search_call", "client", {"query": "weather"})
-    late = {**WEATHER, "defer_loading": True}
-    found = {"type": "tool_search_output", "id": "tso_1", "call_id": call["call_id"], "tools": [late]}
-    asked = [found, message(f"/raw {CALL}")]
-    response, _ = await answer(db, pubsub, input=asked, tools=[SEARCH], previous_response_id=first)
-    assert [(item["type"], item["name"]) for item in response["output"]] == [("function_call", "weather")]
-    again = [message(f"/raw {CALL}")]
-    response, _ = await answer(db, pubsub, input=again, tools=[SEARCH], previous_response_id=first)
-    assert [item["type"] for item in response["output"]] == ["message"]
-
-
 async def test_log_probabilities_are_in_events_and_items(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, **asking(f"{THOUGHT}Hé!", top_logprobs=2))
     async with worker(db, pubsub) as w:
@@ -113,7 +95,7 @@ async def test_log_probabilities_are_in_events_and_items(db: Database, pubsub: P
 
 
 REQUESTS: dict[str, Json] = {
-    "everything": asking(f"{THOUGHT}Look: é👋{CALL}{CUSTOM}"),
+    "everything": asking(f"{THOUGHT}Look: é👋{CALL}{CUSTOM}", reasoning={"effort": None, "summary": "auto"}),
     "a tool search": asking(f"{THOUGHT}Look:{SEARCHING}", tools=[SEARCH]),
     "a stop string": asking("one, two, three\n\nfour", extra={"stop": ["\n\n", "zz"]}),
     "log probabilities": asking(f"{THOUGHT}Look: é👋\n\n", top_logprobs=1, extra={"stop": ["\n\n\n"]}),

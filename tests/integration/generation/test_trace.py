@@ -18,6 +18,7 @@ from app.store.responses.inserts import Inserter
 from app.store.rows import Origin
 from app.streaming.pubsub import PubSub
 from tests.support.log_lines import logged
+from tests.support.requests import message
 from tests.support.rows import WORKER, claim, claimed, new_response, queued, release_all
 from tests.support.waiting import until
 from tests.support.worker import Worker, worker
@@ -32,13 +33,9 @@ ORIGIN = Origin("key_1", "req_1", PARENT, "congo=1")
 
 
 async def sent(db: Database, what: str, **request: Any) -> str:
-    new = replace(new_response(input=what_of(what), **request), origin=ORIGIN)
+    new = replace(new_response(input=[message(what)], **request), origin=ORIGIN)
     await Inserter(db).create(new)
     return new.id
-
-
-def what_of(said: str) -> list[dict[str, Any]]:
-    return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]}]
 
 
 def watch(at_work: Worker, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str] | None]:

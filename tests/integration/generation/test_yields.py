@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.queue.message import Kind, Priority
+from app.queue.message import Priority
 from app.store.database import Database
 from app.store.queue import dispatch
 from app.store.responses import claims, endings
@@ -101,33 +101,6 @@ async def test_a_response_yields_to_a_second_stream_and_continues_token_exact(db
         assert (await row_of(db, yielded)).started_at == row.started_at
 
 
-async def test_a_stream_waits_for_a_response_that_began_just_now_and_yields_as_soon_as_it_may(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slots_module, "STEADY_SECONDS", 3600.0)
-    async with worker(db, pubsub, max_num_seqs=1) as w:
-        job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
-        await generating(w, 1)
-        assert w.runner.slots.free(Kind.FOREGROUND, 1, 0) == 0
-        stream = w.start(await in_foreground(db, "/say Hello"))
-        await until(lambda: w.runner.slots.waiting)
-        assert not job.task.done()
-        monkeypatch.setattr(slots_module, "STEADY_SECONDS", 0.0)
-        assert await job.task is Outcome.YIELDED
-        assert await stream.task is Outcome.COMPLETED
-        assert (await row_of(db, response_id)).yields == 1
-
-
-async def test_where_the_engine_cannot_continue_a_healthy_response_never_yields(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub, max_num_seqs=1, can_continue=False, tokens_per_second=200.0) as w:
-        jobs = await full(db, w, numbers=100, count=1)
-        stream = w.start(await in_foreground(db, "/say Hello"))
-        for response_id, job in jobs.items():
-            assert await job.task is Outcome.COMPLETED
-            assert (await row_of(db, response_id)).yields == 0
-        assert await stream.task is Outcome.COMPLETED
-
-
 async def test_while_it_waits_its_run_timeout_stands_still(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         response_id = await queued(db, input=[message("/say Hello")])
@@ -203,11 +176,3 @@ async def test_a_worker_that_dies_between_the_cancel_and_the_commit_of_a_yield_i
     await counted(db, response_id, numbers)
     row = await row_of(db, response_id)
     assert (row.yields, row.crashes, row.attempt) == (0, 0, 2)
-
-
-async def test_a_worker_that_stops_in_the_middle_of_a_yield_hands_over(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub, max_num_seqs=1) as w:
-        job = w.start(response_id := await queued(db, input=[message("/hang 1")]))
-        await until(lambda: w.engine.running == 1)
-        w.runs._runs[response_id].yielding = True
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,27 +310,6 @@ def test_data_survive_a_restart_and_an_interrupted_first_start(used_folder: Path
     assert (data / "global" / "pg_control").read_bytes()[:8] == identity
 
 
-def test_a_worker_that_cannot_run_waits_and_everything_else_runs_on(folder: Path) -> None:
-    fails = "worker: echo the device is on fire; [ $LONGHAUL_MODEL = m78 ] && exit 78; exit 3\n"
-    with Up(folder, sleeper(folder, "calm") + fails, env=NAMED_SERVICES, models=("m3", "m78")) as up:
-        calm = int(up.written("calm.pid"))
-        for status, told in ((3, 5), (78, 1)):
-            ended = f"worker.m{status} ended with status {status}"
-            up.wait_for_output(f"{ended}: the device is on fire; starting again in 0 s")
-            up.wait_for_output(f"{ended} again; starting again in 4 s")
-            assert len(re.findall(rf"worker\.m{status} +\| the device is on fire", up.output)) == told
-        assert alive(calm)
-        assert up.process.poll() is None
-
-
-def test_a_wrong_configuration_ends_everything_at_once(folder: Path) -> None:
-    procfile = sleeper(folder, "calm") + "api: echo LONGHAUL_X: no; exit 78\n"
-    with Up(folder, procfile, env=NAMED_SERVICES | {"LONGHAUL_PORT": str(free_port())}) as up:
-        assert up.ended() == 1
-        assert "longhaul: api ended with status 78: LONGHAUL_X: no" in up.output
-        assert up.output.count("| LONGHAUL_X: no") == 1
-
-
 def test_a_failed_release_starts_nothing(folder: Path) -> None:
     procfile = "release: echo no schema; exit 1\n" + sleeper(folder, "calm")
     with Up(folder, procfile, env=NAMED_SERVICES) as up:
@@ -397,29 +374,6 @@ def refused(folder: Path, *args: str, **env: str) -> tuple[int, str]:
     own = {"LONGHAUL_HOME": str(folder / "home"), "LONGHAUL_MODELS": str(folder / "models.toml")}
     result = longhaul("up", "--procfile", str(folder / "Procfile"), *args, env={**own, **env})
     return result.returncode, one_line(result)
-
-
-@pytest.mark.parametrize("variable", ["LONGHAUL_PORT", "LONGHAUL_FLOWER_PORT"])
-def test_a_port_in_use_is_named(folder: Path, variable: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        status, line = refused(folder, **NAMED_SERVICES, **{variable: port})
-    assert (status, line) == (2, f"longhaul: {variable}: port {port} of 127.0.0.1 is already in use")
-
-
-def test_a_folder_with_other_files_is_refused_and_untouched(folder: Path) -> None:
-    home = folder / "home"
-    home.mkdir()
-    (home / "chapter1.txt").write_text("It was a dark night.")
-    said = f"longhaul: LONGHAUL_HOME: {home} is not Longhaul's data folder; name a new or an empty folder"
-    assert refused(folder) == (1, said)
-    assert [entry.name for entry in home.iterdir()] == ["chapter1.txt"]
-    shutil.rmtree(home)
-    home.write_text("a file in its place")
-    status, line = refused(folder)
-    assert status == 1 and "LONGHAUL_HOME" in line
 
 
 def test_data_of_another_postgres_are_refused(folder: Path) -> None:

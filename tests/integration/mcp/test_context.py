@@ -70,16 +70,6 @@ async def test_a_chain_shows_the_model_earlier_calls_and_their_results(
     assert results[-1] < shown.rindex("Done.")
 
 
-async def test_a_client_that_sends_the_items_itself_gets_the_same_prompt(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    asked = [message(turns(EVERY, "Done."))]
-    first = await answer(db, pubsub, tools, input=asked, tools=EVERY_TOOL, store=False)
-    chained = await prompt(db, pubsub, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
-    again = [*asked, *(first.output or ()), message("Hello!")]
-    assert await prompt(db, pubsub, await queued(db, input=again, tools=EVERY_TOOL)) == chained
-
-
 async def test_a_conversation_shows_the_model_earlier_calls_too(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:

@@ -73,24 +73,6 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
         assert (made["status"], text_of(row)) == ("failed", f"It said: {INTERRUPTED}")
 
 
-async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    script = call("tests__echo", text="over") + call("tests__slow", text="not-over")
-    response_id = await asked(db, script, DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(after_crash="again"),))) as first:
-        job = first.start(response_id)
-        await until(lambda: tools.count("begun slow not-over"))
-
-        async def over() -> bool:
-            return "response.mcp_call.completed" in await kinds(db, response_id)
-
-        await until(over)
-        await job.stop(Cancelled.SHUTDOWN)
-    tools.release("not-over")
-    row = await finish(db, pubsub, response_id, tools.server(after_crash="again"))
-    assert text_of(row) == "It said: echo over; slow not-over"
-    assert tools.count("begun echo over") == 1
-
-
 REQUESTS: dict[str, tuple[Sequence[str], Json]] = {
     "one after the other, and parallel": (
         [
@@ -221,24 +203,18 @@ async def test_a_revoke_cancels_the_call_and_closes_the_session(
     assert called(row)[0]["status"] == "incomplete"
 
 
-@pytest.mark.parametrize("how", ["failed by its deadline", "deleted"])
 async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
-    db: Database, pubsub: PubSub, tools: ToolProcess, how: str
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    text = how.replace(" ", "-")
-    response_id = await asked(db, call("tests__slow", text=text), DONE)
+    response_id = await asked(db, call("tests__slow", text="late"), DONE)
     async with worker(db, pubsub, lease_seconds=0.3, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
-        await until(lambda: tools.count(f"begun slow {text}"))
-        if how == "deleted":
-            await endings.delete(db, "default", response_id)
-        else:
-            await endings.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
+        await until(lambda: tools.count("begun slow late"))
+        await endings.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
         await asyncio.gather(job.task, return_exceptions=True)
-        await until(lambda: tools.count(f"cut slow {text}"))
+        await until(lambda: tools.count("cut slow late"))
         assert w.runs.attempts() == {}
-    if how != "deleted":
-        await whole(db, response_id, Status.FAILED)
+    await whole(db, response_id, Status.FAILED)
 
 
 async def test_a_worker_stops_even_if_a_server_does_not_close_its_session(

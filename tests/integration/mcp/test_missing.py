@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.protocol.events.deltas import FinishReason
-from app.store.context.contents import chain_items
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -92,17 +91,6 @@ async def test_a_harmony_model_reads_of_a_missing_tool_in_the_call_s_channel_and
     first, second = engine.prompts
     result = f"<|start|>{name} to=assistant<|channel|>{channel}<|message|>{no_such_tool(name)}<|end|><|start|>assistant"
     assert second == f"{first}{turn}<|call|>{result}"
-
-
-async def test_the_next_response_sees_the_call_under_the_name_that_the_model_made_up(
-    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    header = HEADER.format(channel="commentary", name="rm")
-    row = await said_in_harmony(db, pubsub, Harmony(f"{header}x<|call|>", FINAL), monkeypatch)
-    assert await chain_items(db, "default", row.id)
-    engine = Harmony(FINAL)
-    await said_in_harmony(db, pubsub, engine, monkeypatch, previous_response_id=row.id)
-    assert f"<|start|>rm to=assistant<|channel|>commentary<|message|>{no_such_tool('rm')}<|end|>" in engine.prompts[0]
 
 
 async def test_a_model_that_calls_only_unknown_tools_ends_its_response(

@@ -289,12 +289,14 @@ async def test_a_call_that_hangs_ends_at_its_deadline(db: Database, pubsub: PubS
     await until(lambda: tools.count("cut slow never"))
 
 
-async def test_a_server_that_is_away_lists_nothing_and_the_answer_goes_on(db: Database, pubsub: PubSub) -> None:
-    server = McpServer("tests", "mcp", f"http://127.0.0.1:{free_port()}/mcp")
-    row = await answer(db, pubsub, (server,), "Well.", tools=[mcp_tool()])
-    [listing, _] = items(row)
-    assert (listing["tools"], listing["error"]) == ([], "The MCP server 'tests' cannot be reached.")
-    assert text_of(row) == "Well."
+async def test_a_server_that_is_away_or_none_lists_nothing_and_the_answer_goes_on(db: Database, pubsub: PubSub) -> None:
+    servers = [McpServer("tests", "mcp", f"http://127.0.0.1:{free_port()}/mcp")]
+    servers += [McpServer("tests", "mcp", None, (program,)) for program in ("false", "/nowhere/at/all")]
+    for server in servers:
+        row = await answer(db, pubsub, (server,), "Well.", tools=[mcp_tool()])
+        [listing, _] = items(row)
+        assert (listing["tools"], listing["error"]) == ([], "The MCP server 'tests' cannot be reached."), server
+        assert text_of(row) == "Well."
 
 
 async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_next(
@@ -375,9 +377,3 @@ async def test_a_command_starts_at_first_use_if_the_worker_may_run_one_more_and_
     assert lines[-1] == lines[0].replace("opened", "closed")
     assert not psutil.pid_exists(int(lines[0].split()[1]))
     assert bound.held == 0
-
-
-async def test_a_command_that_is_no_mcp_server_cannot_be_reached(db: Database, pubsub: PubSub) -> None:
-    for program in (("false",), ("/nowhere/at/all",)):
-        row = await answer(db, pubsub, (McpServer("x", "mcp", None, program),), "Well.", tools=[mcp_tool("x")])
-        assert items(row)[0]["error"] == "The MCP server 'x' cannot be reached."

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
-from app.access.administration import Administration
 from app.access.secret import new_secret
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.integration.operations.here import ShellHere
 from tests.support.api import Api
-from tests.support.commands import CODE, Shell
+from tests.support.commands import Shell
 from tests.support.rows import SLOTS, alive, claimed, queued
 from tests.support.tenants import Tenant
-
-EVIL = "red \x1b[2Jteam\n"
-"""A project's name that would clear the screen."""
-
 
 HOUR = 3600.0
 
@@ -71,13 +65,6 @@ class TestOutput:
         assert (shown["name"], shown["state"], shown["slots"]) == ("w1", "ready", f"1/{SLOTS}")
         assert (shown["ahead"], shown["in tools"]) == ("0", "0")
 
-    async def test_why_is_told_in_words(self, db: Database, remote: Shell) -> None:
-        row = await running(db)
-        ran = await remote.run("why", row.id)
-        assert ran.status == 0 and "\x1b" not in ran.out
-        assert ran.out.startswith("in_progress: It runs on worker w1 (host, process 1), begun ")
-        assert "  class       default, background\n" in ran.out
-
     @pytest.mark.parametrize(
         "arguments", [("queue", "--by", "nobody"), ("queue", "--limit", "0"), ("why",), ("whose",)]
     )
@@ -97,22 +84,23 @@ class TestBesideTheServices:
         assert "redis_away" in {each["code"] for each in status.lines[0]["problems"]}
         assert (why.status, why.lines[0]["reason"]) == (0, "due")
 
-    async def test_a_postgres_that_is_away_is_status_3(self, services: Any) -> None:
-        away = ShellHere.beside(services, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
-        ran = await away.run("status")
-        assert (ran.status, ran.out) == (3, "")
-        assert ran.err == "longhaul: The database cannot be reached at the moment; send the request again.\n"
-
-    async def test_without_services_it_says_what_to_set(self, tmp_path: Path) -> None:
-        ran = await ShellHere({"LONGHAUL_HOME": str(tmp_path)}).run("status")
-        assert (ran.status, ran.out) == (2, "")
-        assert "LONGHAUL_URL" in ran.err and "DATABASE_URL" in ran.err
-
-    async def test_a_models_file_that_is_wrong_is_named(self, services: Any, tmp_path: Path) -> None:
+    async def test_each_outage_and_each_wrong_setting_has_its_status_and_one_line(
+        self, services: Any, db: Database, tmp_path: Path
+    ) -> None:
         (tmp_path / "models.toml").write_text("models = 1")
-        ran = await ShellHere.beside(services, LONGHAUL_MODELS=str(tmp_path / "models.toml")).run("status")
-        assert (ran.status, ran.out) == (2, "")
-        assert ran.err.startswith("longhaul: LONGHAUL_MODELS: ")
+        beside = partial(ShellHere.beside, services)
+        for shell, status, said in (
+            (beside(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none"), 3, "The database cannot be reached"),
+            (beside(LONGHAUL_MODELS=str(tmp_path / "models.toml")), 2, "LONGHAUL_MODELS: "),
+            (ShellHere({"LONGHAUL_HOME": str(tmp_path)}), 2, ""),
+            (ShellHere.of("http://127.0.0.1:1", new_secret()), 3, "the API cannot be reached"),
+            (ShellHere.of("longhaul.example"), 2, "LONGHAUL_URL: "),
+        ):
+            ran = await shell.run("status")
+            assert (ran.status, ran.out) == (status, ""), said
+            assert ran.err.startswith(f"longhaul: {said}")
+        ran = await ShellHere({"LONGHAUL_HOME": str(tmp_path)}).run("status")
+        assert "LONGHAUL_URL" in ran.err and "DATABASE_URL" in ran.err
 
 
 class TestOverHttp:
@@ -121,11 +109,6 @@ class TestOverHttp:
             ran = await ShellHere.of(api.url, key).run("status")
             assert (ran.status, ran.out) == (4, "")
             assert ran.err.count("\n") == 1
-
-    async def test_an_api_that_is_away_is_status_3(self, db: Database) -> None:
-        ran = await ShellHere.of("http://127.0.0.1:1", new_secret()).run("workers")
-        assert (ran.status, ran.out) == (3, "")
-        assert ran.err.startswith("longhaul: the API cannot be reached")
 
     async def test_what_is_no_api_of_longhaul_is_status_3(self, remote: Shell) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,11 +128,6 @@ class TestOverHttp:
         ran = await ShellHere.of(f"{api.url}/v1/", operator_key).run("workers", "--json")
         assert [each["name"] for each in ran.lines] == ["w1"]
 
-    async def test_a_url_that_is_none_is_refused_by_its_name(self, db: Database) -> None:
-        ran = await ShellHere.of("longhaul.example").run("workers")
-        assert ran.status == 2
-        assert ran.err.startswith("longhaul: LONGHAUL_URL: ")
-
     async def test_it_imports_neither_the_api_nor_the_store(self, remote: Shell) -> None:
         """Needs a process of its own: that of the tests has imported them."""
         code = "import sys; sys.argv = ['longhaul', 'workers', '--json']\ntry:\n from app.cli import main; main()\n"
@@ -159,40 +137,3 @@ class TestOverHttp:
         )
         out, _ = await process.communicate()
         assert out.decode().splitlines()[-1] == "[]"
-
-
-async def test_on_a_terminal_names_cannot_write_to_the_screen(
-    db: Database, admin: Administration, remote: Shell, mine: Tenant
-) -> None:
-    await alive(db, "w1")
-    await queued(db, mine.project)
-
-    async with db.begin() as connection:
-        await connection.execute(
-            text("UPDATE projects SET name = :name WHERE id = :id"), {"name": EVIL, "id": mine.project}
-        )
-    shown = await asyncio.to_thread(_on_terminal, remote, "queue", "--by", "project")
-    assert mine.project in shown and "waiting" in shown
-    assert "\x1b[2J" not in shown
-    assert re.search(r"\d\d:\d\d:\d\d UTC", shown), "a screen has the time"
-    assert "red \N{REPLACEMENT CHARACTER}[2Jteam" in " ".join(shown.split())
-
-
-def _on_terminal(shell: Shell, *arguments: str) -> str:
-    """What a command prints on a terminal of 200 columns."""
-    variables = {**os.environ, **shell.variables, "TERM": "xterm", "COLUMNS": "200"}
-    pid, descriptor = pty.fork()
-    if pid == 0:
-        os.execve(sys.executable, [sys.executable, "-c", CODE, *arguments], variables)
-    parts = []
-    while True:
-        try:
-            part = os.read(descriptor, 4096)
-        except OSError:  # the end, on Linux
-            part = b""
-        if not part:
-            break
-        parts.append(part)
-    os.waitpid(pid, 0)
-    os.close(descriptor)
-    return b"".join(parts).decode()

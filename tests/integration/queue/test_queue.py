@@ -6,10 +6,8 @@ import asyncio
 import base64
 import json
 import logging
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -24,9 +22,9 @@ from app.local.ports import free_port
 from app.queue.celery_app import make_celery
 from app.queue.message import TASK, Message, Priority, worker_list
 from app.queue.publisher import LIST_SECONDS, QueueUnavailable, TaskQueue
-from config.settings import ConfigError, load_settings
+from config.settings import load_settings
 from tests.support.celery_bench import get_key
-from tests.support.celery_processes import ROOT, own_database
+from tests.support.celery_processes import own_database
 from tests.support.services import Services
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
@@ -240,14 +238,6 @@ async def test_a_refusal_of_redis_is_reported_and_the_next_message_is_sent(queue
     assert keys.llen(LIST) == 1
 
 
-async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys: Any) -> None:
-    for number in range(3):
-        await queue.enqueue(answer(f"resp_{number}"))
-        for client in keys.client_list():
-            keys.client_kill_filter(_id=client["id"], skipme=True)
-    assert keys.llen(LIST) == 3
-
-
 async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(unresponsive: str) -> None:
     patient, queue = queue_at(unresponsive, 1000.0), queue_at(unresponsive, 0.3)
     waiting = [asyncio.create_task(patient.enqueue(answer(f"resp_{n}"))) for n in range(20)]
@@ -301,18 +291,3 @@ def test_celery_has_the_settings_that_our_guarantees_need() -> None:
     assert conf.worker_cancel_long_running_tasks_on_connection_loss is False
     assert conf.accept_content == ["json"]
     assert conf.timezone == "UTC"
-
-
-def test_without_redis_url_there_is_no_celery_app() -> None:
-    with pytest.raises(ConfigError, match="REDIS_URL"):
-        make_celery(load_settings(REDIS_URL=""))
-
-
-def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name != "REDIS_URL" and "LONGHAUL" not in name}
-    args = [sys.executable, "-c", code]
-    return subprocess.run(args, env=clean | env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_importing_the_queue_needs_no_settings_and_no_redis() -> None:
-    assert run_python("import app.queue.celery_app, app.queue.publisher").returncode == 0

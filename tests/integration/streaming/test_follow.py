@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.store.database import Database, StoreUnavailable
@@ -125,17 +124,6 @@ async def test_a_reader_too_slow_for_the_backlog_still_gets_everything(db: Datab
         await say(db, pubsub, writer, BACKLOG + 50)
         rest = [chunk.frames async for chunk in chunks if chunk is not None]
         assert first.frames + b"".join(rest) == await logged(db, row)
-
-
-async def test_a_cancelled_response_ends_its_readers(db: Database, pubsub: PubSub) -> None:
-    row = await claimed(db)
-    async with pubsub.subscribe(row.id) as subscription:
-        reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
-        cancellation = await endings.cancel(db, row.id, None)
-        assert cancellation is not None
-        assert cancellation.chunk is not None
-        await pubsub.publish([cancellation.chunk])
-        assert frames.decode(await reading)[-1]["type"] == "response.failed"
 
 
 async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Database, unreachable: PubSub) -> None:

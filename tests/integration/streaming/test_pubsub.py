@@ -94,27 +94,6 @@ async def test_a_reader_that_comes_right_after_another_left_receives_chunks(pubs
             await until(lambda: _received(pubsub, reader, chunk))
 
 
-async def test_a_confirmation_is_for_the_subscription_that_asked_for_it(
-    pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader that left may get its confirmation after the next one came, and before Redis has unsubscribed."""
-    held: list[tuple[str, str, bytes]] = []
-    dispatch = pubsub._dispatch
-    monkeypatch.setattr(pubsub, "_dispatch", lambda *message: held.append(message))
-
-    def confirmations() -> int:
-        return sum(kind == "subscribe" and channel == f"{CHANNEL}resp_1" for kind, channel, _ in held)
-
-    async with pubsub.subscribe("resp_1"):
-        await until(lambda: confirmations() == 1)
-    async with pubsub.subscribe("resp_1") as reader:
-        await until(lambda: confirmations() == 2)
-        for done, message in enumerate(held, 1):
-            dispatch(*message)
-            is_last = not any(kind == "subscribe" for kind, *_ in held[done:])
-            assert reader.is_complete == is_last
-
-
 async def _received(pubsub: PubSub, reader: Subscription, chunk: Chunk) -> bool:
     await pubsub.publish([chunk])
     return reader.has_received

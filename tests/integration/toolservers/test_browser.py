@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,16 +149,6 @@ async def test_an_open_without_id_scrolls(server: BrowserServer) -> None:
     assert (again.facts["cursor"], again.facts["lines"]) == (2, first.facts["lines"])
 
 
-async def test_links_between_pages_are_followed_from_any_cursor(server: BrowserServer) -> None:
-    async with Client(server.url) as client:
-        await call(client, "open", id="https://folder.test/mountains.html")
-        await call(client, "open", id="https://folder.test/notes.txt")
-        opened = await call(client, "open", id=1, cursor=0)
-        as_text = await call(client, "open", id="1", cursor=0)
-    assert opened.facts is not None and as_text.facts is not None
-    assert opened.facts["url"] == as_text.facts["url"] == "https://folder.test/rivers/long.html"
-
-
 REFUSALS: list[tuple[str, dict[str, Any], str | None]] = [
     ("open", {"cursor": 5}, "There is no cursor 5: the latest is 0."),
     ("open", {"id": 99}, "There is no link 99 on that page."),
@@ -267,16 +256,6 @@ async def test_the_oldest_pages_are_dropped_and_a_long_page_is_truncated_with_a_
     assert end.text.endswith("[The page goes on; only its first 2000 characters were read.]")
 
 
-async def test_no_view_is_larger_than_its_limit(server: BrowserServer, web: Path) -> None:
-    (web / "long.txt").write_text("A line of some words.\n" * 10_000)
-    async with Client(server.url) as client:
-        opened = await call(client, "open", id="https://folder.test/long.txt", num_lines=10_000)
-    (web / "long.txt").unlink()
-    assert 60_000 < len(opened.text.encode()) < 66_000
-    assert opened.facts is not None
-    assert f"**viewing lines [0 - {opened.facts['lines'][1]}] of 10002**" in opened.text
-
-
 async def test_sessions_are_limited_a_client_that_leaves_makes_room_and_sigterm_ends_an_open_one(
     web: Path, tmp_path: Path
 ) -> None:
@@ -350,10 +329,3 @@ async def test_neither_queries_nor_urls_nor_sessions_are_logged(server: BrowserS
     log = server.log.read_text()
     assert "quarrelsome" not in log and "folder.test" not in log
     assert json.dumps(began.headers["mcp-session-id"]).strip('"') not in log
-
-
-def test_a_bad_option_is_one_line_that_names_it() -> None:
-    ended = subprocess.run([*COMMAND, "--backend", "exa"], capture_output=True, text=True, timeout=60, check=False)
-    (reason,) = [entry for entry in ended.stderr.splitlines() if " INFO " not in entry]
-    assert ended.returncode == os.EX_CONFIG
-    assert reason == "longhaul tools browser: EXA_API_KEY: is not set, and --backend exa needs it"

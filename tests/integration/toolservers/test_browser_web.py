@@ -81,17 +81,8 @@ def _results(web: LittleWeb, asked: Asked) -> Answer:
 @pytest.fixture(scope="module")
 def server(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
     """A server that opens pages of 127.0.0.1, and of no other address that is not public."""
-    options = (
-        "--backend",
-        "searxng",
-        "--url",
-        web.url,
-        "--allow-network",
-        "127.0.0.1/32",
-        "--max-page-bytes",
-        "100000",
-    )
-    with browser_server(tmp_path_factory.mktemp("browser") / "log", *options) as running:
+    options = ["--backend", "searxng", "--allow-network", "127.0.0.1/32", "--max-page-bytes", "100000", "--url"]
+    with browser_server(tmp_path_factory.mktemp("browser") / "log", *options, web.url) as running:
         yield running
 
 
