@@ -1,4 +1,4 @@
-"""The API on real services, the official client, and a worker that the test plays; a module may have its own API."""
+"""The API on real services, the official client, and a worker that the test plays."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import pytest
 
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.support.api import Api, serving, settings_for
+from tests.integration.api.common import sdk_of
+from tests.support.api import CATALOG, Api, serving, settings_for
 from tests.support.batches import Carried, carrying
 from tests.support.player import Player
 from tests.support.tenants import Tenant, as_caller
 
 
 @pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
+async def api(request: pytest.FixtureRequest, services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    """Has the `SETTINGS` and `MODELS` of the test's module; or of its class, if that has any."""
+    of = request.cls if hasattr(request.cls, "SETTINGS") else request.module
+    settings = settings_for(services, tmp_path, **getattr(of, "SETTINGS", {}))
+    async with serving(settings, getattr(of, "MODELS", CATALOG)) as running:
         yield running
 
 
@@ -37,7 +41,7 @@ async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+    async with sdk_of(api) as running:
         yield running
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -23,23 +21,16 @@ from app.api.admin_objects import COMMAND_LINE
 from app.protocol.limits import ALL_MODELS
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
-from config.models import ModelCatalog
-from config.tools import McpServer
-from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
+from tests.integration.api.common import tooled
+from tests.support.api import MODEL, Api
 from tests.support.player import Player, row_of
 from tests.support.tenants import as_caller, tenant
 from tests.support.waiting import until
 
 OTHER_MODEL = "org/other-model"
 EXPIRES = "expires_in_seconds"
-SERVERS = (McpServer("python", "python", "http://127.0.0.1:1/mcp"), McpServer("docs", "mcp", "http://127.0.0.1:2/mcp"))
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    models = tuple(replace(model, tool_parser="hermes") for model in CATALOG.models)
-    async with serving(settings_for(services, tmp_path, auth="keys"), ModelCatalog(models, SERVERS)) as running:
-        yield running
+SETTINGS = {"auth": "keys"}
+MODELS = tooled()
 
 
 @pytest.fixture
@@ -59,18 +50,13 @@ async def project(client: AsyncOpenAI) -> str:
     return (await client.admin.organization.projects.create(name="red")).id
 
 
-async def works(api: Api, secret: str) -> bool:
+async def works(api: Api, secret: str, status: int = 200) -> bool:
     async with as_caller(api, secret) as calling:
-        return (await calling.client.get("/v1/models")).status_code == 200
+        return (await calling.client.get("/v1/models")).status_code == status
 
 
 async def stops_working(api: Api, secret: str) -> None:
-    async with as_caller(api, secret) as calling:
-
-        async def refused() -> bool:
-            return (await calling.client.get("/v1/models")).status_code == 401
-
-        await until(refused)
+    await until(lambda: works(api, secret, 401))
 
 
 async def jobs(client: AsyncOpenAI, project: str, **more: Any) -> tuple[Any, Any]:

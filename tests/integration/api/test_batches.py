@@ -7,11 +7,12 @@ import base64
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import openai
 import orjson
 import pytest
+from openai.types import Batch
 from sqlalchemy import text
 
 from app.access.administration import Administration
@@ -28,6 +29,7 @@ from app.store.queue import backlog, fleet, workers
 from app.store.queue.fleet import LinesInFiles
 from app.store.queue.workers import WorkerIdentity
 from app.streaming.pubsub import PubSub
+from tests.integration.api.common import change, sdk_of
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.batches import (
@@ -44,6 +46,7 @@ from tests.support.batches import (
 )
 from tests.support.player import Player, ids, row_of
 from tests.support.rows import WORKER
+from tests.support.sdk import check
 from tests.support.tenants import Tenant, tenant
 from tests.support.waiting import until
 from workers.formats.chat.messages import messages_of
@@ -68,6 +71,7 @@ class TestRun:
                 assert (made.status, made.output_file_id, made.metadata) == ("validating", None, {"a": "b"})
                 batch = await ended(client, made.id)
                 schemas.Batch.model_validate(batch.model_dump(exclude_unset=True))
+                check(Batch, batch.to_dict())
                 assert (batch.status, batch.error_file_id, batch.errors) == ("completed", None, None)
                 counts = batch.request_counts
                 assert (batch.model, counts.total, counts.completed, counts.failed) == (MODEL, 8, 8, 0)
@@ -91,9 +95,9 @@ class TestRun:
             for response_id in (first, second):
                 await (await player.begin(response_id)).failed("server_error", "It broke.")
             await player.answer("Hello", response_id=third)
-            async with db.begin() as connection:
-                await connection.execute(text("UPDATE batches SET due_at = now()"))
+            await change(db, "UPDATE batches SET due_at = now()")
             batch = (await waiting).json()
+        check(Batch, batch)
         assert (batch["status"], batch["request_counts"]["completed"]) == ("expired", 1)
         errors = await lines_of(client, batch["error_file_id"])
         assert [each["custom_id"] for each in errors] == ["0", "1", "3"]
@@ -117,9 +121,12 @@ class TestCancel:
             for response_id in first[:2]:
                 await player.answer("Hello", response_id=response_id)
             running = [await player.begin(response_id) for response_id in first[2::3]]
-            assert (await client.batches.cancel(made.id)).status == "cancelling"
+            cancelling = await client.batches.cancel(made.id)
+            check(Batch, cancelling.to_dict())
+            assert cancelling.status == "cancelling"
             batch = await ended(client, made.id)
             assert (await client.batches.cancel(made.id)).status == "cancelled"
+        check(Batch, batch.to_dict())
         assert (batch.status, batch.request_counts.completed, batch.request_counts.total) == ("cancelled", 2, 20)
         assert len(await lines_of(client, batch.output_file_id)) == 2
         errors = await lines_of(client, batch.error_file_id)
@@ -414,6 +421,7 @@ async def test_they_are_listed_the_newest_first_and_what_is_wrong_is_named(
 async def problems(client: Client, lines: Sequence[bytes], endpoint: str = RESPONSES) -> list[Any]:
     """Line, code and param of each error of a batch that failed, of which nothing ran."""
     batch = await ended(client, (await created(client, lines, endpoint)).id)
+    check(Batch, batch.to_dict())
     assert batch.status == "failed"
     assert (batch.output_file_id, batch.error_file_id, batch.request_counts.completed) == (None, None, 0)
     return [(each.line, each.code, each.param) for each in batch.errors.data]
@@ -449,7 +457,7 @@ async def test_a_tier_that_batches_do_not_have_and_a_project_that_has_none_are_t
         async def client_of(tier: str) -> openai.AsyncOpenAI:
             project = (await admin.create_project(tier, top_tier=tier)).id
             secret = (await tenant(admin, tier, project=project)).key.secret
-            return openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=secret, max_retries=0)
+            return sdk_of(api, secret)
 
         async with carried.on(), await client_of("priority") as best, await client_of("flex") as flex:
             for endpoint in (RESPONSES, CHAT):
@@ -510,14 +518,11 @@ async def test_a_line_has_files_as_a_request_has_them_and_bad_ones_are_named_by_
 class TestLimits:
     """Lines wait in the file until their project's limits have room for them."""
 
-    @pytest.fixture
-    async def api(self, services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-        async with serving(settings_for(services, tmp_path, auth="keys")) as running:
-            yield running
+    SETTINGS: ClassVar = {"auth": "keys"}
 
     @pytest.fixture
     async def client(self, api: Api, mine: Tenant) -> AsyncIterator[Client]:
-        async with Client(base_url=f"{api.url}/v1", api_key=mine.key.secret, max_retries=0) as running:
+        async with sdk_of(api, mine.key.secret) as running:
             yield running
 
     @pytest.fixture
@@ -530,7 +535,6 @@ class TestLimits:
     async def test_lines_become_responses_as_room_appears_and_leave_some_to_single_requests(
         self, client: Client, limit: Any, carried: Carried, player: Player, db: Database
     ) -> None:
-        """The batch has several times as many lines as the limit has room for; single requests use what lines leave."""
         sent: dict[str, Any] = {"model": MODEL, "input": "Hello!", "background": True, "max_output_tokens": 1000}
         async with carried.on():
             for kind, value in (("queued_responses", 8), ("unfinished_responses", 8), ("tokens_per_minute", 20_000)):
@@ -576,14 +580,3 @@ class TestLimits:
         assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 3, 1)
         (failed,) = await lines_of(client, batch.error_file_id)
         assert (failed["custom_id"], failed["error"]["code"]) == ("large", "rate_limit_exceeded")
-
-    async def test_batches_that_wait_for_room_keep_no_other_batch_waiting(
-        self, client: Client, limit: Any, carried: Carried, db: Database
-    ) -> None:
-        await limit(queued_responses=1)
-        async with carried.on():
-            for _ in range(3):
-                await created(client, [line("a"), line("b")])
-            assert (await ended(client, (await created(client, [b"{}"])).id)).status == "failed"
-            found = await db.execute(text("SELECT count(*) AS waiting FROM batches WHERE expanded < total"))
-        assert found[0].waiting >= 2

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
-from sqlalchemy import text
 
 from app.responses.create import continuation
 from app.responses.create.references import MAX_REFERENCES
 from app.store.database import Database
+from tests.integration.api.common import change, sdk_of
 from tests.integration.api.test_websocket import events
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, row_of
@@ -25,12 +23,10 @@ CONTEXT = 30_000
 SETTINGS: Json = {"max_body_bytes": BODY, "max_context_bytes": CONTEXT}
 
 
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(continuation, "MAX_CHAIN_LENGTH", 3)
     monkeypatch.setattr(continuation, "MAX_CONVERSATION_ITEMS", 25)
-    async with serving(settings_for(services, tmp_path, **SETTINGS)) as running:
-        yield running
 
 
 def refused(answer: Any, param: str, code: str, *said: object) -> None:
@@ -90,7 +86,7 @@ async def test_a_chain_has_a_bounded_length_and_can_still_be_compacted(api: Api,
     refused(answer, "previous_response_id", "context_too_large", "3 responses", "/v1/responses/compact")
     assert (await api.post(input=[{"type": "compaction_trigger"}], **fields, background=True)).status_code == 200
     async with (  # What only prepares a prompt counts, too.
-        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client,
+        sdk_of(api) as client,
         client.responses.connect() as socket,
         player.at_work("A"),
     ):
@@ -172,8 +168,7 @@ async def test_an_item_of_the_chain_is_refused_and_a_new_one_is_not(api: Api, db
     await refused_twice(api, "msg_1", input=[msg("msg_1")], previous_response_id=first)
     again = await api.post(input=[msg("msg_2")], previous_response_id=first, background=True)
     assert again.status_code == 200, "another branch has that item"
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE responses SET request = '{}'"))
+    await change(db, "UPDATE responses SET request = '{}'")
     await refused_twice(api, "msg_1", input=[msg("msg_1")], previous_response_id=second)  # No item is read for that.
 
 
@@ -182,10 +177,7 @@ async def test_a_client_that_resends_everything_continues_nothing_and_is_answere
 ) -> None:
     first = await player.answer("A", response_id=await api.background(input=[msg("msg_1")]))
     output = (await api.get(first)).json()["output"]
-    for history in (
-        [msg("msg_1"), *output, msg("msg_2")],
-        [msg("msg_1"), reference(output[0]["id"]), msg(None)],
-    ):
+    for history in ([msg("msg_1"), *output, msg("msg_2")], [msg("msg_1"), reference(output[0]["id"]), msg(None)]):
         assert (await api.post(input=history, background=True)).status_code == 200
     # What was sent again is an item of the second chain, too.
     second = await player.answer("B", response_id=await api.background(input=[msg("msg_1"), *output]))

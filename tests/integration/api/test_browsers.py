@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.store.database import Database
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.integration.api.common import socket_of
+from tests.support.api import MODEL, Api
 from tests.support.player import Player
 
 PAGE = "https://app.example"
 STRANGER = "https://elsewhere.example"
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, cors_origins=f"http://localhost:3000, {PAGE}")) as running:
-        yield running
+SETTINGS = {"cors_origins": f"http://localhost:3000, {PAGE}"}
 
 
 async def test_an_allowed_page_may_read_a_stream_and_open_a_websocket_as_it_may_use_http(
@@ -34,11 +24,10 @@ async def test_an_allowed_page_may_read_a_stream_and_open_a_websocket_as_it_may_
     ):
         assert stream.headers["access-control-allow-origin"] == PAGE
         assert b"response.completed" in await stream.aread()
-    url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
-    async with connect(url, origin=PAGE):  # type: ignore[arg-type]
+    async with socket_of(api, origin=PAGE):
         pass
     with pytest.raises(InvalidStatus) as caught:
-        await connect(url, origin=STRANGER)  # type: ignore[arg-type]
+        await socket_of(api, origin=STRANGER)
     assert caught.value.response.status_code == 403
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import text
-from websockets.asyncio.client import connect
 
 from app.access.administration import Administration
 from app.access.changes import AdministrationError
@@ -17,7 +14,8 @@ from app.api.routes import ROUTERS
 from app.protocol.limits import LimitKind
 from app.store.database import Database
 from app.store.tenants import limits
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.integration.api.common import answer_to, change, creation, socket_of
+from tests.support.api import MODEL, Api
 from tests.support.player import Player
 from tests.support.tenants import Tenant
 
@@ -34,12 +32,7 @@ REFUSED: list[tuple[int, str, dict[str, Any]]] = [
     (404, "/v1/conversations/conv_none/items", {"json": {"items": [{"role": "user", "content": "Hi"}]}}),
 ]
 """Requests that end in an error, each with its status."""
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
-        yield running
+SETTINGS = {"auth": "keys"}
 
 
 Limit = Callable[..., Awaitable[None]]
@@ -51,8 +44,7 @@ def limit(db: Database, admin: Administration, mine: Tenant, api: Api) -> Limit:
 
     async def set_limits(model: str = "*", **values: int | None) -> None:
         await admin.set_limits(mine.project, model, {LimitKind(kind): value for kind, value in values.items()})
-        async with db.autocommit() as connection:
-            await connection.execute(text("UPDATE limits SET as_of = now() + interval '1 hour'"))
+        await change(db, "UPDATE limits SET as_of = now() + interval '1 hour'")
         await api.server.lifespan.state["directory"].look()
 
     return set_limits
@@ -119,13 +111,8 @@ async def test_limits_of_a_model_repeated_keys_and_messages_of_websockets_are_ch
 
     await limit(requests_per_minute=None)
     await limit(requests_per_minute=1)
-    url = f"{calling.url.replace('http', 'ws', 1)}/v1/responses"
-    async with connect(url, additional_headers=mine.headers) as socket:
-        statuses = []
-        for _ in range(2):
-            await socket.send(json.dumps({"type": "response.create", "model": MODEL, "nonsense": 1}))
-            statuses.append(json.loads(await socket.recv())["status"])
-    assert statuses == [400, 429]
+    async with socket_of(calling, mine.headers) as socket:
+        assert [(await answer_to(socket, creation(nonsense=1)))["status"] for _ in range(2)] == [400, 429]
 
 
 async def test_a_project_with_a_limit_on_reads_alone_reserves_nothing_and_a_stream_is_one_read(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from app.store.database import Database
-from tests.support.api import MODEL, Api, Reader, serving, settings_for
+from tests.integration.api.common import error_of
+from tests.support.api import MODEL, Api, Reader
 from tests.support.player import Play, Player, one
 from tests.support.waiting import until
 
@@ -20,12 +19,7 @@ Json = dict[str, Any]
 BODY = 1_000_000
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, max_body_bytes=BODY)) as running:
-        yield running
+SETTINGS = {"max_body_bytes": BODY}
 
 
 async def post(api: Api, headers: dict[str, str] | None = None, **fields: Any) -> Any:
@@ -61,11 +55,6 @@ async def streaming(api: Api, player: Player, **fields: Any) -> AsyncIterator[tu
     body = {"model": MODEL, "messages": HELLO, **fields, "stream": True}
     async with api.client.stream("POST", "/v1/chat/completions", json=body) as response:
         yield Reader(response), await playing
-
-
-def error_of(answer: Any) -> Json:
-    error: Json = answer.json()["error"]
-    return error
 
 
 class TestAnswer:
@@ -120,13 +109,6 @@ class TestStream:
         assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 2)
         assert all(isinstance(each["obfuscation"], str) for each in others)
 
-    async def test_a_failure_is_a_line_before_its_end(self, api: Api, player: Player) -> None:
-        async with streaming(api, player) as (reader, play):
-            await play.said("Hi")
-            await play.failed("server_error", "it broke")
-            *_, last = await lines_of(reader)
-        assert last == {"error": {"message": "it broke", "type": "server_error", "param": None, "code": "server_error"}}
-
 
 class TestKept:
     """With `store` true, the header names a response with which everything works that works with others."""
@@ -159,18 +141,6 @@ class TestKept:
         assert (await api.client.post(f"/v1/responses/{play.id}/cancel")).json()["status"] == "cancelled"
         answer = await asking
         assert (answer.status_code, error_of(answer)["code"]) == (400, "response_cancelled")
-
-    async def test_without_it_nobody_else_gets_it(self, api: Api, player: Player) -> None:
-        async with streaming(api, player) as (reader, play):
-            for answer in (
-                await api.get(play.id),
-                await api.get(play.id, stream="true"),
-                await api.client.post(f"/v1/responses/{play.id}/cancel"),
-            ):
-                assert answer.status_code == 404
-            await play.finished()
-            await lines_of(reader)
-        assert (await api.get(play.id)).status_code == 404
 
 
 async def test_a_request_that_is_repeated_with_its_key_gets_the_same_answer_and_goes_on_without_its_client(

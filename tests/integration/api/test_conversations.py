@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from app.api.docs import schemas
 from app.store.database import Database
+from tests.integration.api.common import error_of
 from tests.support.api import Api
 from tests.support.player import Player, row_of
 
@@ -24,27 +25,6 @@ async def created(api: Api, **fields: Any) -> str:
     schemas.Conversation.model_validate(answer.json())
     conversation_id: str = answer.json()["id"]
     return conversation_id
-
-
-def error_of(answer: Any) -> Json:
-    error: Json = answer.json()["error"]
-    return error
-
-
-async def test_the_sdk_creates_reads_updates_and_deletes_a_conversation(api: Api, client: openai.AsyncOpenAI) -> None:
-    made = await client.conversations.create(metadata={"topic": "a"})
-    assert (made.object, made.metadata) == ("conversation", {"topic": "a"})
-    assert made.id.startswith("conv_")
-    assert await client.conversations.retrieve(made.id) == made
-    changed = await client.conversations.update(made.id, metadata={"topic": "b"})
-    assert (changed.metadata, changed.created_at) == ({"topic": "b"}, made.created_at)
-    removed = await api.client.post(f"/v1/conversations/{made.id}", json={"metadata": None})
-    assert removed.json()["metadata"] == {}
-    gone = await client.conversations.delete(made.id)
-    assert (gone.id, gone.deleted, gone.object) == (made.id, True, "conversation.deleted")
-    with pytest.raises(openai.NotFoundError):
-        await client.conversations.retrieve(made.id)
-    assert (await api.client.post("/v1/conversations")).json()["metadata"] == {}, "without a body"
 
 
 async def test_bad_fields_and_unknown_ids_are_named_and_nothing_is_made(api: Api, db: Database) -> None:

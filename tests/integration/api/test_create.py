@@ -12,15 +12,21 @@ from pydantic import TypeAdapter
 
 from app.api.docs import schemas
 from app.protocol.events import frames
+from app.protocol.events.deltas import Reasoning
 from app.protocol.status import Status
 from app.store.database import Database
+from app.store.responses import logs
 from app.streaming.pubsub import PubSub
+from tests.support import grammar
 from tests.support.api import MODEL, Api, Reader, serving, settings_for
-from tests.support.player import Player, one, row_of
+from tests.support.player import Play, Player, one, row_of
 
 FAILURES: list[tuple[str, int, str, str | None]] = [
     ("context_length_exceeded", 400, "invalid_request_error", "input"),
     ("invalid_prompt", 400, "invalid_request_error", "input"),
+    ("previous_response_not_found", 400, "invalid_request_error", "previous_response_id"),
+    ("queue_timeout", 503, "server_error", None),
+    ("run_timeout", 504, "server_error", None),
     ("server_error", 500, "server_error", None),
 ]
 """The code of a response that fails, and what its client gets: status, type and param."""
@@ -59,15 +65,6 @@ class TestBackground:
         final = await client.responses.retrieve(created.id)
         assert (final.status, final.output_text) == ("completed", "Once upon")
         assert final.completed_at is not None and final.usage is not None
-
-    async def test_the_row_holds_the_request(self, api: Api, db: Database) -> None:
-        created = await api.post(background=True, input="Hi", metadata={"a": "b"}, store=False, top_k=3)
-        assert int(created.headers["openai-poll-after-ms"]) > 0
-        row = await row_of(db, created.json()["id"])
-        assert (row.project, row.model, row.queue, row.priority) == ("default", MODEL, f"model.{MODEL}", 6)
-        assert (row.status, row.background, row.stream, row.store) == (Status.QUEUED, True, False, False)
-        assert (row.request["metadata"], row.request["extra"]) == ({"a": "b"}, {"top_k": 3})
-        assert row.request["temperature"] == 0.5, "the model's own default"
 
 
 class TestSync:
@@ -123,16 +120,6 @@ class TestStream:
             assert await reader.rest() == b"data: [DONE]\n\n"
         assert (await api.get(final["id"])).json() == final
 
-    async def test_a_later_failure_is_an_event(self, api: Api, player: Player) -> None:
-        waiting = asyncio.create_task(api.post(stream=True))
-        play = await player.begin()
-        await play.said("Hi")
-        await play.failed("server_error", "the engine died")
-        answer = await waiting
-        assert answer.status_code == 200
-        assert b"event: error\n" in answer.content
-        assert b"event: response.failed\n" in answer.content
-
     async def test_a_client_that_waits_in_the_queue_is_kept_alive(
         self, services: Any, db: Database, pubsub: PubSub, tmp_path: Path
     ) -> None:
@@ -170,3 +157,29 @@ async def test_an_empty_input_is_answered_as_lm_studios_preload_needs_it(api: Ap
     assert (await api.get(preload.json()["id"])).json() == preload.json()
     (item,) = (await api.client.get(f"/v1/responses/{preload.json()['id']}/input_items")).json()["data"]
     assert (item["role"], item["content"]) == ("user", [{"type": "input_text", "text": ""}])
+
+
+async def think(play: Play, text: str) -> None:
+    await play.write(play.entry(play.stream.feed(Reasoning(text))))
+
+
+async def test_the_snapshot_and_the_answer_have_the_summary_and_a_cancel_closes_it(
+    api: Api, db: Database, player: Player
+) -> None:
+    asked = {"reasoning": {"summary": "detailed"}}
+    response_id, other = await api.background(**asked), await api.background(stream=True, **asked)
+    play, cancelled = await player.begin(response_id), await player.begin(other)
+    for each in (play, cancelled):
+        await think(each, "Two ")
+    running = (await api.get(response_id)).json()
+    assert running["output"][0]["summary"] == [{"type": "summary_text", "text": "Two "}]
+    await think(play, "and two.")
+    await play.finished()
+    answered = (await api.get(response_id)).json()
+    assert answered["reasoning"] == {"effort": None, "summary": "detailed"}
+    assert answered["output"][0]["summary"] == [{"type": "summary_text", "text": "Two and two."}]
+    assert answered["output"][0]["content"] == [{"type": "reasoning_text", "text": "Two and two."}]
+    await api.client.post(f"/v1/responses/{other}/cancel")
+    events = [e for chunk in (await logs.read(db, other)).chunks for e in frames.decode(chunk.frames)]
+    grammar.check(events)
+    assert events[-1]["response"]["output"][0]["summary"] == [{"type": "summary_text", "text": "Two "}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from app.api.connection import http
 from app.api.shutdown import REPEAT_SECONDS
 from app.store.database import Database
+from tests.integration.api.common import creation, event_of, socket_of
 from tests.integration.api.test_leaving import ApiProcess
-from tests.integration.api.test_websocket import creation, url_of
 from tests.support.api import MODEL, Api, client_of, serving, settings_for
 from tests.support.player import Player, one, row_of
 from tests.support.waiting import until
@@ -133,9 +131,9 @@ async def test_answers_over_websockets_end_in_peace_or_are_cancelled_and_then_th
 ) -> None:
     async with (
         patient(services, tmp_path) as api,
-        connect(url_of(api)) as socket,
-        connect(url_of(api)) as idle,
-        connect(url_of(api)) as hopeless,
+        socket_of(api) as socket,
+        socket_of(api) as idle,
+        socket_of(api) as hopeless,
     ):
         await socket.send(creation())
         play = await player.begin()
@@ -145,13 +143,13 @@ async def test_answers_over_websockets_end_in_peace_or_are_cancelled_and_then_th
         await until(lambda: refuses(api.client.base_url.port))
         await closed(idle)
         await socket.send(creation(stream_id="next"))
-        error = await _next(socket, "error")
+        error = await event_of(socket, "error")
         assert (error["status"], error["error"]["code"]) == (503, "websocket_connection_limit_reached")
         await (await play.said("Hi")).finished()
-        assert (await _next(socket, "response.completed"))["response"]["status"] == "completed"
+        assert (await event_of(socket, "response.completed"))["response"]["status"] == "completed"
         await closed(socket)
         api.runtime.shutdown.end_grace()
-        assert (await _next(hopeless, "response.failed"))["response"]["status"] == "cancelled"
+        assert (await event_of(hopeless, "response.failed"))["response"]["status"] == "cancelled"
         await is_left(api)
 
 
@@ -159,12 +157,6 @@ async def closed(socket: Any) -> None:
     with pytest.raises(ConnectionClosed) as caught:
         await socket.recv()
     assert caught.value.rcvd is not None and caught.value.rcvd.code == 1012
-
-
-async def _next(socket: Any, kind: str) -> Any:
-    while (event := json.loads(await socket.recv()))["type"] != kind:
-        pass
-    return event
 
 
 async def test_a_second_signal_ends_the_grace_in_all_processes_of_an_api(

@@ -1,4 +1,4 @@
-"""What a model can do is what its workers registered, if the models file leaves it open."""
+"""What a model can do is what its workers registered, if the models file leaves it open; and changes of that file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from app.responses.models import registered
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity
+from config import models_file
 from config.models import AUTO, ModelCatalog
-from tests.support.api import Api, served, serving, settings_for
-from tests.support.player import row_of
+from tests.support.api import MODEL, Api, served, serving, settings_for
+from tests.support.player import Player, row_of
+from tests.support.scripted import models_of
+from tests.support.waiting import until
 
 OPEN = replace(served("open"), format=AUTO, tool_parser=AUTO, reasoning_parser=AUTO, default_sampling=None)
 TOOL: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
@@ -113,4 +116,32 @@ async def test_a_response_shows_the_effort_that_its_model_heeds_and_others_are_r
         "reasoning.effort",
         "Invalid 'reasoning.effort': the model 'open' takes low, high.",
     )
+    status, param, message = await refused(api, reasoning_effort="medium")
+    assert (status, param) == (400, "reasoning_effort") and "'reasoning_effort'" in message
     await accepted(api, db, reasoning={"summary": "auto"})
+
+
+async def serves(api: Api, *names: str) -> bool:
+    return [model["id"] for model in (await api.client.get("/v1/models")).json()["data"]] == list(names)
+
+
+async def test_models_are_added_and_taken_away_while_a_stream_goes_on(
+    services: Any, player: Player, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A content that is not valid changes nothing: tests/unit/config/test_models_file.py."""
+    monkeypatch.setattr(models_file, "LOOK_SECONDS", 0.02)
+    path = tmp_path / "models.toml"
+    path.write_text(models_of(MODEL))
+    async with serving(settings_for(services, tmp_path / "home", models=path), catalog=None) as api:
+        async with api.streaming(background=True) as stream:
+            first = await stream.event() or {}
+            play = await player.begin(first["response"]["id"])
+            path.write_text(models_of(MODEL, "added"))
+            await until(lambda: serves(api, MODEL, "added"))
+            assert (await api.post(model="added", background=True)).status_code == 200
+            await play.finished()
+            assert b"response.completed" in await stream.rest()
+        path.write_text(models_of("other"))
+        await until(lambda: serves(api, "other"))
+        assert (await api.post(background=True)).status_code == 404
+        assert (await api.client.get("/health/ready")).json()["models"]["without_worker"] == ["other"]

@@ -1,15 +1,16 @@
-"""`/v1/files`, through the official client: what is there, what it holds, and what is refused."""
+"""`/v1/files` and `/v1/uploads`, through the official client: what is there, what it holds, and what is refused."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import signal
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import openai
@@ -30,8 +31,9 @@ from app.store.files import expiry
 from app.store.files.parts import BLOCK_BYTES, PartWriter
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
+from tests.integration.api.common import change, count
 from tests.integration.api.test_leaving import ApiProcess
-from tests.support.api import Api, serving, settings_for
+from tests.support.api import Api, serving
 from tests.support.roles import as_role
 from tests.support.stored import stored
 from tests.support.tenants import Tenant, as_caller, tenant
@@ -64,11 +66,6 @@ async def uploaded(client: Client, data: bytes = b"Hello!", name: str = "a.txt",
     return await client.files.create(file=(name, data), purpose=more.pop("purpose", "user_data"), **more)
 
 
-async def count(db: Database, table: str) -> int:
-    async with db.autocommit() as connection:
-        return int((await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one())
-
-
 def form(blocks: int, then: asyncio.Event | None = None) -> AsyncIterator[bytes]:
     """A form with a file of so many MiB; with `then` it waits for that before the end."""
 
@@ -81,11 +78,6 @@ def form(blocks: int, then: asyncio.Event | None = None) -> AsyncIterator[bytes]
         yield TAIL
 
     return body()
-
-
-async def sql(db: Database, statement: str) -> None:
-    async with db.autocommit() as connection:
-        await connection.execute(text(statement))
 
 
 class TestFile:
@@ -271,7 +263,6 @@ class TestRefused:
                 assert (await api.client.request(method, path)).status_code == 404
 
     async def test_a_file_that_is_too_large_is_refused_by_its_head(self, api: Api) -> None:
-        """Nobody sends 600 MB to learn that."""
         host, port = api.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = f"POST /v1/files HTTP/1.1\r\nHost: {host}\r\nContent-Length: {600 * 1024**2}\r\n"
@@ -297,10 +288,7 @@ class TestRefused:
 
 
 class TestLimits:
-    @pytest.fixture
-    async def api(self, services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-        async with serving(settings_for(services, tmp_path, auth="keys")) as running:
-            yield running
+    SETTINGS: ClassVar = {"auth": "keys"}
 
     async def test_what_does_not_fit_is_refused_before_its_bytes_are_taken(
         self, calling: Api, mine: Tenant, admin: Administration, db: Database
@@ -370,7 +358,7 @@ class TestDeath:
         assert await stored(db, DEFAULT_PROJECT) > 0, "it is reserved until maintenance finds it"
         await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
         assert await count(db, "file_parts") == 1, "it might go on"
-        await sql(db, "UPDATE file_parts SET touched_at = now() - interval '2 hours'")
+        await change(db, "UPDATE file_parts SET touched_at = now() - interval '2 hours'")
         await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
         await expiry.delete_dropped(as_role(db, MAINTENANCE))
         left = [await count(db, table) for table in ("files", "file_parts", "file_blocks")]
@@ -394,7 +382,7 @@ class TestDeath:
         assert [await count(db, table) for table in ("files", "file_blocks")] == [0, 0]
         upload = await client.uploads.create(bytes=3, filename="a", mime_type="text/plain", purpose="user_data")
         part = await client.uploads.parts.create(upload.id, data=b"abc")
-        await sql(db, "UPDATE file_parts SET touched_at = now() - interval '50 minutes'")
+        await change(db, "UPDATE file_parts SET touched_at = now() - interval '50 minutes'")
         await expiry.drop_abandoned(as_role(db, MAINTENANCE), 60)
         assert (await client.uploads.complete(upload.id, part_ids=[part.id])).status == "completed"
 
@@ -403,13 +391,104 @@ class TestDeath:
         made = await uploaded(client, random_bytes(BLOCK_BYTES), expires_after=expiring)
         assert made.expires_at == made.created_at + 3600
         kept = await uploaded(client)
-        await sql(db, "UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL")
+        await change(db, "UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL")
         assert [file.id async for file in client.files.list()] == [kept.id]
         with pytest.raises(openai.NotFoundError):
             await client.files.content(made.id)
         assert await expiry.delete_expired(as_role(db, MAINTENANCE)) == 1
         await expiry.delete_dropped(as_role(db, MAINTENANCE))
         assert (await count(db, "file_blocks"), await stored(db, DEFAULT_PROJECT)) == (1, kept.bytes)
+
+
+PART_SIZES = (BLOCK_BYTES + 5, 1, 2 * BLOCK_BYTES, 77)
+
+
+async def begun(client: openai.AsyncOpenAI, size: int, **more: Any) -> Any:
+    fields = {"filename": "a.bin", "mime_type": "application/octet-stream", "purpose": "user_data", **more}
+    return await client.uploads.create(bytes=size, **fields)
+
+
+async def part(client: openai.AsyncOpenAI, upload: Any, data: bytes) -> str:
+    made = await client.uploads.parts.create(upload.id, data=data)
+    schemas.UploadPart.model_validate(made.model_dump())
+    assert made.upload_id == upload.id
+    return made.id
+
+
+class TestUploads:
+    async def test_parts_become_a_file_in_the_order_of_the_end(self, client: openai.AsyncOpenAI, db: Database) -> None:
+        pieces = [random_bytes(size) for size in PART_SIZES]
+        data = b"".join(pieces)
+        upload = await begun(client, len(data), expires_after={"anchor": "created_at", "seconds": 3600})
+        schemas.Upload.model_validate(upload.model_dump())
+        assert (upload.status, upload.file, upload.expires_at - upload.created_at) == ("pending", None, 3600)
+        ids = await asyncio.gather(*(part(client, upload, piece) for piece in reversed(pieces)))
+        wrong = await part(client, upload, b"not in the file")
+        assert [file.id async for file in client.files.list()] == []
+        done = await client.uploads.complete(upload.id, part_ids=ids[::-1], md5=hashlib.md5(data).hexdigest())
+        assert done.status == "completed" and done.file is not None and wrong not in ids
+        assert (done.file.bytes, done.file.filename) == (len(data), "a.bin")
+        assert done.file.expires_at is not None and done.file.expires_at - done.file.created_at == 3600
+        assert (await client.files.content(done.file.id)).content == data
+        assert await stored(db, DEFAULT_PROJECT) == len(data)
+        assert await client.uploads.complete(upload.id, part_ids=ids[::-1]) == done, "whose answer was lost"
+        await client.files.delete(done.file.id)
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
+        assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_blocks")) == (0, 0)
+
+    async def test_a_cancelled_upload_takes_nothing_more_and_stores_nothing(
+        self, client: openai.AsyncOpenAI, db: Database
+    ) -> None:
+        upload = await begun(client, 3)
+        sent = await part(client, upload, b"abc")
+        assert (await client.uploads.cancel(upload.id)).status == "cancelled"
+        assert await stored(db, DEFAULT_PROJECT) == 0
+        for call in (
+            client.uploads.cancel(upload.id),
+            client.uploads.complete(upload.id, part_ids=[sent]),
+            client.uploads.parts.create(upload.id, data=b"abc"),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await call
+            assert caught.value.code == "upload_cancelled"
+
+    async def test_an_upload_expires_with_its_parts(self, client: openai.AsyncOpenAI, db: Database) -> None:
+        upload = await begun(client, 3)
+        sent = await part(client, upload, b"abc")
+        await change(db, "UPDATE uploads SET expires_at = now()")
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.uploads.complete(upload.id, part_ids=[sent])
+        assert caught.value.code == "upload_expired"
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
+        await expiry.delete_dropped(as_role(db, MAINTENANCE))
+        assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_parts")) == (0, 0)
+        await change(db, "UPDATE uploads SET expires_at = now() - interval '2 days'")
+        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
+        assert await count(db, "uploads") == 0
+
+    async def test_what_does_not_fit_together_is_refused_and_changes_nothing(self, client: openai.AsyncOpenAI) -> None:
+        upload = await begun(client, 6)
+        first, second = await part(client, upload, b"abc"), await part(client, upload, b"def")
+        other = await part(client, await begun(client, 3), b"abc")
+        for ids, more, named, code in (
+            ([first], {}, "part_ids", "size_mismatch"),
+            ([first, first], {}, "part_ids", "invalid_value"),
+            ([first, other], {}, "part_ids[1]", "part_not_found"),
+            ([first, "part_none"], {}, "part_ids[1]", "part_not_found"),
+            ([first, second], {"md5": "0" * 32}, "md5", "checksum_mismatch"),
+            ([first, second], {"md5": "no"}, "md5", "invalid_value"),
+        ):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await client.uploads.complete(upload.id, part_ids=ids, **more)
+            assert (caught.value.param, caught.value.code) == (named, code)
+        assert (await client.uploads.complete(upload.id, part_ids=[second, first])).status == "completed"
+
+    async def test_bad_fields_are_named(self, api: Api) -> None:
+        good = {"bytes": 1, "filename": "a", "mime_type": "text/plain", "purpose": "batch"}
+        wrong = [("bytes", -1), ("bytes", 2**33 + 1), ("filename", ""), ("purpose", "evals"), ("mime_type", None)]
+        for named, value in (*wrong, ("more", 1)):
+            answer = await api.client.post("/v1/uploads", json={**good, named: value})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,12 +13,10 @@ from sqlalchemy import text
 from app.api import readiness
 from app.api.docs import schemas
 from app.api.readiness import Readiness
-from app.main import create_app
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity
-from config.settings import load_settings
-from tests.support.api import CATALOG, MODEL, Api, served
+from tests.support.api import MODEL, Api, served
 from tests.support.rows import alive
 from tests.support.services import AS_OWNER
 from tests.support.waiting import until
@@ -117,9 +114,3 @@ async def test_services_that_do_not_answer_do_not_delay_readiness_and_all_who_as
         answers = await asyncio.gather(*(api.client.get("/health/ready") for _ in range(10)))
     assert [answer.json()["missing"] for answer in answers] == [["postgres", "redis", "workers"]] * 10
     assert len(checks) == 1
-
-
-def test_bad_settings_end_the_start_with_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
-        create_app(load_settings(home=tmp_path), CATALOG)
-    assert "DATABASE_URL" in str(ended.value) and "\n" not in str(ended.value)

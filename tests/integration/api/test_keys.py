@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import openai
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.access import directory, refused_keys
@@ -23,31 +18,14 @@ from app.access.secret import new_secret
 from app.protocol.status import Status
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from config.models import ModelCatalog
-from config.tools import McpServer
-from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
+from tests.integration.api.common import answer_to, creation, event_of, sdk_of, socket_of, tooled
+from tests.support.api import MODEL, Api
 from tests.support.player import Player, ids, one, row_of
 from tests.support.tenants import Tenant
 from tests.support.waiting import until
 
-SERVERS = (McpServer("python", "python", "http://127.0.0.1:1/mcp"), McpServer("docs", "mcp", "http://127.0.0.1:2/mcp"))
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    models = tuple(replace(model, tool_parser="hermes") for model in CATALOG.models)
-    tools = ModelCatalog(models, SERVERS)
-    async with serving(settings_for(services, tmp_path, auth="keys", cors_origins="https://app.example"), tools) as run:
-        yield run
-
-
-def url_of(api: Api) -> str:
-    return f"{api.url.replace('http', 'ws', 1)}/v1/responses"
-
-
-async def listens(pubsub: PubSub) -> None:
-    async with pubsub.listen(directory.DOORBELL) as doorbell:
-        await doorbell.wait_until_confirmed()
+SETTINGS = {"auth": "keys", "cors_origins": "https://app.example"}
+MODELS = tooled()
 
 
 class TestStrangers:
@@ -74,16 +52,15 @@ class TestStrangers:
         assert (await calling.client.get("/health/ready")).json()["models"]["without_worker"]
 
     async def test_clients_sockets_and_web_pages_are_told_that_they_are_refused(self, api: Api, mine: Tenant) -> None:
-        async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=new_secret(), max_retries=0) as client:
+        async with sdk_of(api, new_secret()) as client:
             with pytest.raises(openai.AuthenticationError) as raised:
                 await client.responses.create(model=MODEL, input="Hello!")
         assert (raised.value.status_code, raised.value.code) == (401, "invalid_api_key")
         with pytest.raises(InvalidStatus) as caught:
-            await connect(url_of(api))
+            await socket_of(api)
         assert json.loads(caught.value.response.body)["error"]["code"] == "invalid_api_key"
-        async with connect(url_of(api), additional_headers=mine.headers) as socket:
-            await socket.send("{")
-            assert json.loads(await socket.recv())["type"] == "error"
+        async with socket_of(api, mine.headers) as socket:
+            assert (await answer_to(socket, "{"))["type"] == "error"
         origin = {"origin": "https://app.example"}
         preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
         assert (await api.client.options("/v1/responses", headers={**origin, **preflight})).status_code == 200
@@ -131,7 +108,8 @@ class TestTheEndOfAKey:
             await reader.until_event("response.in_progress")
             asking = asyncio.create_task(calling.post())
             foreground = await one(db, "queued")
-            await listens(pubsub)
+            async with pubsub.listen(directory.DOORBELL) as doorbell:
+                await doorbell.wait_until_confirmed()
             await admin.revoke_key(mine.key.row.id)
             assert b"[DONE]" not in await reader.rest()
         answer = await asking
@@ -146,22 +124,18 @@ class TestTheEndOfAKey:
     async def test_a_websocket_asks_for_the_scope_with_every_message(
         self, api: Api, calling: Api, mine: Tenant, admin: Administration, player: Player
     ) -> None:
-        message = {"type": "response.create", "model": MODEL, "input": "Hi"}
-        async with connect(url_of(api), additional_headers=mine.headers) as socket:
-            await socket.send(json.dumps(message))
+        async with socket_of(api, mine.headers) as socket:
+            await socket.send(creation())
             await player.begin()
-            while json.loads(await socket.recv())["type"] != "response.in_progress":
-                pass
+            await event_of(socket, "response.in_progress")
             await admin.change_key(mine.project, mine.key.row.id, {Scope.READ}, None)
 
             async def forbidden() -> bool:
                 return (await calling.client.post("/v1/responses")).status_code == 403
 
             await until(forbidden)
-            await socket.send(json.dumps({**message, "stream_id": "b"}))
-            async with asyncio.timeout(60):
-                while (event := json.loads(await socket.recv()))["type"] != "error":
-                    pass
+            await socket.send(creation(stream_id="b"))
+            event = await event_of(socket, "error")
             assert (event["status"], event["stream_id"]) == (403, "b")
             assert event["error"]["code"] == "insufficient_permissions"
 

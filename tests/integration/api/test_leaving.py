@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.batches import has_responses
 from tests.support.celery_processes import Process
 from tests.support.player import Player, ids, one, row_of
 from tests.support.rows import alive
@@ -44,18 +44,12 @@ async def _has(db: Database, response_id: str, status: Status) -> bool:
         return False
 
 
-async def left(db: Database, *asked: Coroutine[Any, Any, Any]) -> list[str]:
-    """The ids of the responses of these requests, whose clients leave at once when all of them are queued."""
-    requests = [asyncio.create_task(each) for each in asked]
-    await until(lambda: _count(db, len(requests)))
-    for request in requests:
-        request.cancel()
-    await asyncio.gather(*requests, return_exceptions=True)
-    return await ids(db)
-
-
 async def test_leaving_while_the_response_is_queued_cancels_it(api: Api, db: Database) -> None:
-    for response_id in await left(db, api.post(), api.post(stream=True)):
+    requests = [asyncio.create_task(api.post(stream=stream)) for stream in (False, True)]
+    await until(lambda: has_responses(db, 2))
+    for request in requests:
+        await leave(request)
+    for response_id in await ids(db):
         await cancelled(db, response_id)
         assert (await row_of(db, response_id)).attempt == 0
 
@@ -103,15 +97,6 @@ async def test_every_cancellation_is_published_to_readers_and_workers(
     await until(lambda: sorted(revoked) == sorted([by_cancel, by_delete]))
 
 
-async def test_leaving_after_the_end_changes_nothing(api: Api, db: Database, player: Player) -> None:
-    async with player.at_work("Hi"):
-        for stream in (False, True):
-            await api.post(stream=stream)
-    await api.client.aclose()
-    await api.runtime.responses.close()
-    assert await ids(db, "completed") == await ids(db)
-
-
 async def test_leaving_during_the_insert_cancels_the_response(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +141,7 @@ async def test_a_response_whose_client_leaves_while_postgres_is_away_is_cancelle
     api: Api, db: Database, services: Any
 ) -> None:
     requests = [asyncio.create_task(api.post(stream=stream)) for stream in (False, True)]
-    await until(lambda: _count(db, 2))
+    await until(lambda: has_responses(db, 2))
     responses = await ids(db)
     await asyncio.to_thread(services.postgres.stop)
     for request in requests:
@@ -165,15 +150,6 @@ async def test_a_response_whose_client_leaves_while_postgres_is_away_is_cancelle
     await asyncio.to_thread(services.postgres.start)
     for response_id in responses:
         await cancelled(db, response_id)
-
-
-async def test_a_hundred_clients_that_leave_at_once_cancel_a_hundred_responses(api: Api, db: Database) -> None:
-    await left(db, *(api.post(stream=bool(number % 2)) for number in range(100)))
-    await until(lambda: _all_cancelled(db, 100))
-
-
-async def _count(db: Database, number: int) -> bool:
-    return len(await ids(db)) == number
 
 
 class ApiProcess(Process):
@@ -210,7 +186,7 @@ async def test_ctrl_c_ends_open_streams_and_the_process(services: Any, db: Datab
             api = Api(None, client)  # type: ignore[arg-type]
             response_id = await api.background(stream=True)
             foreground, streaming = asyncio.create_task(api.post()), asyncio.create_task(api.post(stream=True))
-            await until(lambda: _count(db, 3))
+            await until(lambda: has_responses(db, 3))
             async with api.resuming(response_id) as reader:
                 assert (await reader.event() or {})["type"] == "response.created"
                 process.send_signal(signal.SIGINT)

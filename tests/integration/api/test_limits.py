@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import openai
 import pytest
 from sqlalchemy import text
-from websockets.asyncio.client import connect
 
 from app.access import directory
 from app.access.administration import Administration
@@ -23,6 +20,7 @@ from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
 from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
+from tests.integration.api.common import answer_to, change, creation, event_of, sdk_of, socket_of
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, as_caller, tenant
@@ -43,12 +41,7 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {**MESSAGES, "stream": True}),
 ]
 """Every way to start a response, besides a WebSocket."""
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
-        yield running
+SETTINGS = {"auth": "keys"}
 
 
 async def limit(admin: Administration, mine: Tenant, **values: int) -> None:
@@ -58,11 +51,6 @@ async def limit(admin: Administration, mine: Tenant, **values: int) -> None:
 
 async def taken(db: Database, mine: Tenant) -> dict[str, float]:
     return {state.kind.value: state.used for state in await limits.states(db, mine.project)}
-
-
-async def change(db: Database, statement: str) -> None:
-    async with db.begin() as connection:
-        await connection.execute(text(statement))
 
 
 async def test_every_way_to_create_a_response_has_all_six_headers_and_none_without_limits(
@@ -117,8 +105,7 @@ class TestRefusals:
         refused = await calling.post(background=True)
         assert (refused.status_code, refused.headers["retry-after-ms"]) == (429, "500")
         await change(db, "UPDATE limits SET as_of = now()")
-        base = f"{calling.url}/v1"
-        async with openai.AsyncOpenAI(base_url=base, api_key=mine.key.secret, max_retries=3) as client:
+        async with sdk_of(calling, mine.key.secret, retries=3) as client:
             await client.responses.create(model=MODEL, input="Hello!", background=True)
 
     async def test_a_request_that_never_fits_is_not_worth_a_retry_and_another_project_is_not_refused(
@@ -153,7 +140,7 @@ class TestRefusals:
         posts = {route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())}
         started = {path for path in posts if path.startswith(("/v1/responses", "/v1/chat"))}
         assert started == {path for path, _ in WAYS} | {"/v1/responses/{response_id}/cancel"}, "there is no other"
-        async with openai.AsyncOpenAI(base_url=f"{calling.url}/v1", api_key=mine.key.secret, max_retries=0) as client:
+        async with sdk_of(calling, mine.key.secret) as client:
             with pytest.raises(openai.RateLimitError) as raised:
                 await client.responses.create(model=MODEL, input="Hello!", background=True)
         error, headers = raised.value, raised.value.response.headers
@@ -165,22 +152,17 @@ class TestRefusals:
     async def test_a_websocket_s_request_is_refused_and_the_next_one_served(
         self, admin: Administration, mine: Tenant, api: Api, player: Player
     ) -> None:
-        """The refusal has all six headers, and the advice of the HTTP answer."""
         await limit(admin, mine, tokens_per_minute=4000, requests_per_minute=100)
-        url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
-        event = {"type": "response.create", "model": MODEL, "input": "Hello!"}
-        async with connect(url, additional_headers=mine.headers) as socket:
-            await socket.send(json.dumps(event))
-            refused = json.loads(await socket.recv())
+        async with socket_of(api, mine.headers) as socket:
+            refused = await answer_to(socket, creation())
             assert (refused["type"], refused["status"]) == ("error", 429)
             assert refused["error"]["code"] == "rate_limit_exceeded"
             assert set(refused["headers"]) == {*HEADERS, "x-should-retry"}
             assert refused["headers"]["x-ratelimit-limit-tokens"] == "4000"
             assert refused["error"]["headers"] == refused["headers"]
             async with player.at_work("Hi"):
-                await socket.send(json.dumps({**event, "max_output_tokens": 10}))
-                while (got := json.loads(await socket.recv()))["type"] != "response.completed":
-                    assert got["type"].startswith("response.")
+                await socket.send(creation(max_output_tokens=10))
+                await event_of(socket, "response.completed")
 
 
 class TestLimits:
@@ -249,20 +231,6 @@ class TestLimits:
             before = (await taken(db, mine))["tokens_per_day"]
             await calling.background(**context, max_output_tokens=16)
             assert (await taken(db, mine))["tokens_per_day"] > before + 5000
-
-    async def test_the_caller_s_key_is_noted_also_over_a_websocket(
-        self, mine: Tenant, api: Api, calling: Api, db: Database, player: Player
-    ) -> None:
-        await calling.background()
-        await player.answer("Hi")
-        url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
-        async with connect(url, additional_headers=mine.headers) as socket, player.at_work("Hi"):
-            await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": "Hello!"}))
-            while json.loads(await socket.recv())["type"] != "response.completed":
-                pass
-        async with db.autocommit() as connection:
-            found = await connection.exec_driver_sql("SELECT project, key_id FROM usage_entries")
-            assert [tuple(row) for row in found] == [(mine.project, mine.key.row.id)] * 2
 
 
 async def test_no_response_gets_a_better_tier_than_its_project(

@@ -17,11 +17,7 @@ def _waiting(api: Api, response_id: str, seconds: int = 60) -> asyncio.Task[http
 
 
 async def _subscribed(api: Api) -> None:
-    await until(lambda: _has_readers(api), what="the waiting client is subscribed")
-
-
-async def _has_readers(api: Api) -> bool:
-    return bool(api.runtime.pubsub._channels)
+    await until(lambda: api.runtime.pubsub._channels, what="the waiting client is subscribed")
 
 
 async def test_a_client_that_waits_is_answered_once_the_response_has_ended(api: Api, player: Player) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from app.store.context.contents import chain_items, context_items
 from app.store.database import Database
-from tests.support.api import MODEL, Api
+from tests.integration.api.common import rest_of
+from tests.support.api import Api
 from tests.support.player import Player, row_of
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ async def test_u0000_is_stored_listed_streamed_and_continued(api: Api, db: Datab
     first = await player.answer(NUL, response_id=await api.background(input=ITEMS, instructions=NUL, stream=True))
     assert (await api.get(first)).json()["instructions"] == NUL
     async with api.resuming(first) as reader:
-        said = [event["delta"] async for event in _events(reader) if event["type"] == "response.output_text.delta"]
+        said = [event["delta"] for event in await rest_of(reader) if event["type"] == "response.output_text.delta"]
     assert "".join(said) == NUL, "the stream is replayed"
     assert plain(await listed(api, f"/v1/responses/{first}/input_items")) == ITEMS
 
@@ -74,35 +74,3 @@ async def test_a_conversation_keeps_u0000(api: Api, db: Database, player: Player
     second = await row_of(db, await api.background(**fields))
     assert plain(await context_items(db, second)) == plain([*ITEMS, message, answer])
     assert len(await chain_items(db, "default", first)) == 2
-
-
-async def test_items_with_u0000_and_their_neighbours_can_be_referenced(api: Api, db: Database, player: Player) -> None:
-    sent = [*ITEMS, {"role": "user", "content": "no such character"}]
-    first = await player.answer(NUL, response_id=await api.background(input=sent))
-    row = await row_of(db, first)
-    stored = [*row.request["input"], *(row.output or [])]
-    references = [{"type": "item_reference", "id": item["id"]} for item in stored]
-    second = await row_of(db, await api.background(input=references))
-    assert second.request["input"] == stored
-
-
-async def test_u0000_in_an_id_or_a_query_is_refused(api: Api, player: Player) -> None:
-    conversation = (await api.client.post("/v1/conversations", json={"items": ITEMS})).json()["id"]
-    response_id = await player.answer("A", response_id=await api.background())
-    for path in (f"conversations/{conversation}/items", f"responses/{response_id}/input_items"):
-        answer = await api.client.get(f"/v1/{path}?after=%00")
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after")
-    for method in ("GET", "DELETE"):
-        answer = await api.client.request(method, f"/v1/conversations/{conversation}/items/%00")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "item_not_found")
-    call = {"type": "function_call", "call_id": "\0", "name": "f", "arguments": "{}"}
-    for path, field in (("responses", "input"), (f"conversations/{conversation}/items", "items")):
-        answer = await api.client.post(
-            f"/v1/{path}", json={field: [call], **({"model": MODEL} if field == "input" else {})}
-        )
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, f"{field}[0].call_id")
-
-
-async def _events(reader: Any) -> AsyncIterator[Json]:
-    while (event := await reader.event()) is not None:
-        yield event

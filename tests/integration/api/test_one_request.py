@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
-from websockets.asyncio.client import connect
 
 from app.store.database import Database
+from tests.integration.api.common import answer_to, creation, socket_of
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.batches import has_responses
 from tests.support.log_lines import Lines, logged
 from tests.support.player import ids
 from tests.support.tenants import Tenant, as_caller
@@ -103,7 +104,7 @@ async def test_a_chat_completion_has_the_same_and_a_client_that_leaves_before_it
             response_id = answer.headers["x-longhaul-response"]
         line = await access_line(lines, route="/v1/chat/completions")
         asking = asyncio.create_task(api.post(input=SECRET))
-        await until(lambda: _count(db, 2))
+        await until(lambda: has_responses(db, 2))
         asking.cancel()
         left = await access_line(lines, status=499)
     assert await kept_of(db, response_id) == (ID, PARENT, "congo=1")
@@ -112,20 +113,12 @@ async def test_a_chat_completion_has_the_same_and_a_client_that_leaves_before_it
     assert SECRET not in json.dumps(lines.all)
 
 
-async def _count(db: Database, number: int) -> bool:
-    return len(await ids(db)) == number
-
-
 async def test_messages_of_a_websocket_have_its_id_and_a_line_each(api: Api, db: Database) -> None:
-    url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
     with logged() as lines:
-        async with connect(url, additional_headers=TRACE) as opened:
-            await opened.send("{")
-            assert json.loads(await opened.recv())["status"] == 400
-            await opened.send(json.dumps({"type": "response.create", "model": "none", "input": SECRET}))
-            assert json.loads(await opened.recv())["status"] == 404
-            await opened.send(json.dumps({"type": "response.create", "model": MODEL, "input": SECRET}))
-            response_id = json.loads(await opened.recv())["response"]["id"]
+        async with socket_of(api, TRACE) as opened:
+            assert (await answer_to(opened, "{"))["status"] == 400
+            assert (await answer_to(opened, creation(model="none", input=SECRET)))["status"] == 404
+            response_id = (await answer_to(opened, creation(input=SECRET)))["response"]["id"]
         await access_line(lines, event="response.create", status=499)
         await access_line(lines, status=101)
         found = lines.of(ACCESS)

@@ -16,39 +16,14 @@ from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import logs, lookup
 from app.streaming.pubsub import PubSub
+from tests.integration.api.common import ASKED, BODIES, ROUTES, SAID
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.player import Play, Player, ids, one, row_of
+from tests.support.player import Player, ids, one, row_of
 from tests.support.rows import alive
 from tests.support.waiting import until
 
 FORMS: list[dict[str, Any]] = [{}, {"stream": True}, {"background": True}, {"background": True, "stream": True}]
-SAID = {"role": "user", "content": "x"}
-ASKED = {"model": MODEL, "input": "x"}
-ROUTES: list[tuple[str, str, Any]] = [
-    *(("POST", "/v1/responses", {**ASKED, **form}) for form in FORMS),
-    ("POST", "/v1/responses/input_tokens", ASKED),
-    ("POST", "/v1/responses/compact", ASKED),
-    ("GET", "/v1/responses/resp_1", None),
-    ("GET", "/v1/responses/resp_1?stream=true", None),
-    ("GET", "/v1/responses/resp_1/input_items", None),
-    ("DELETE", "/v1/responses/resp_1", None),
-    ("POST", "/v1/responses/resp_1/cancel", None),
-    ("POST", "/v1/conversations", {"items": [SAID]}),
-    ("POST", "/v1/conversations/conv_1", {"metadata": {}}),
-    ("GET", "/v1/conversations/conv_1", None),
-    ("DELETE", "/v1/conversations/conv_1", None),
-    ("POST", "/v1/conversations/conv_1/items", {"items": [SAID]}),
-    ("GET", "/v1/conversations/conv_1/items", None),
-    ("GET", "/v1/conversations/conv_1/items/msg_1", None),
-    ("DELETE", "/v1/conversations/conv_1/items/msg_1", None),
-]
-
-
-async def healed(play: Play, *words: str) -> None:
-    """Writes the rest of the response, on connections that may have broken with the servers."""
-    await until(lambda: _answers(play._db))
-    await play.said(*words)
-    await play.finished()
+FORMED = [("/v1/responses", {**ASKED, **form}) for form in FORMS]
 
 
 async def _answers(db: Database) -> bool:
@@ -66,7 +41,9 @@ async def _missing(api: Api, what: list[str]) -> bool:
 
 async def test_without_postgres_every_route_is_a_503_with_retry_after_until_it_is_back(api: Api, services: Any) -> None:
     await asyncio.to_thread(services.postgres.stop)
-    for method, path, body in ROUTES:
+    with_bodies = [("POST", path, body) for path, body in (*FORMED, *BODIES)]
+    without = [(method, path, None) for method, path in (*ROUTES, ("GET", "/v1/responses/resp_1?stream=true"))]
+    for method, path, body in (*with_bodies, *without):
         answer = await api.client.request(method, path, json=body)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), (method, path)
         error = answer.json()["error"]
@@ -98,7 +75,8 @@ async def test_clients_and_readers_survive_a_restart_of_postgres(
         await play.said("Once ")
     await asyncio.to_thread(services.postgres.restart)
     for play in plays:
-        await healed(play, "upon")
+        await until(lambda: _answers(db))  # Connections may have broken with the servers.
+        await (await play.said("upon")).finished()
     for client in clients:
         answer = await client
         assert answer.status_code == 200 and "Once upon" in answer.text

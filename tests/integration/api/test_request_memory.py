@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import httpx
 import pytest
-from websockets.asyncio.client import connect
 
 from app.api import body
 from app.api.holdings import ANSWER_BYTES, BODY_BYTES, ProcessBounds
@@ -28,19 +25,13 @@ from app.store.context import items
 from app.store.database import Database
 from app.store.responses.new_rows import NewResponse
 from app.store.rows import ResponseRow
-from tests.integration.api.test_websocket import creation, url_of
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.integration.api.common import answer_to, creation, event_of, socket_of
+from tests.support.api import MODEL, Api
 from tests.support.player import Player
 from tests.support.waiting import until
 
 LARGE = "x" * 600_000
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    settings = settings_for(services, tmp_path, buffer_bytes=1024 * 1024, keepalive_seconds=0.2)
-    async with serving(settings) as running:
-        yield running
+SETTINGS = {"buffer_bytes": 1024 * 1024, "keepalive_seconds": 0.2}
 
 
 def bounds_of(api: Api) -> ProcessBounds:
@@ -71,9 +62,8 @@ async def test_a_client_that_waits_holds_nothing_of_its_request(api: Api, monkey
         with monkeypatch.context() as late:  # A request that finds the first one's response when it is inserted.
             late.setattr(ResponseCreator, "find_repeated", AsyncMock(return_value=None))
             await holds_nothing_while(api, post(headers=headers))
-    async with connect(url_of(api), max_size=None) as socket:
-        await socket.send(creation(input=LARGE))
-        assert json.loads(await socket.recv())["type"] == "response.created"
+    async with socket_of(api) as socket:
+        assert (await answer_to(socket, creation(input=LARGE)))["type"] == "response.created"
         await until(lambda: holds_nothing(api))
 
 
@@ -90,17 +80,13 @@ async def test_messages_that_wait_on_websockets_count_however_small_and_stay_byt
 ) -> None:
     decoding = watch(monkeypatch, websocket_session, "request_of")
     sent = creation(metadata={"a": "b" * 32_000})
-    url = url_of(api)
-    async with connect(url) as first, connect(url) as second:
+    async with socket_of(api) as first, socket_of(api) as second:
         for socket in (first, second):
-            await socket.send(creation())
-            assert json.loads(await socket.recv())["type"] == "response.created"
+            assert (await answer_to(socket, creation()))["type"] == "response.created"
         for _ in range(20):
             await first.send(sent)
             await second.send(sent)
-        refused = json.loads(await second.recv())
-        while refused["type"] != "error":
-            refused = json.loads(await second.recv())
+        refused = await event_of(second, "error")
         assert (refused["status"], refused["error"]["code"]) == (503, "too_many_large_requests")
         assert bounds_of(api).bodies.held > 1024 * 1024 - 3 * len(sent)
         assert len(decoding) == 2
@@ -112,7 +98,7 @@ async def test_a_frame_counts_while_it_waits_to_be_read_and_no_longer_once_its_c
     go = threading.Event()
     busy = [asyncio.create_task(HEAVY.run(lambda: go.wait(60))) for _ in range(2)]
     try:
-        async with connect(url_of(api), max_size=None) as socket:
+        async with socket_of(api) as socket:
             await socket.send(creation(input=LARGE))
             await until(lambda: waiting_for(HEAVY.bound) == 1)
             assert bounds_of(api).bodies.held > len(LARGE) - BODY_BYTES
@@ -188,11 +174,11 @@ async def test_what_is_large_waits_until_there_is_room_and_gives_it_back(
     for name, bound, watched, asked, on_loop in table:
         await waits_for_room(monkeypatch, name, bound, watched, asked, on_loop=on_loop)
     full = accepting.take(None, accepting.total)
-    async with connect(url_of(api), max_size=None) as socket:
+    async with socket_of(api) as socket:
         await socket.send(creation(input=LARGE))
         await until(lambda: waiting_for(accepting) == 1)
         full.release()
-        assert json.loads(await socket.recv())["type"] == "response.created"
+        assert (await event_of(socket))["type"] == "response.created"
     await until(lambda: accepting.held == 0)
 
     full = answers.take(None, answers.total + ANSWER_BYTES)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from openai.types import Model
+import openai
+from openai.types import Batch, FileDeleted, FileObject, Model, Upload
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItem, ConversationItemList
 from openai.types.responses import InputTokenCountResponse, Response, ResponsesServerEvent, ResponseStreamEvent
 from openai.types.responses.response_item_list import ResponseItemList
 from openai.types.shared import ErrorObject
-from websockets.asyncio.client import connect
+from openai.types.uploads import UploadPart
+from pydantic import BaseModel
 
+from app.api.docs import schemas
 from config.models import ModelCatalog
-from tests.support.api import MODEL, Api, Reader, served, serving, settings_for
+from tests.integration.api.common import answer_to, event_of, rest_of, socket_of
+from tests.support.api import MODEL, Api, served
+from tests.support.batches import line
 from tests.support.player import Player
 from tests.support.refusals import CALL, CUSTOM, FUNCTION, IMAGE, NAMESPACE, OUTPUT, SEARCH
 from tests.support.sdk import check, mismatches
@@ -40,20 +43,7 @@ EVERYTHING: dict[str, Any] = {
     "prompt_cache_options": {"mode": "implicit"},
     "image": {"context_compression": "auto"},
 }
-
-
-@pytest.fixture
-async def api(services: Any, db: Any, tmp_path: Path) -> AsyncIterator[Api]:
-    catalog = ModelCatalog((replace(served(), tool_parser="hermes"),))
-    async with serving(settings_for(services, tmp_path), catalog) as running:
-        yield running
-
-
-async def events_of(reader: Reader) -> list[dict[str, Any]]:
-    seen = []
-    while (event := await reader.event()) is not None:
-        seen.append(event)
-    return seen
+MODELS = ModelCatalog((replace(served(), tool_parser="hermes"),))
 
 
 FAILED = [
@@ -83,7 +73,7 @@ async def test_a_response_in_each_state(api: Api, player: Player) -> None:
         check(Response, answer.content)
         assert answer.json()["error"] == {**shown, "message": "no"}
         async with api.resuming(response_id) as reader:
-            events = await events_of(reader)
+            events = await rest_of(reader)
         for event in events:
             check(ResponseStreamEvent, event)
         assert [event["code"] for event in events if event["type"] == "error"] == [code]
@@ -95,20 +85,24 @@ async def test_a_response_in_each_state(api: Api, player: Player) -> None:
 
 async def test_a_stream_and_what_comes_over_a_websocket(api: Api, player: Player) -> None:
     async with player.at_work("Hel", "lo"), api.streaming(**EVERYTHING) as reader:
-        events = await events_of(reader)
+        events = await rest_of(reader)
     assert events[-1]["type"] == "response.completed"
     for event in events:
         check(ResponseStreamEvent, event)
     sent = {"type": "response.create", "model": MODEL, "input": "Hi", "stream_id": "a"}
     kinds = []
-    async with player.at_work("Hi"), connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses") as socket:
+    async with player.at_work("Hi"), socket_of(api) as socket:
         for fields in (sent, {**sent, "temperature": 9}):
             await socket.send(json.dumps(fields))
             while not kinds or kinds[-1] not in ("response.completed", "error"):
-                event = json.loads(await socket.recv())
+                event = await event_of(socket)
                 check(ResponsesServerEvent, event)
                 kinds.append(event["type"])
             last = kinds.pop()
+        steer = {"type": "response.steer", "previous_response_id": "resp_a", "input": "Stop"}
+        failed = await answer_to(socket, json.dumps(steer))
+    check(ResponsesServerEvent, failed)
+    assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", "steering_not_supported")
     assert last == "error"
     assert "response.output_text.delta" in kinds
 
@@ -129,6 +123,10 @@ async def test_conversations_models_counts_and_errors(api: Api, player: Player) 
     check(Conversation, made.content)
     url = f"/v1/conversations/{made.json()['id']}"
     check(ConversationItemList, (await api.client.get(f"{url}/items")).content)
+    for metadata in ({"a": "c"}, None):
+        changed = await api.client.post(url, json={"metadata": metadata})
+        check(Conversation, changed.content)
+        assert changed.json() == made.json() | {"metadata": metadata or {}}
     added = await api.client.post(f"{url}/items", json={"items": [{"role": "user", "content": "Hi"}, CALL, OUTPUT]})
     check(ConversationItemList, added.content)
     for item in added.json()["data"]:
@@ -148,10 +146,59 @@ async def test_conversations_models_counts_and_errors(api: Api, player: Player) 
         ("POST", "/v1/responses", {"model": MODEL, "input": [IMAGE]}),
         ("POST", "/v1/responses", {"model": "nobody", "input": "x"}),
         ("GET", "/v1/responses/resp_1", None),
-        ("PUT", "/v1/responses", None),
-        ("GET", "/v2", None),
     ]
     for method, url, body in errors:
         answer = await api.client.request(method, url, json=body)
         assert list(answer.json()) == ["error"]
         check(ErrorObject, answer.json()["error"])
+
+
+async def test_files_uploads_and_batches(api: Api, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
+    """tests/integration/api/test_batches.py has a batch in every status."""
+    (tmp_path / "a.jsonl").write_bytes(line("a"))
+    for expiry in (openai.omit, EXPIRING):
+        made = await client.files.with_raw_response.create(
+            file=tmp_path / "a.jsonl", purpose="batch", expires_after=expiry
+        )
+        for raw in (made, await client.files.with_raw_response.retrieve(made.parse().id)):
+            same(FileObject, schemas.File, raw)
+    file, uploads = made.parse(), client.uploads.with_raw_response
+    begun = same(Upload, schemas.Upload, await uploads.create(**NEW_UPLOAD, expires_after=EXPIRING))
+    sent = await client.uploads.parts.with_raw_response.create(begun.id, data=b"Hello!")
+    part = same(UploadPart, schemas.UploadPart, sent)
+    done = same(Upload, schemas.Upload, await uploads.complete(begun.id, part_ids=[part.id]))
+    other = await client.uploads.create(**NEW_UPLOAD)
+    assert same(Upload, schemas.Upload, await uploads.cancel(other.id)).status == "cancelled"
+    chunked = await client.uploads.upload_file_chunked(
+        file=b"Hello!", filename="b.txt", bytes=6, mime_type="text/plain", purpose="user_data", part_size=4
+    )
+    for each in (done, chunked):
+        async with client.files.with_streaming_response.content(each.file.id) as answer:
+            await answer.stream_to_file(tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b"Hello!"
+    asked: Any = {"input_file_id": file.id, "endpoint": "/v1/responses", "completion_window": "24h"}
+    batches = client.batches.with_raw_response
+    batch = same(Batch, schemas.Batch, await batches.create(**asked, output_expires_after=EXPIRING))
+    same(Batch, schemas.Batch, await batches.retrieve(batch.id))
+    for kind, shape, page in (
+        (FileObject, schemas.FileList, await client.files.with_raw_response.list()),
+        (Batch, schemas.BatchList, await batches.list()),
+    ):
+        listed = json.loads(page.content)
+        shape.model_validate(listed)
+        for each in listed["data"]:
+            check(kind, each)
+        assert [listed["first_id"], listed["last_id"]] == [listed["data"][0]["id"], listed["data"][-1]["id"]]
+    same(FileDeleted, schemas.FileDeleted, await client.files.with_raw_response.delete(done.file.id))
+
+
+NEW_UPLOAD: dict[str, Any] = {"bytes": 6, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"}
+EXPIRING: Any = {"anchor": "created_at", "seconds": 3600}
+
+
+def same(kind: type[BaseModel], shape: Any, raw: Any) -> Any:
+    """Checks an answer against the package's type and the shape in `/docs`; returns it as the package reads it."""
+    check(kind, raw.content)
+    shape.model_validate(json.loads(raw.content))
+    assert raw.request_id is not None
+    return raw.parse()

@@ -20,6 +20,7 @@ from app.access.caller import OPERATOR_SCOPES
 from app.bounds import Bound, BoundReached, Holding
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
+from tests.integration.api.common import socket_of
 from tests.support.api import Api, serving, settings_for
 from tests.support.player import ids
 from tests.support.tenants import administration, as_caller, tenant
@@ -77,7 +78,7 @@ async def red_and_blue(services: Any, db: Database, pubsub: PubSub, tmp_path: Pa
 
 def websocket(api: Api) -> connect:
     headers = {name: api.client.headers[name] for name in ("authorization",) if name in api.client.headers}
-    return connect(f"{api.url.replace('http', 'ws', 1)}/v1/responses", additional_headers=headers)
+    return socket_of(api, headers)
 
 
 def websockets_of(api: Api) -> Bound:
@@ -92,9 +93,7 @@ async def refusal_of(api: Api) -> tuple[int, str, str]:
     return answer.status_code, json.loads(answer.body)["error"]["code"], answer.headers["retry-after"]
 
 
-async def test_the_readers_and_websockets_of_one_project_leave_room_for_another(
-    red_and_blue: tuple[Api, Api],
-) -> None:
+async def test_the_readers_and_websockets_of_one_project_leave_room_for_another(red_and_blue: tuple[Api, Api]) -> None:
     red, blue = red_and_blue
     async with AsyncExitStack() as stack:
         for _ in range(7):

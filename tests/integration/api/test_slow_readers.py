@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,7 @@ from app.store.responses import logs
 from app.store.rows import LOG_PAGE_BYTES
 from app.store.tables import chunks
 from app.streaming.follow import READER_BYTES
-from tests.support.api import Api, serving, settings_for
+from tests.support.api import Api
 from tests.support.rows import Writer, claimed, merge_all
 from tests.support.waiting import until
 
@@ -31,10 +29,9 @@ OF_CONNECTION = 1024 * 1024
 
 
 @pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        running.runtime.reader.readers.total = READERS
-        yield running
+def api(api: Api) -> Api:
+    api.runtime.reader.readers.total = READERS
+    return api
 
 
 async def long_log(db: Database) -> str:

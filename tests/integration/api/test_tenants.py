@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import text
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, Scope
@@ -29,19 +27,15 @@ from app.ids import (
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.integration.api.common import answer_to, change, socket_of
+from tests.support.api import MODEL, Api
 from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, as_caller, tenant
 
 Json = dict[str, Any]
 
 SECRET_TEXT = "what only the red team knows"
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
-        yield running
+SETTINGS = {"auth": "keys"}
 
 
 @pytest.fixture
@@ -80,19 +74,10 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
     await player.answer(SECRET_TEXT, response_id=response)
     running = await api.background(input=SECRET_TEXT)
     await player.begin(running)
-    thought = {
-        "type": "reasoning",
-        "id": f"rs_{random_suffix()}",
-        "summary": [],
-        "content": [{"type": "reasoning_text", "text": SECRET_TEXT}],
-    }
-    approval = {
-        "type": "mcp_approval_request",
-        "id": f"mcpr_{random_suffix()}",
-        "server_label": "docs",
-        "name": "read",
-        "arguments": "{}",
-    }
+    thought: Json = {"type": "reasoning", "id": f"rs_{random_suffix()}", "summary": []}
+    thought["content"] = [{"type": "reasoning_text", "text": SECRET_TEXT}]
+    approval = {"type": "mcp_approval_request", "id": f"mcpr_{random_suffix()}"}
+    approval |= {"server_label": "docs", "name": "read", "arguments": "{}"}
     made = await api.client.post("/v1/conversations", json={"items": [message, thought, approval]})
     assert made.status_code == 200, made.text
     conversation = made.json()["id"]
@@ -128,8 +113,7 @@ async def batch_of(api: Api, db: Database) -> str:
     file = (await api.client.post("/v1/files", **sent)).json()["id"]
     body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
     made: str = (await api.client.post("/v1/batches", json=body)).json()["id"]
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE batches SET status = 'cancelled' WHERE id = :id"), {"id": made})
+    await change(db, "UPDATE batches SET status = 'cancelled' WHERE id = :id", id=made)
     return made
 
 
@@ -260,12 +244,7 @@ ONLY_REFUSED = [
     Way("GET", "/v1/files", "?after={their_file}"),
     Way("POST", "/v1/files", form={"file": ("a", b"x")}),
     Way("POST", "/v1/uploads", body={**UPLOADED, "filename": ""}),
-    Way(
-        "POST",
-        f"{UPLOAD}/complete",
-        path="/v1/uploads/{own_upload}/complete",
-        body={"part_ids": ["{their_part}"]},
-    ),
+    Way("POST", f"{UPLOAD}/complete", path="/v1/uploads/{own_upload}/complete", body={"part_ids": ["{their_part}"]}),
     creating(COUNT, previous_response_id="{their_response}"),
     creating(COUNT, conversation="{their_conversation}"),
     creating(COUNT, input=referring("{their_item}")),
@@ -321,7 +300,7 @@ OF_ONE_ANSWER = frozenset({"content-length", "date", "openai-processing-ms", "x-
 """Headers that differ from answer to answer."""
 
 
-async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[int, str, dict[str, str]]:
+async def seen(api: Api, way: Way, things: Things, own: Things) -> tuple[int, str, dict[str, str]]:
     """Returns status, body and headers. Ids of `things` are THEIRS in the body."""
     method, path, body = way.request(things, own)
     sent: Any = {"json": body} if way.form is None else {"files": way.form}
@@ -354,11 +333,11 @@ async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
     blues = await make_things(as_blue, db, player, admin, blue)
     before = await snapshot(as_red, reds)
     for way in WAYS:
-        theirs = await answer_to(as_blue, way, reds, blues)
-        assert theirs == await answer_to(as_blue, way, nothing(), blues), way
+        theirs = await seen(as_blue, way, reds, blues)
+        assert theirs == await seen(as_blue, way, nothing(), blues), way
         assert theirs[0] in (400, 404) or "after=" in way.query, (way, theirs)
         assert SECRET_TEXT not in theirs[1] or "after=" in way.query, way
-    async with connect(f"{api.url.replace('http', 'ws', 1)}{CREATE}", additional_headers=blue.headers) as socket:
+    async with socket_of(api, blue.headers) as socket:
         for way in [*CONTINUING, *ONLY_REFUSED]:
             if (way.method, way.route) == ("POST", CREATE):
                 theirs_there = await error_over(socket, way, reds, blues)
@@ -367,11 +346,11 @@ async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
         ways = [way for way in administering(api) if way.route.startswith((ACCOUNT, KEY))]
         for way in ways:  # to another project's account or key, by the path of the wrong project
             astray = replace(way, path=way.route.replace("{project_id}", "{own_project}"))
-            theirs = await answer_to(administrator, astray, reds, blues)
-            assert theirs == await answer_to(administrator, astray, nothing(), blues), way
+            theirs = await seen(administrator, astray, reds, blues)
+            assert theirs == await seen(administrator, astray, nothing(), blues), way
             assert theirs[0] == 404, (way, theirs)
         right = [way for way in ways if way.method == "GET" and way.route in (ACCOUNT, KEY)]
-        assert [(await answer_to(administrator, way, reds, blues))[0] for way in right] == [200, 200]
+        assert [(await seen(administrator, way, reds, blues))[0] for way in right] == [200, 200]
     # Clients that keep only ids send reasoning without its text, and the store has the text.
     empty = [{"type": "reasoning", "id": reds["thought"], "summary": []}, {"role": "user", "content": "Go on."}]
     found, missing = [await caller.background(input=empty) for caller in (as_red, as_blue)]
@@ -379,7 +358,7 @@ async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
     assert SECRET_TEXT not in str((await row_of(db, missing)).request)
     assert await snapshot(as_red, reds) == before
     for way in [*READING, *CONTINUING, *CHANGING]:
-        own = await answer_to(as_red, way, reds, reds)
+        own = await seen(as_red, way, reds, reds)
         assert own[0] == 200, (way, own, "the owner may: otherwise this test shows nothing")
 
 
@@ -387,18 +366,12 @@ async def error_over(socket: ClientConnection, way: Way, things: Things, own: Th
     """The refusal of a way over a WebSocket. Ids of `things` are THEIRS."""
     fields = dict(way.request(things, own)[2] or {})
     del fields["background"]
-    await socket.send(json.dumps({"type": "response.create", **fields}))
-    event = json.loads(await socket.recv())
+    event = await answer_to(socket, json.dumps({"type": "response.create", **fields}))
     assert event["type"] == "error", event
     return anonymous(json.dumps(event), things)
 
 
-SCOPES = [
-    frozenset({Scope.RESPONSES}),
-    frozenset({Scope.READ}),
-    frozenset({Scope.BATCHES, Scope.FILES}),
-    OPERATOR_SCOPES,
-]
+SCOPES = [frozenset(each) for each in ({Scope.RESPONSES}, {Scope.READ}, {Scope.BATCHES, Scope.FILES}, OPERATOR_SCOPES)]
 assert frozenset().union(*SCOPES) == frozenset(Scope)
 
 
@@ -413,8 +386,8 @@ async def test_no_scope_tells_another_project_s_thing_from_one_that_is_not_there
         async with as_caller(api, await admin.create_key(project, "curious", scopes)) as curious:
             for way in [*WAYS, *([] if project is None else administering(api))]:
                 own = nothing()
-                theirs = await answer_to(curious, way, reds, own)
-                assert theirs == await answer_to(curious, way, nothing(), own), (scopes, way)
+                theirs = await seen(curious, way, reds, own)
+                assert theirs == await seen(curious, way, nothing(), own), (scopes, way)
                 assert SECRET_TEXT not in theirs[1], (scopes, way)
                 assert way in WAYS or theirs[0] == 403, (scopes, way, theirs)
     assert await snapshot(as_red, reds) == before

@@ -1,9 +1,8 @@
-"""Hosted tools at the API: which are allowed, what clients see of them, secret headers, and approvals."""
+"""Tools at the API: which are allowed, what clients see of them, secret headers, approvals, and local tools' calls."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import openai
 import orjson
 import pytest
-from websockets.asyncio.client import connect
 
 from app.api.docs import schemas
 from app.protocol.events.deltas import (
@@ -38,13 +36,15 @@ from app.store.rows import Ending
 from app.store.sealing import unseal_headers
 from config.models import ModelCatalog
 from config.tools import McpServer
+from tests.integration.api.common import answer_to, creation, socket_of
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.player import Player, ids, row_of
+from tests.support.refusals import FUNCTION, SHELL_CALL, SHELL_OUTPUT
 
 Json = dict[str, Any]
 
 URL = "https://docs.example/mcp"
-CATALOG = ModelCatalog(
+MODELS = ModelCatalog(
     (replace(served(), tool_parser="hermes"), replace(served("oss"), format="harmony")),
     (
         McpServer("python", "python", command=("longhaul", "tools", "python", "--stdio")),
@@ -72,12 +72,6 @@ DELTAS: list[Delta] = [
     Text("Two."),
     Approval("docs", "write", '{"x":1}'),
 ]
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path), CATALOG) as running:
-        yield running
 
 
 async def play(player: Player, response_id: str, deltas: list[Delta] = DELTAS) -> str:
@@ -120,7 +114,7 @@ async def test_what_the_model_or_its_servers_cannot_do_is_refused_before_anythin
 
 
 async def test_web_search_needs_a_browser_server(services: Any, db: Database, tmp_path: Path) -> None:
-    catalog = replace(CATALOG, tools=())
+    catalog = replace(MODELS, tools=())
     async with serving(settings_for(services, tmp_path), catalog) as bare:
         for tool in (CODE, {"type": "web_search"}):
             error = (await bare.post(tools=[tool])).json()["error"]
@@ -133,16 +127,14 @@ async def test_a_tool_that_the_operator_leaves_out_is_named_in_every_mode(
     services: Any, db: Database, tmp_path: Path
 ) -> None:
     tools = [{"type": "web_search", "external_web_access": False}, {"type": "function", "name": "f"}]
-    async with serving(settings_for(services, tmp_path, omit_tools="web_search"), replace(CATALOG, tools=())) as bare:
+    async with serving(settings_for(services, tmp_path, omit_tools="web_search"), replace(MODELS, tools=())) as bare:
         queued = (await bare.post(tools=tools, background=True)).json()
         read = (await bare.client.get(f"/v1/responses/{queued['id']}")).json()
         for response in (queued, read):
             assert response["omitted_tools"] == ["web_search"]
             assert [tool["type"] for tool in response["tools"]] == ["function"]
-        async with connect(bare.url.replace("http", "ws", 1) + "/v1/responses") as socket:
-            sent = {"type": "response.create", "model": MODEL, "input": "x", "tools": tools}
-            await socket.send(orjson.dumps(sent).decode())
-            assert orjson.loads(await socket.recv())["response"]["omitted_tools"] == ["web_search"]
+        async with socket_of(bare) as socket:
+            assert (await answer_to(socket, creation(tools=tools)))["response"]["omitted_tools"] == ["web_search"]
 
 
 async def test_tools_are_shown_as_they_were_sent_and_harmony_models_accept_their_own_messages(
@@ -267,3 +259,25 @@ async def test_an_approval_is_given_to_a_request_of_the_previous_response_or_the
     assert (await api.post(input=[{**ANSWER, "approval_request_id": "mcpr_mine"}], **context)).status_code == 200
     refused = await api.post(input=[{**ANSWER, "approval_request_id": "mcpr_other"}], **context)
     assert refused.json()["error"]["param"] == "input[0].approval_request_id"
+
+
+async def test_a_conversation_holds_the_calls_of_local_tools_and_searches_of_the_server(api: Api) -> None:
+    own = {"execution": "server", "call_id": None}
+    late = {**FUNCTION, "name": "late", "defer_loading": True}
+    items = [
+        {"type": "tool_search_call", "id": "tsc_1", "arguments": {"query": "x"}, **own},
+        {"type": "tool_search_output", "id": "tso_1", "tools": [late], **own},
+        SHELL_CALL,
+    ]
+    made = (await api.client.post("/v1/conversations", json={"items": items})).json()
+    tools = [{"type": "shell"}, {"type": "tool_search"}, late]
+    asked = {"conversation": made["id"], "tools": tools, "background": True}
+    answer = await api.post(**asked, input=[SHELL_OUTPUT])
+    assert answer.status_code == 200, answer.text
+    assert [tool["type"] for tool in answer.json()["tools"]] == ["shell", "tool_search", "function"]
+    items = (await api.client.get(f"/v1/responses/{answer.json()['id']}/input_items")).json()
+    assert items["data"][0]["output"] == SHELL_OUTPUT["output"]
+    error = (await api.post(**asked, input=[{**SHELL_OUTPUT, "call_id": "other"}])).json()["error"]
+    assert error["param"] == "input[0].call_id"
+    card = (await api.client.get(f"/v1/models/{MODEL}")).json()
+    assert {"shell", "apply_patch", "local_shell", "tool_search"} <= set(card["tool_types"])

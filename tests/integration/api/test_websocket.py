@@ -5,54 +5,40 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from openai.resources.responses.responses import AsyncResponsesConnection
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api.websocket import streams
-from app.protocol.tasks import COUNT
 from app.responses import service
 from app.store.context.contents import context_items
 from app.store.database import Database
+from tests.integration.api.common import answer_to, creation, event_of, rest_of, sdk_of, socket_of
 from tests.support import grammar
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
 
 Json = dict[str, Any]
 
 FINAL = ("response.completed", "response.incomplete", "response.failed", "error")
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path, max_body_bytes=20_000)) as running:
-        yield running
+SETTINGS = {"max_body_bytes": 20_000}
 
 
 @pytest.fixture
 async def socket(api: Api) -> AsyncIterator[AsyncResponsesConnection]:
     """A socket of the official client."""
-    async with (
-        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client,
-        client.responses.connect() as connection,
-    ):
+    async with sdk_of(api) as client, client.responses.connect() as connection:
         yield connection
 
 
 @pytest.fixture
 async def raw(api: Api) -> AsyncIterator[ClientConnection]:
-    async with connect(url_of(api)) as connection:
+    async with socket_of(api) as connection:
         yield connection
-
-
-def url_of(api: Api) -> str:
-    return f"{api.url.replace('http', 'ws', 1)}/v1/responses"
 
 
 async def events(socket: AsyncResponsesConnection, kinds: tuple[str, ...] = FINAL) -> list[Json]:
@@ -67,17 +53,6 @@ async def turn(socket: AsyncResponsesConnection, sent: Any = "Hi", **fields: Any
     """Creates a response, and returns the last event."""
     await socket.response.create(model=MODEL, input=sent, **fields)
     return (await events(socket))[-1]
-
-
-async def answer_to(raw: ClientConnection, sent: str | bytes) -> Json:
-    """Sends one frame and returns the answer."""
-    await raw.send(sent)
-    answer: Json = json.loads(await raw.recv())
-    return answer
-
-
-def creation(**fields: Any) -> str:
-    return json.dumps({"type": "response.create", "model": MODEL, "input": "Hello!", **fields})
 
 
 def text_of(response: Json) -> str:
@@ -109,7 +84,7 @@ class TestTurns:
             await socket.response.create(model=MODEL, input="Hi", metadata={"a": "b"})
             over_socket = grammar.without_repeats(await events(socket))
             async with api.streaming(input="Hi", metadata={"a": "b"}) as reader:
-                over_http = [event async for event in _all(reader)]
+                over_http = await rest_of(reader)
         grammar.check(over_socket)
         assert [event["type"] for event in over_socket] == [event["type"] for event in over_http]
         assert [set(event) for event in over_socket] == [set(event) for event in over_http]
@@ -174,14 +149,6 @@ class TestTurns:
         async with player.at_work("Yes"):
             assert text_of((await events(socket))[-1]["response"]) == "Yes"
 
-    async def test_a_request_with_generate_false_is_stored_as_a_count(
-        self, db: Database, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
-        async with player.at_work():
-            response = (await turn(socket, generate=False))["response"]
-        assert response["output"] == []
-        assert (await row_of(db, response["id"])).request["task"] == COUNT
-
 
 class TestStreams:
     async def test_streams_run_side_by_side_and_their_events_carry_the_stream_id(
@@ -195,13 +162,6 @@ class TestStreams:
         for stream_id in ("planner", "a.b_c-1"):
             mine = [event for event in seen if event["stream_id"] == stream_id]
             grammar.check([{name: value for name, value in event.items() if name != "stream_id"} for event in mine])
-
-    async def test_an_invalid_stream_id_is_refused(self, raw: ClientConnection) -> None:
-        for stream_id in ("", "a b", "é", "x" * 257, 5, None):
-            answer = await answer_to(raw, creation(stream_id=stream_id))
-            assert (answer["type"], answer["status"]) == ("error", 400)
-            assert (answer["error"]["code"], answer["error"]["param"]) == ("invalid_stream_id", "stream_id")
-            assert "stream_id" not in answer
 
     async def test_the_named_streams_of_a_socket_are_limited(
         self, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
@@ -262,6 +222,7 @@ class TestErrors:
             (creation(previous_response_id="resp_no"), "previous_response_not_found", "previous_response_id"),
             ('{"type": "response.steer", "stream_id": "a"}', "unknown_parameter", "stream_id"),
             ('{"type": "response.steer"}', "missing_required_parameter", "previous_response_id"),
+            *((creation(stream_id=bad), "invalid_stream_id", "stream_id") for bad in ("", "é", "x" * 257, 5, None)),
         ):
             answer = await answer_to(raw, sent)
             assert answer["type"] == "error"
@@ -271,26 +232,7 @@ class TestErrors:
             assert "\n" not in answer["error"]["message"]
         async with player.at_work("Yes"):
             assert (await answer_to(raw, creation()))["type"] == "response.created"
-            while json.loads(await raw.recv())["type"] != "response.completed":
-                pass
-
-    async def test_the_official_client_gets_typed_events_and_errors(
-        self, player: Player, socket: AsyncResponsesConnection
-    ) -> None:
-        await socket.response.create(model="no", input="Hi", stream_id="a")
-        error = await socket.recv()
-        assert error.type == "error"
-        assert (error.status, error.error.code, error.stream_id) == (404, "model_not_found", "a")  # type: ignore[union-attr]
-        await socket.response.steer(previous_response_id="resp_a", input="Stop")
-        event = await socket.recv()
-        assert event.type == "response.steer.failed"
-        assert event.error.code == "steering_not_supported"
-        assert (event.steer.previous_response_id, event.steer.input) == ("resp_a", "Stop")
-        async with player.at_work("Hi"):
-            await socket.response.create(model=MODEL, input="Hi")
-            while (answer := await socket.recv()).type != "response.completed":
-                pass
-        assert answer.response.output_text == "Hi"
+            await event_of(raw, "response.completed")
 
     async def test_a_frame_beyond_twice_the_limit_closes_the_socket(self, raw: ClientConnection, api: Api) -> None:
         await raw.send("x" * (api.server.config.ws_max_size + 1))
@@ -346,11 +288,10 @@ class TestLeaving:
     async def test_closing_the_socket_cancels_its_running_responses_and_keeps_those_that_have_ended(
         self, api: Api, db: Database, player: Player
     ) -> None:
-        async with connect(url_of(api)) as socket:
+        async with socket_of(api) as socket:
             async with player.at_work("Yes"):
                 await socket.send(creation())
-                while json.loads(await socket.recv())["type"] != "response.completed":
-                    pass
+                await event_of(socket, "response.completed")
             for stream_id in ("a", "b"):
                 await socket.send(creation(stream_id=stream_id))
             await socket.send(creation(stream_id="a", input="never accepted"))
@@ -362,31 +303,12 @@ class TestLeaving:
         row = await row_of(db, play.id)
         assert row.output is not None
         assert row.output[0]["status"] == "incomplete"
-        broken = await connect(url_of(api))
+        broken = await socket_of(api)
         await broken.send(creation())
         await one(db, "queued")
         broken.transport.abort()
         await until(lambda: _count(db, 3, "cancelled"), what="that of a broken connection, too")
         await broken.wait_closed()
-
-    async def test_a_stopping_server_closes_the_socket_and_cancels(
-        self, services: Any, db: Database, tmp_path: Path
-    ) -> None:
-        async with serving(settings_for(services, tmp_path)) as api:
-            socket = await connect(url_of(api))
-            await socket.send(creation())
-            await one(db, "queued")
-        with pytest.raises(ConnectionClosed) as caught:
-            while True:
-                await socket.recv()
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1012
-        assert len(await ids(db, "cancelled")) == 1
-
-
-async def _all(reader: Any) -> AsyncIterator[Json]:
-    while (event := await reader.event()) is not None:
-        yield event
 
 
 async def _count(db: Database, wanted: int, status: str | None = None) -> bool:
@@ -395,10 +317,10 @@ async def _count(db: Database, wanted: int, status: str | None = None) -> bool:
 
 async def test_a_handshake_is_refused_as_a_request_is_and_has_a_request_id(api: Api) -> None:
     with pytest.raises(InvalidStatus) as caught:
-        await connect(f"{url_of(api)}?model=x")
+        await socket_of(api, query="?model=x")
     assert caught.value.response.status_code == 400
     assert json.loads(caught.value.response.body)["error"]["param"] == "model"
-    async with connect(url_of(api), origin=api.url, additional_headers={"x-request-id": "mine"}) as opened:  # type: ignore[arg-type]
+    async with socket_of(api, {"x-request-id": "mine"}, origin=api.url) as opened:
         assert opened.response is not None
         assert opened.response.headers["x-request-id"] == "mine"
 
@@ -410,11 +332,10 @@ async def test_a_client_that_reads_nothing_keeps_only_itself_waiting(
     await socket.response.create(model=MODEL, input="Hi")
     play = await player.begin()
     await play.said(*(["x" * 50_000] * 40))
-    async with connect(url_of(api)) as other:
+    async with socket_of(api) as other:
         await other.send(creation())
         async with player.at_work("Yes"):
-            while json.loads(await other.recv())["type"] != "response.completed":
-                pass
+            await event_of(other, "response.completed")
     await play.finished()
     seen = await events(socket)
     assert len(text_of(seen[-1]["response"])) == 2_000_000
