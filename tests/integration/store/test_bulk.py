@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +39,7 @@ from tests.support.bulk import action_of, check_cancelled, many_queued, started,
 from tests.support.logs import events_of, row_of, text_of
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, living, new_response, queued
+from tests.support.waiting import until
 from tests.support.waiting_rows import take
 
 QUEUED = ResponseFilter(statuses=(Status.QUEUED,))
@@ -424,3 +430,38 @@ async def test_metadata_matches_whole_pairs_alone(db: Database) -> None:
         page = await listing.find_page(db, ResponseFilter(metadata=(pair,)), 20, None)
         assert page is not None
         assert [entry.id for entry in page.entries] == ([response_id] if matches else []), pair
+
+
+# -- the process -------------------------------------------------------------------------------------------------------
+
+
+async def test_maintenance_that_is_killed_leaves_the_rest_to_the_next(
+    db: Database, services: Any, tmp_path: Path
+) -> None:
+    ids = await many_queued(db, 2000)
+    action = await started(db, ActionKind.CANCEL, QUEUED, 2000)
+    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url, "LONGHAUL_HOME": str(tmp_path)}
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "app.maintenance"], env={**os.environ, **urls})
+
+    process = start()
+    try:
+        await until(lambda: has_begun(db, action), what="the first step")
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process = start()
+        await until(lambda: has_completed(db, action), what="the end")
+    finally:
+        process.kill()
+        process.wait()
+    assert (await action_of(db, action.id)).done == 2000
+    await check_cancelled(db, ids)
+
+
+async def has_begun(db: Database, action: ActionRow) -> bool:
+    return (await action_of(db, action.id)).done > 0
+
+
+async def has_completed(db: Database, action: ActionRow) -> bool:
+    return (await action_of(db, action.id)).state is ActionState.COMPLETED

@@ -26,6 +26,14 @@ from workers.generation.runs import ActiveRuns
 LARGE = [message("x" * 2 * LARGE_BYTES)]
 
 
+async def test_only_one_of_many_claims_wins(db: Database) -> None:
+    response_id = await queued(db)
+    claims = await asyncio.gather(*(claim(db, response_id, f"w{i}") for i in range(8)))
+    won = [row for row in claims if row is not None]
+    assert len(won) == 1
+    assert (won[0].status, won[0].attempt) == (Status.IN_PROGRESS, 1)
+
+
 async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Database) -> None:
     large, small = await queued(db, input=LARGE), await queued(db)
     async with living(db, "w"):
