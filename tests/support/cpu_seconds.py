@@ -43,7 +43,7 @@ class Meter:
 
 
 class Recorder:
-    """Writes a line for each phase of a test and each set-up of a fixture."""
+    """Writes a line for each test, its fixtures included, and for each set-up of a fixture."""
 
     def __init__(self, worker: str) -> None:
         RECORDS.mkdir(parents=True, exist_ok=True)

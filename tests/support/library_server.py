@@ -1,6 +1,6 @@
 """The library that the tiny gpt-oss knows, as an MCP server on stdin and stdout: `python library_server.py FOLDER`.
 
-Each call is a line in FOLDER/calls. While the file FOLDER/hold exists, the server answers no call.
+Each call is a line in FOLDER/calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from mcp_types import (
 
 BOOKS = {"whales": "Moby Dick", "bees": "The Life of the Bee"}
 TOOLS = {"find_book": ("Finds a book of the library.", "topic"), "lend_book": ("Lends a book of the library.", "title")}
-_LOOK_SECONDS = 0.05
 
 
 def _schema(parameter: str) -> dict[str, Any]:
@@ -43,8 +42,6 @@ def make_server(folder: Path) -> Server[Any]:
         [value] = (params.arguments or {}).values()
         with (folder / "calls").open("a") as calls:
             calls.write(f"{params.name} {value}\n")
-        while (folder / "hold").exists():  # noqa: ASYNC110 - another process takes it away
-            await asyncio.sleep(_LOOK_SECONDS)
         lent = f"{value} is yours until Friday."
         text = lent if params.name == "lend_book" else BOOKS.get(value, "There is none.")
         return CallToolResult(content=[TextContent(text=text)])

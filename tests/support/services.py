@@ -8,14 +8,13 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.local.children import Child, Program
+from app.local.children import Child
 from app.local.services.embedded_services import Service, launch, launch_first
 from app.local.services.postgres import OWNER, Postgres
 from app.local.services.service_account import ServiceFolders
@@ -152,13 +151,6 @@ class PostgresForTests(Postgres):
     @property
     def url(self) -> str:
         return self.url_of(RUNTIME)
-
-    environment: Mapping[str, str] = MappingProxyType({})
-    """More variables for the server, from its next start on."""
-
-    def _program(self, *args: Any, **kwargs: Any) -> Program:
-        program = super()._program(*args, **kwargs)
-        return replace(program, env={**program.env, **self.environment})
 
     def role_statements(self) -> str:
         statements = (

@@ -27,16 +27,11 @@ DEMO = "demo"
 OTHERS = ("tests/faults/", "tests/attacks/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
 LONGEST_FIRST = (*ENGINES, CLIENTS, *OTHERS)
 """So that the last files to be shared out are short ones. What is not named comes behind."""
-TOGETHER = {
-    "tests/e2e/test_batches.py": "pair",
-    "tests/e2e/test_draining.py": "pair",
-    "tests/e2e/test_metrics.py": "pair",
-    "tests/e2e/test_tools.py": "pair",
-    "tests/e2e/test_two_workers.py": "pair",
-    "tests/e2e/test_keys.py": "pair",
-    "tests/e2e/test_operators_hour.py": "pair",
-}
-"""The fixture of `tests/e2e/conftest.py` that each of these files shares with others."""
+PAIR = frozenset(
+    f"tests/e2e/test_{name}.py"
+    for name in ("batches", "draining", "keys", "metrics", "operators_hour", "tools", "two_workers")
+)
+"""The files that share the fixture `pair` of `tests/e2e/conftest.py`."""
 
 
 def has_engines(nodeid: str) -> bool:
@@ -56,7 +51,9 @@ def group(nodeid: str) -> str:
     if has_engines(nodeid):
         return "engines"
     file = nodeid.partition("::")[0]
-    return "clients" if file.startswith(CLIENTS) else TOGETHER.get(file, file)
+    if file.startswith(CLIENTS):
+        return "clients"
+    return "pair" if file in PAIR else file
 
 
 def is_shared(config: pytest.Config) -> bool:

@@ -30,10 +30,6 @@ IN_TERMINAL = [
 """Makes stdin the controlling terminal of a new session, so that Ctrl-C and a closed terminal send signals.
 
 SIGHUP gets its default: nohup may run these tests."""
-NOHUP = [
-    *(sys.executable, "-c"),
-    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
-]
 NAMED_SERVICES = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 """URLs of services, which `up` therefore does not start; nothing listens there."""
 
@@ -54,7 +50,6 @@ class Up:
         env: dict[str, str] | None = None,
         models: tuple[str, ...] = ("demo",),
         terminal: bool = False,
-        ignore_hangup: bool = False,
     ) -> None:
         self.folder = folder
         (folder / "Procfile").write_text(procfile)
@@ -63,7 +58,7 @@ class Up:
         settings |= {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0", "LONGHAUL_API_GRACE_SECONDS": "0"}
         self.output = ""
         self._seen: set[int] = set()
-        command = [*(NOHUP if ignore_hangup else []), *(IN_TERMINAL if terminal else []), *LONGHAUL]
+        command = [*(IN_TERMINAL if terminal else []), *LONGHAUL]
         self._master = -1
         self._hung_up = False
         slave = subprocess.PIPE
