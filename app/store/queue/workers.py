@@ -271,8 +271,8 @@ async def release_dead_workers(
     """Removes dead workers and releases their responses, in one transaction; returns the workers' ids.
 
     A worker is dead if its lease ran out and half a lease passed between two looks that found no heartbeat, or if its
-    lock has been missing at two looks, at least `absence_seconds` apart. No worker is dead if this server took over or
-    answered again within the last `comeback_seconds`, or, by its lock, if it started within them.
+    lock has been missing at two looks, at least `absence_seconds` apart. Within `comeback_seconds` after this server
+    took over or answered again, no worker is dead; within that time after its start, no missing lock counts.
 
     A death counts as a crash of what the worker ran, unless it sent no heartbeat since this server started: then it
     has stopped with the server, as all do when a machine shuts down, and may have had no Postgres to release its
