@@ -10,6 +10,7 @@ from typing import Any
 
 import flower.urls
 from flower.app import Flower
+from flower.views.monitor import Healthcheck
 from tornado.web import RequestHandler
 
 from app.flower.follower import Follower
@@ -18,7 +19,7 @@ from app.flower.service import FlowerService
 from config.hosts import is_allowed_host
 from config.settings import Settings
 
-PROBED = "/healthcheck"
+PROBED = Healthcheck
 """What load balancers and Kubernetes ask under any host name; it says "OK", and no more."""
 READS = ("GET", "HEAD", "OPTIONS")
 NOT_OURS = "Flower is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to.\n"
@@ -69,9 +70,10 @@ class LonghaulFlower(Flower):  # type: ignore[misc]  # Flower has no types
         self._following = asyncio.create_task(self.follower.run(), name="follower")
 
     def find_handler(self, request: Any, **options: Any) -> Any:
-        if not is_allowed_host(request.headers.get_list("Host"), self._allowed) and not request.path.endswith(PROBED):
-            return self._refusal(request, 421, NOT_OURS)
         found = super().find_handler(request, **options)
+        is_allowed = is_allowed_host(request.headers.get_list("Host"), self._allowed)
+        if not is_allowed and found.handler_class is not PROBED:
+            return self._refusal(request, 421, NOT_OURS)
         if request.method not in READS and not issubclass(found.handler_class, WRITERS):
             return self._refusal(request, 403, NOT_HERE)
         return found

@@ -39,7 +39,7 @@ async def test_flower_refuses_everybody_without_the_password(flower: FlowerClien
 
 
 async def test_flower_answers_to_its_own_host_names_alone(flower: FlowerClient) -> None:
-    for path in ("/", "/api/workers", "/metrics", "/static/css/flower.css", "/nothing"):
+    for path in ("/", "/api/workers", "/metrics", "/static/css/flower.css", "/nothing", "/task/healthcheck"):
         for host in ("stranger.example", "stranger.example:5555", ""):
             reply = await flower.http.get(path, headers={"Host": host})
             assert reply.status_code == 421, (path, host)
