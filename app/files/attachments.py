@@ -24,7 +24,7 @@ from app.files.errors import no_such_file
 from app.heavy import off_loop
 from app.ids import may_exist
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.items.images import check_data_url, media_type_of
+from app.protocol.requests.items.images import check_data_url, media_type_of, unfolded
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.files import content, files
@@ -225,7 +225,7 @@ def _data_in(sent: str, where: str) -> bytes:
     if is_url and not (comma and head.endswith(";base64")):
         raise _refused(where, "invalid_value", "expected a data URL in base64 ('data:application/pdf;base64,...')")
     try:
-        return base64.b64decode(rest if is_url else sent, validate=True)
+        return base64.b64decode(unfolded(rest if is_url else sent), validate=True)
     except (binascii.Error, ValueError):
         raise _refused(where, "invalid_base64", "expected valid base64, as a data URL or alone") from None
 

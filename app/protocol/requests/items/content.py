@@ -14,7 +14,7 @@ from app.protocol.requests.base import (
     tag_of,
 )
 from app.protocol.requests.fields import MAX_PARTS, CacheTtl, Notes, SupportedValues
-from app.protocol.requests.items.images import check_data_url
+from app.protocol.requests.items.images import check_data_url, unfolded
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
@@ -47,8 +47,9 @@ def _check_image_url(value: Any) -> Any:
         return value
     if not value.startswith("data:"):
         raise refused("Invalid '{path}': expected an http(s) URL, or a data URL of an image.", "invalid_value")
-    check_data_url(value)
-    return value
+    url = unfolded(value)
+    check_data_url(url)
+    return url
 
 
 ImageUrl = Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]

@@ -32,6 +32,11 @@ Size = tuple[int, int]
 """Width and height in pixels."""
 
 
+def unfolded(text: str) -> str:
+    """Returns base64 in one line: `base64` and encoders of e-mails fold it."""
+    return text.replace("\r", "").replace("\n", "")
+
+
 def check_data_url(url: str) -> None:
     """Raises an error for a validator unless `url` holds one of the four formats, in base64, of at most MAX_PIXELS."""
     head = _HEAD.match(url)
