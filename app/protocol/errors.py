@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from app.protocol.limits import ALL_MODELS, TOKENS, LimitKind, Shortage
+from app.protocol.text import bounded
 
 
 class ErrorType(Enum):
@@ -37,13 +38,17 @@ class ErrorType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorObject:
-    """One error, as clients read it."""
+    """One error, as clients read it. However long what was sent is, `message` and `param` are not."""
 
     message: str
     type: ErrorType
     param: str | None = None
     """The field at fault, as the client wrote it: `input[2].content[0].text`."""
     code: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", bounded(self.message))
+        object.__setattr__(self, "param", None if self.param is None else bounded(self.param))
 
     def body(self) -> dict[str, Any]:
         """Returns the JSON body, in the shape of OpenAI's API."""
@@ -59,8 +64,8 @@ class ApiError(Exception):
     default_code: ClassVar[str | None] = None
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
         self.error = ErrorObject(message, self.type, param, code or self.default_code)
+        super().__init__(self.error.message)
 
 
 class InvalidRequest(ApiError):

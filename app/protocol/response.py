@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.protocol.status import Status
+from app.protocol.text import bounded
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 
@@ -121,8 +122,8 @@ _CODES: Mapping[str, str] = MappingProxyType(
 def error_object(code: str, message: str) -> Json:
     """Returns the `error` of a failed response: with a code that openai's ResponseError knows, and ours as `reason`."""
     if code in _CODES:
-        return {"code": _CODES[code], "message": message, "reason": code}
-    return {"code": code, "message": message}
+        return {"code": _CODES[code], "message": bounded(message), "reason": code}
+    return {"code": code, "message": bounded(message)}
 
 
 def code_of(error: Mapping[str, Any]) -> str:

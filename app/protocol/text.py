@@ -9,11 +9,23 @@ MAX_SHOWN_CHARS = 64
 """How much of a caller's own value an error message repeats."""
 
 MAX_ERROR_CHARS = 300
+"""Of a line in the log."""
+MAX_MESSAGE_CHARS = 1000
+"""Of the message of an error for callers, and of the field that it names."""
 
 
 def shortened(value: str, max_chars: int = MAX_SHOWN_CHARS) -> str:
     """Returns `value`, or its beginning and an ellipsis: `max_chars` characters in all."""
     return value if len(value) <= max_chars else value[: max_chars - 1] + "…"
+
+
+def bounded(message: str) -> str:
+    """Returns `message`, or its beginning and its end: what is wrong and what would be right stand there, and between
+    them what the caller sent."""
+    if len(message) <= MAX_MESSAGE_CHARS:
+        return message
+    end = MAX_MESSAGE_CHARS // 4
+    return f"{message[: MAX_MESSAGE_CHARS - end - 1]}…{message[-end:]}"
 
 
 def one_line(error: BaseException, max_chars: int = MAX_ERROR_CHARS) -> str:

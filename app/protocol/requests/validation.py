@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.locations import Path, as_written, rank, render
-from app.protocol.text import shortened
+from app.protocol.text import bounded, shortened
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -77,7 +77,8 @@ def _first_error(errors: list[ErrorDetails], body: Mapping[str, Any]) -> Invalid
 def error_at(where: str, error: ErrorDetails) -> InvalidRequest:
     """Returns what a client is told of pydantic's error at the field `where`."""
     message, code = _sentence(error, where)
-    return InvalidRequest(message.replace("{path}", where), where or None, code)
+    where = bounded(where)
+    return InvalidRequest(bounded(message).replace("{path}", where), where or None, code)
 
 
 def _path(error: ErrorDetails, body: Mapping[str, Any]) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from app.protocol.requests.bodies.input_tokens import count_request
 from app.protocol.requests.items.content import UNSUPPORTED_PARTS
 from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS
 from app.protocol.requests.tools.choice import UNSUPPORTED_CHOICES
+from app.protocol.response import error_object
 from tests.support.refusals import BOUNDS, CASES, ITEMS, NUL, RANGES, SAID, TRIGGER, UNSUPPORTED, WRONG_TYPES, Json
 from tests.support.requests import parse_request
 
@@ -38,6 +39,34 @@ def test_the_field_at_fault_is_named_as_the_client_wrote_it() -> None:
         assert f"'{path}'" in found.message
         assert "\n" not in found.message and "\0" not in found.message
         assert not re.search(r"<\w+>", found.message), "a tag of a union"
+
+
+def grown(value: Any, by: str) -> Iterator[Any]:
+    """Yields `value` once for each text and key in it, which `by` follows there."""
+    if isinstance(value, str):
+        yield value + by
+    for key, child in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        for larger in grown(child, by):
+            copy = value.copy()
+            copy[key] = larger
+            yield copy
+        if isinstance(key, str):
+            yield {**value, key + by: child}
+
+
+def test_no_error_repeats_what_was_sent_however_long_it_is() -> None:
+    refused = 0
+    for sent, _, _ in CASES:
+        if len(json.dumps(sent)) < 1000:
+            for larger in grown(sent, 2000 * "{path}"):
+                try:
+                    parse_request(json.dumps({"model": "m", "input": "x", **larger}).encode())
+                except InvalidRequest as caught:
+                    refused += 1
+                    assert len(json.dumps(caught.error.body())) < 2500
+    assert refused > 2000
+    failed = error_object("queue_timeout", "x" * 5000 + " Send less.")
+    assert len(failed["message"]) == 1000 and failed["message"].endswith("x Send less.")
 
 
 def test_what_is_not_supported_is_called_by_its_name() -> None:
