@@ -110,6 +110,8 @@ class ResponseRow:
     """Of the request that made it."""
     traceparent: str | None
     tracestate: str | None
+    history: list[Json] | None
+    """The attempts that handed it over (`guards.HISTORY`), the last ones."""
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 

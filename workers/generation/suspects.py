@@ -1,8 +1,10 @@
-"""Suspects: responses under which engines or workers died. Each has the engine alone until its trial is over.
+"""Suspects: responses that may end engines. Each has the engine alone until its trial is over.
 
-A trial is over once the suspect has committed something. So an engine that dies in it takes no other response with it,
-and no other can be why. Meanwhile the others pause: each closes its request at its next delta, and continues behind its
-tokens afterwards. Trials and turns of the others alternate, so nobody waits for all suspects.
+A response is one if a worker or an engine died under it before it had committed anything, or if engines died under it
+twice within an hour: the first such death says nothing of a response that got on. A trial is over once the suspect has
+committed something. So an engine that dies in it takes no other response with it, and no other can be why. Meanwhile
+the others pause: each closes its request at its next delta, and continues behind its tokens afterwards. Trials and
+turns of the others alternate, so nobody waits for all suspects.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import datetime, timedelta
 from time import monotonic
 
-from app.aio import run_until
+from app.store.guards import HandOver
 from app.store.rows import ResponseRow
 from workers.engine.base import EngineDelta
 from workers.generation.run import Run
 
+AGAIN = timedelta(hours=1)
+"""An engine's death under a response that got on counts if another engine died under it so shortly before."""
 OTHERS_SECONDS = 3.0
 """How long no trial begins while others want the engine, first after its start: a trial may end it."""
 TRIALS_SECONDS = 1.0
@@ -24,7 +29,8 @@ TRIALS_SECONDS = 1.0
 MAX_SECONDS = 30.0
 """How long a trial lasts at most. Then the others go on beside the suspect, which may hang."""
 MAX_TRIAL = 1000
-LOOK_SECONDS = 0.1
+TICK_SECONDS = 0.1
+"""While some wait, the gate looks so often whether time alone lets them in."""
 
 Request = Callable[[Sequence[int]], AsyncGenerator[EngineDelta]]
 """Opens a request to the engine that continues behind these tokens."""
@@ -39,12 +45,18 @@ def trial_of(row: ResponseRow) -> int:
 def crashes_after(run: Run, max_crashes: int, *, engine_died: bool) -> int:
     """The crashes of a response whose engine died, or gave up its request alone.
 
-    What was alone ended the engine, whatever it has committed. Else progress forgives; but if the engine died, any
-    response that it had is a suspect.
+    What was alone ended the engine, whatever it has committed. Else progress forgives; but a response under which
+    another engine died shortly before is a suspect.
     """
     if not run.commits or (engine_died and run.is_alone):
         return run.row.crashes + 1
-    return min(1, max_crashes - 1) if engine_died else 0
+    return min(1, max_crashes - 1) if engine_died and _has_lost_an_engine(run) else 0
+
+
+def _has_lost_an_engine(run: Run) -> bool:
+    since = run.now() - AGAIN
+    deaths = [each for each in run.row.history or () if each["how"] == HandOver.ENGINE_DIED]
+    return any(datetime.fromisoformat(each["to"]) > since for each in deaths)
 
 
 class SuspectGate:
@@ -52,12 +64,12 @@ class SuspectGate:
 
     def __init__(self) -> None:
         self._began = monotonic()
-        self._suspects: list[Run] = []
+        self._suspects: dict[asyncio.Future[None], Run] = {}
         """Those that wait for their trial, first come, first served."""
-        self._others = 0
-        """How many others wait."""
-        self._inside: dict[int, Run] = {}
-        self._changed = asyncio.Event()
+        self._others: dict[asyncio.Future[None], Run] = {}
+        """The others that wait."""
+        self._inside: dict[asyncio.Future[None], Run] = {}
+        self._ticker: asyncio.TimerHandle | None = None
 
     async def deltas(self, run: Run, request: Request, committed: Sequence[int]) -> AsyncGenerator[EngineDelta]:
         """What the engine generates behind the `committed` tokens, with pauses."""
@@ -69,7 +81,7 @@ class SuspectGate:
                     yield delta
                     if run.alone_until and run.commits >= trial_of(run.row):
                         run.alone_until = 0.0
-                        self._notify()
+                        self._admit()
                     if self._suspects and not run.is_alone and self._is_time():
                         break
                 else:
@@ -77,25 +89,39 @@ class SuspectGate:
 
     @asynccontextmanager
     async def _engine(self, run: Run) -> AsyncIterator[None]:
-        if run.commits < trial_of(run.row):
-            self._suspects.append(run)
-            try:
-                await self._until(lambda: not self._inside and self._suspects[0] is run and self._is_time())
-                run.alone_until = monotonic() + MAX_SECONDS
-            finally:
-                self._suspects.remove(run)
-        else:
-            self._others += 1
-            try:
-                await self._until(lambda: not (self._is_held() or (self._suspects and self._is_time())))
-            finally:
-                self._others -= 1
-        self._inside[id(run)] = run
+        waiting = self._suspects if run.commits < trial_of(run.row) else self._others
+        place = asyncio.get_running_loop().create_future()
+        waiting[place] = run
         try:
+            self._admit()
+            await place
             yield
         finally:
-            del self._inside[id(run)]
-            self._notify()
+            waiting.pop(place, None)
+            self._inside.pop(place, None)
+            self._admit()
+
+    def _admit(self) -> None:
+        """Lets in all who may: the first suspect alone, in their time, or else the others."""
+        if self._suspects and self._is_time():
+            if not self._inside:
+                place = next(iter(self._suspects))
+                self._suspects[place].alone_until = monotonic() + MAX_SECONDS
+                self._let_in(place, self._suspects)
+        elif not self._is_held():
+            for place in list(self._others):
+                self._let_in(place, self._others)
+        if self._ticker is None and (self._suspects or self._others):
+            self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _let_in(self, place: asyncio.Future[None], waiting: dict[asyncio.Future[None], Run]) -> None:
+        self._inside[place] = waiting.pop(place)
+        if not place.done():  # its run was cancelled, and leaves at once
+            place.set_result(None)
+
+    def _tick(self) -> None:
+        self._ticker = None
+        self._admit()
 
     def _is_held(self) -> bool:
         return any(run.is_alone for run in self._inside.values())
@@ -104,13 +130,5 @@ class SuspectGate:
         """Whether a trial may begin, once the others have paused."""
         if not all(run.can_continue for run in self._inside.values()):
             return False
-        others = self._others + len(self._inside) - self._is_held()
+        others = len(self._others) + len(self._inside) - self._is_held()
         return not others or (monotonic() - self._began) % (OTHERS_SECONDS + TRIALS_SECONDS) >= OTHERS_SECONDS
-
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            await run_until(self._changed.wait(), asyncio.sleep(LOOK_SECONDS))
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()

@@ -389,6 +389,48 @@ async def test_the_first_responses_after_an_idle_engine_died_count_no_crash(db: 
     assert [(await row_of(db, response_id)).crashes for response_id in ids] == [0, 1]
 
 
+async def test_the_first_engine_that_dies_under_it_says_nothing_of_a_response_that_got_on_and_the_second_does(
+    db: Database, pubsub: PubSub, at_once: Callable[[Worker], list[tuple[int, bool]]]
+) -> None:
+    ids, trials = [await queued(db, input=asking("/count 400")) for _ in range(3)], list[bool]()
+    for crashes in (0, 1):
+        async with worker(db, pubsub, **SLOW) as w:
+            seen, runs = at_once(w), w.runs._runs
+            jobs = [w.start(response_id) for response_id in ids]
+            await until(lambda runs=runs: len(runs) == 3 and all(run.commits for run in runs.values()))
+            w.engine.die()
+            assert [await job.task for job in jobs] == [Outcome.RELEASED] * 3
+        assert [(await row_of(db, response_id)).crashes for response_id in ids] == [crashes] * 3
+        trials.append(any(is_alone for _, is_alone in seen))
+    async with worker(db, pubsub) as w:
+        seen = at_once(w)
+        assert [await job.task for job in [w.start(response_id) for response_id in ids]] == [Outcome.COMPLETED] * 3
+    assert trials == [False, False]
+    assert {running for running, is_alone in seen if is_alone} == {1}
+
+
+async def test_a_request_that_ends_engines_after_progress_takes_others_along_twice_and_fails_alone(
+    db: Database, pubsub: PubSub, at_once: Callable[[Worker], list[tuple[int, bool]]]
+) -> None:
+    pill = await queued(db, input=asking("/die 30"))
+    others = [await queued(db, input=asking("/count 300")) for _ in range(4)]
+    failed: BaseException | None = None
+    engines = 0
+    while failed is None:
+        async with worker(db, pubsub, **SLOW) as w:
+            at_once(w)
+            jobs = [w.start(response_id) for response_id in (pill, *others)]
+            await asyncio.wait([job.task for job in jobs])
+            engines, failed = engines + 1, jobs[0].task.exception()
+            assert {job.task.result() for job in jobs[1:]} <= {Outcome.RELEASED, Outcome.COMPLETED}
+    assert isinstance(failed, ResponseFailed)
+    assert engines == 3
+    async with worker(db, pubsub) as w:
+        for response_id in others:
+            assert await w.run(response_id) is Outcome.COMPLETED
+            assert text_of(await whole(db, response_id)).endswith(" 300")
+
+
 async def test_a_poison_pill_fails_alone(db: Database, pubsub: PubSub) -> None:
     pill, bystander = await on_its_last_chance(db, "/die 0"), await on_its_last_chance(db, "/count 200")
     async with worker(db, pubsub, **SLOW) as w:

@@ -157,7 +157,7 @@ async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
 
 async def test_an_engine_that_dies_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     response_id = await asked(db, call("tests__echo", text="engine"), "/die 5")
-    for _ in range(2):
+    for _ in range(3):
         async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
             job = w.start(response_id)
             await asyncio.wait([job.task])

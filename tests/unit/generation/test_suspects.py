@@ -1,46 +1,65 @@
-"""How many crashes a response has after a death, and how long its trial is."""
+"""How many crashes a response has after a death, how long its trial is, and what waiting for one costs."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workers.generation.suspects import MAX_TRIAL, crashes_after, trial_of
+from app.store.guards import HandOver
+from workers.engine.base import EngineDelta
+from workers.generation import suspects
+from workers.generation.suspects import AGAIN, MAX_TRIAL, SuspectGate, crashes_after, trial_of
 
 MAX_CRASHES = 5
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+LATELY, LONG_AGO = NOW - AGAIN / 2, NOW - 2 * AGAIN
 
 
-def row(crashes: int, attempt: int, yields: int = 0) -> Any:
-    return SimpleNamespace(crashes=crashes, attempt=attempt, yields=yields)
+def row(crashes: int, attempt: int, yields: int = 0, history: Any = None) -> Any:
+    return SimpleNamespace(crashes=crashes, attempt=attempt, yields=yields, history=history)
 
 
-def run(crashes: int, commits: int, *, alone: bool = False) -> Any:
-    return SimpleNamespace(row=row(crashes, 9), commits=commits, is_alone=alone)
+def died(*times: datetime, how: HandOver = HandOver.ENGINE_DIED) -> list[dict[str, Any]]:
+    return [{"attempt": 1, "worker": "w", "to": time.isoformat(), "how": how.value} for time in times]
+
+
+def run(crashes: int, commits: int, *, alone: bool = False, history: Any = None) -> Any:
+    ran = row(crashes, 9, history=history)
+    return SimpleNamespace(
+        row=ran, commits=commits, is_alone=alone, alone_until=0.0, can_continue=True, now=lambda: NOW
+    )
 
 
 @pytest.mark.parametrize(
-    ("crashes", "commits", "alone", "engine_died", "after"),
+    ("crashes", "commits", "alone", "engine_died", "history", "after"),
     [
-        (0, 0, False, True, 1),  # no progress
-        (3, 0, True, True, 4),
-        (3, 0, False, False, 4),
-        (3, 9, True, True, 4),  # progress, but nothing else can be why
-        (3, 9, False, True, 1),  # progress beside others: a suspect, and no more
-        (0, 9, False, True, 1),
-        (3, 9, False, False, 0),  # the engine gave up its request alone
-        (3, 9, True, False, 0),
+        (0, 0, False, True, None, 1),  # no progress
+        (3, 0, True, True, None, 4),
+        (3, 0, False, False, None, 4),
+        (3, 9, True, True, None, 4),  # progress, but nothing else can be why
+        (0, 9, False, True, None, 0),  # progress beside others: the first such death says nothing
+        (0, 9, False, True, died(LONG_AGO), 0),
+        (0, 9, False, True, died(LATELY, how=HandOver.CRASHED), 0),
+        (0, 9, False, True, died(LONG_AGO, LATELY), 1),  # the second is a suspicion, and no more
+        (3, 9, False, True, died(LATELY), 1),
+        (3, 9, False, False, died(LATELY), 0),  # the engine gave up its request alone
+        (3, 9, True, False, died(LATELY), 0),
     ],
 )
-def test_progress_forgives_crashes_unless_it_was_alone(
-    crashes: int, commits: int, alone: bool, engine_died: bool, after: int
+def test_progress_forgives_crashes_unless_it_was_alone_or_another_engine_died_lately(
+    crashes: int, commits: int, alone: bool, engine_died: bool, history: Any, after: int
 ) -> None:
-    assert crashes_after(run(crashes, commits, alone=alone), MAX_CRASHES, engine_died=engine_died) == after
+    died_under = run(crashes, commits, alone=alone, history=history)
+    assert crashes_after(died_under, MAX_CRASHES, engine_died=engine_died) == after
 
 
 def test_where_one_crash_is_the_limit_an_engine_s_death_after_progress_fails_nobody() -> None:
-    assert crashes_after(run(0, 9), 1, engine_died=True) == 0
+    assert crashes_after(run(0, 9, history=died(LATELY)), 1, engine_died=True) == 0
 
 
 def test_a_trial_grows_with_the_attempts_and_yields_are_none() -> None:
@@ -52,13 +71,46 @@ def test_a_trial_grows_with_the_attempts_and_yields_are_none() -> None:
 
 def test_what_ends_each_engine_after_n_commits_is_failed_soon() -> None:
     for n in (0, 1, 5, 50, 500):
-        crashes, attempt = 0, 1
+        crashes, attempt, history = 0, 1, list[dict[str, Any]]()
         while crashes < MAX_CRASHES:
-            alone = n < trial_of(row(crashes, attempt))
-            crashes = crashes_after(
-                SimpleNamespace(row=row(crashes, attempt), commits=n, is_alone=alone),  # type: ignore[arg-type]
-                MAX_CRASHES,
-                engine_died=True,
-            )
+            ended = run(crashes, n, alone=n < trial_of(row(crashes, attempt)), history=history)
+            crashes = crashes_after(ended, MAX_CRASHES, engine_died=True)
+            history = [*history, *died(LATELY)]
             attempt += 1
-        assert attempt - 1 <= n**0.5 + MAX_CRASHES + 2
+        assert attempt - 1 <= n**0.5 + MAX_CRASHES + 3
+
+
+async def test_those_that_wait_for_a_suspect_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspect that hangs: time alone lets the others in."""
+    monkeypatch.setattr(suspects, "MAX_SECONDS", 0.3)
+    monkeypatch.setattr(suspects, "TICK_SECONDS", 0.01)
+    loop, hanging = asyncio.get_running_loop(), asyncio.Event()
+    gate, made, timers, call_later = SuspectGate(), list[Any](), list[float](), loop.call_later
+
+    async def hangs(_: Sequence[int]) -> AsyncGenerator[EngineDelta]:
+        await hanging.wait()
+        yield EngineDelta((1,))
+
+    async def answers(_: Sequence[int]) -> AsyncGenerator[EngineDelta]:
+        yield EngineDelta((1,))
+
+    async def answer(of: Any, request: Any) -> int:
+        return len([each async for each in gate.deltas(of, request, ())])
+
+    suspect = run(1, 0)
+    trial = asyncio.create_task(answer(suspect, hangs))
+    await asyncio.sleep(0)
+    assert suspect.alone_until
+    others = [asyncio.create_task(answer(run(0, 0), answers)) for _ in range(256)]
+    await asyncio.sleep(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_later", lambda *args: timers.append(args[0]) or call_later(*args))
+        loop.set_task_factory(
+            lambda loop, coroutine, **kwargs: made.append(coroutine) or asyncio.Task(coroutine, loop=loop, **kwargs)
+        )
+        answered = await asyncio.gather(*others)
+    loop.set_task_factory(None)
+    assert answered == [1] * 256
+    assert not made and len(timers) <= 0.3 / 0.01
+    hanging.set()
+    assert await trial == 1
