@@ -41,6 +41,8 @@ SIGNATURES = {
     "vllm.v1.engine.output_processor:OutputProcessor.propagate_error": ["e"],
     "vllm.renderers.base:BaseRenderer.render_chat": ["conversations", "chat_params", "tok_params"],
     "vllm.renderers.base:BaseRenderer.render_chat_async": ["conversations", "chat_params", "tok_params"],
+    "vllm.renderers.base:BaseRenderer.render_messages": ["messages", "params"],
+    "vllm.renderers.base:BaseRenderer.render_messages_async": ["messages", "params"],
     "vllm.renderers.params:ChatParams": ["chat_template_kwargs"],
     "vllm.utils.cpu_resource_utils:get_allowed_cpu_list": [],
     "vllm.parser:ParserManager.get_parser": [

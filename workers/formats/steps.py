@@ -3,13 +3,17 @@
 Tools that items bring are in the list of tools, and a list of an MCP server's tools is none of the model's business:
 such items make no step. A call that needed approval is shown in the position of its request; before the client has
 answered, it is not shown.
+
+Clients of other servers send back answers with their thoughts in `<think>`: these are steps of their own. Otherwise a
+template could not leave out the thoughts of earlier answers, because marks in a text are text.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.protocol.item_types import (
@@ -36,6 +40,7 @@ from workers.formats.content import Result, text_of
 
 Item = Mapping[str, Any]
 
+_THOUGHTS = re.compile(r"\s*<((?:\w+:)?think\w*)>(.*?)</\1>\s*", re.DOTALL)
 _DENIED = "The user did not allow this call."
 _ABOUT_APPROVAL = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL})
 _CALLS = frozenset({APPROVAL_REQUEST, *CLIENT_CALLS, *HOSTED_CALLS})
@@ -104,7 +109,18 @@ def steps_of(items: Sequence[Item], style: NameStyle, client: ClientTools = NO_C
     walk = _Walk(items, style, client)
     for item, leads_to_call in zip(items, _leading_to_calls(items), strict=True):
         if (step := walk.step(item, leads_to_call)) is not None:
-            yield step
+            yield from _apart(step) if isinstance(step, Said) and step.role == "assistant" else [step]
+
+
+def _apart(answer: Said) -> Iterator[Step]:
+    """The thoughts at the head of an answer, and the answer."""
+    text = text_of(answer.content)
+    if (thoughts := _THOUGHTS.match(text)) is None:
+        yield answer
+        return
+    yield Thought(thoughts[2].strip())
+    if rest := text[thoughts.end() :]:
+        yield replace(answer, content=rest)
 
 
 def _leading_to_calls(items: Sequence[Item]) -> list[bool]:

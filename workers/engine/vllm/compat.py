@@ -7,6 +7,7 @@ tests/engine/test_compat.py names the internal that a new version has changed.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from vllm.parser import Parser, ParserManager
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.platforms import current_platform
 from vllm.renderers.hf import HfRenderer
+from vllm.renderers.kimi_k3 import KimiK3Renderer
+from vllm.renderers.mistral import MistralRenderer
 from vllm.renderers.params import ChatParams
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.tool_parsers.structural_tag_registry import limit_to_single_tool_call
@@ -37,7 +40,8 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.structured_output import backend_xgrammar
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
-from workers.engine.base import PromptTooLong
+from workers.engine.base import PromptTooLong, check_length
+from workers.engine.vllm.as_text import NO_MARKS, Encode, TextMarks, text_marks
 
 __all__ = [
     "CPU_TUNING",
@@ -209,13 +213,38 @@ class ChatRenderer:
         self._renderer = llm.renderer
         self._limited = self._renderer.default_chat_tok_params
         self._whole = replace(self._limited, max_total_tokens=None)  # a small prompt is counted to its end
+        self.marks = self._text_marks()
+        """How callers' texts stay text."""
 
-    def render(self, messages: list[Any], template_args: Mapping[str, Any]) -> Any:
+    def _text_marks(self) -> TextMarks:
+        if isinstance(self._renderer, KimiK3Renderer | MistralRenderer):
+            return NO_MARKS
+        try:
+            has_text = bool(self._rendered_text([{"role": "user", "content": "Hello!"}], {}))
+        except Exception:  # a template is a program; and a renderer may have no text
+            has_text = False
+        return text_marks(self._renderer.get_tokenizer(), has_text=has_text)
+
+    def _rendered_text(self, messages: list[Any], template_args: Mapping[str, Any]) -> str:
+        _, prompt = self._renderer.render_messages(messages, self._params({**template_args, "tokenize": False}))
+        text: str = prompt["prompt"]
+        return text
+
+    def render(self, messages: list[Any], template_args: Mapping[str, Any], encode: Encode | None = None) -> Any:
+        """`encode`: makes the prompt's tokens of its text."""
+        if encode is not None:
+            return {"prompt_token_ids": encode(self._rendered_text(messages, template_args))}
         _, [made] = self._renderer.render_chat([messages], self._params(template_args), self._whole)
         return made
 
-    async def render_in_thread(self, messages: list[Any], template_args: Mapping[str, Any], *, large: bool) -> Any:
+    async def render_in_thread(
+        self, messages: list[Any], template_args: Mapping[str, Any], encode: Encode | None = None, *, large: bool
+    ) -> Any:
         """Raises PromptTooLong for a `large` prompt whose text alone is too long, or has too many tokens."""
+        if encode is not None:
+            params = self._params({**template_args, "tokenize": False})
+            _, prompt = await self._renderer.render_messages_async(messages, params)
+            return await asyncio.to_thread(self._encoded, prompt["prompt"], encode, large=large)
         limited = large and self._renderer.mm_processor is None  # images become tokens elsewhere
         tokens = self._limited if limited else self._whole
         if limited and isinstance(self._renderer, HfRenderer):
@@ -227,6 +256,11 @@ class ChatRenderer:
                 raise PromptTooLong(None, self._limited.max_total_tokens) from None
             raise
         return made
+
+    def _encoded(self, text: str, encode: Encode, *, large: bool) -> Any:
+        if large:
+            check_length([text], lambda piece: len(encode(piece)), self._limited.max_total_tokens)
+        return {"prompt_token_ids": encode(text)}
 
     def _params(self, template_args: Mapping[str, Any]) -> ChatParams:
         return ChatParams(chat_template_kwargs=dict(template_args))

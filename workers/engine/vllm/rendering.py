@@ -20,6 +20,7 @@ from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
 from workers.engine.template_efforts import applied_efforts
 from workers.engine.template_rules import rules_of
 from workers.engine.vllm import compat
+from workers.engine.vllm.as_text import Encode
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.small_images import small
 
@@ -66,16 +67,19 @@ class Rendering:
         """Renders long texts, and images, in threads. Raises InvalidPrompt for an image that may not be fetched, and
         whatever a template or an image decoder raises."""
         has_images = _check_images(messages, self._config)
-        args = {"add_generation_prompt": True, **template_args}
+        args: Mapping[str, Any] = {"add_generation_prompt": True, **template_args}
         if tools:
-            args["tools"] = list(tools)
+            args = {**args, "tools": list(tools)}
         size = json_size(messages)
         if not has_images and not tools and size <= SHORT:
-            made = self._renderer.render(list(map(_own, messages)), args)
+            shown, args, encode = self._with_text_as_text(messages, args, has_images=False)
+            made = self._renderer.render(list(map(_own, shown)), args, encode)
         else:
             large = is_large(size)
             bounds = [self._large, self._threads] if large else [self._threads]
-            made = await behind(bounds, lambda: self._render_in_thread(messages, args, cache_salt, large=large))
+            made = await behind(
+                bounds, lambda: self._render_in_thread(messages, args, cache_salt, large=large, has_images=has_images)
+            )
         prompt = Prompt(made["prompt_token_ids"])
         prompt.media = made if compat.has_media(made) else None
         return prompt
@@ -115,12 +119,34 @@ class Rendering:
         return False
 
     async def _render_in_thread(
-        self, messages: Sequence[Message], args: Mapping[str, Any], cache_salt: str | None, *, large: bool
+        self,
+        messages: Sequence[Message],
+        args: Mapping[str, Any],
+        cache_salt: str | None,
+        *,
+        large: bool,
+        has_images: bool,
     ) -> Any:
         if large:
             await asyncio.to_thread(check_length, _shown_texts(messages), self._count, self._config.max_model_len)
-        own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), messages))
-        return await self._renderer.render_in_thread(own, args, large=large)
+        plain = partial(self._with_text_as_text, messages, args, has_images=has_images)
+        shown, args, encode = await asyncio.to_thread(plain)
+        own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), shown))
+        return await self._renderer.render_in_thread(own, args, encode, large=large)
+
+    def _with_text_as_text(
+        self, messages: Sequence[Message], args: Mapping[str, Any], *, has_images: bool
+    ) -> tuple[Sequence[Message], Mapping[str, Any], Encode | None]:
+        """Messages and arguments in which no text of a caller is a control token, and what then makes the tokens.
+
+        vLLM may read the tokens of a prompt with images back as text, so there the breaks stay.
+        """
+        marks = self._renderer.marks
+        hidden = None if has_images else marks.hidden
+        breaks = hidden or marks.shown
+        shown, shown_args = breaks.in_messages(messages), breaks.in_value(args)
+        is_plain = shown is messages and shown_args is args and not marks.folds
+        return shown, shown_args, None if is_plain or hidden is None else marks.encode
 
     def _count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False))

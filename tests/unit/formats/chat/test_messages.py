@@ -100,10 +100,23 @@ REFUSED = {**message("", "assistant"), "content": [{"type": "refusal", "refusal"
         ([thought(summary="in short")], {"content": "", "reasoning": "in short"}),
         ([thought("Hm.", summary="in short")], {"content": "", "reasoning": "Hm."}),
         ([thought()], {"content": ""}),
+        ([message("\n<think>\nx\n</think>\n\na </think>", "assistant")], {"content": "a </think>", "reasoning": "x"}),
+        ([message("<think></think>", "assistant")], {"content": ""}),
+        ([message("a <think>x</think>", "assistant")], {"content": "a <think>x</think>"}),
         ([REFUSED], {"content": "No."}),
         ([custom('say "hi"\n')], {"content": "", "tool_calls": [function("c", '{"input": "say \\"hi\\"\\n"}')]}),
     ],
-    ids=["answers in a row", "a summary alone", "a summary beside reasoning", "no thought", "a refusal", "custom call"],
+    ids=[
+        "answers in a row",
+        "a summary alone",
+        "a summary beside reasoning",
+        "no thought",
+        "thoughts in an answer",
+        "no thoughts in an answer",
+        "an answer about thoughts",
+        "a refusal",
+        "custom call",
+    ],
 )
 def test_what_the_model_wrote_is_one_message(items: list[Item], answer: Item) -> None:
     assert messages_of(items) == [{"role": "assistant", **answer}]
