@@ -28,6 +28,7 @@ from app.ids import new_part_id
 from app.protocol.limits import LimitKind
 from app.store.database import Database
 from app.store.files import expiry
+from app.store.files.content import STEP_BLOCKS
 from app.store.files.parts import BLOCK_BYTES, PartWriter
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
@@ -53,6 +54,14 @@ SIZES = (0, 1, 1000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BY
 FORM = {"content-type": "multipart/form-data; boundary=a"}
 HEAD = b'--a\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 TAIL = b'\r\n--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n--a--\r\n'
+_MANY_PARTS = (
+    """INSERT INTO file_parts (id, project, file_id, start, bytes, state)
+        SELECT 'part_' || n, :project, :file, 3 * n, 3, 'finished' FROM generate_series(0, CAST(:parts AS int) - 1) n""",
+    """INSERT INTO file_blocks (part_id, number, data) SELECT 'part_' || n, 0, convert_to(to_char(n % 1000, 'FM000'),
+        'UTF8') FROM generate_series(0, CAST(:parts AS int) - 1) n""",
+    "UPDATE files SET bytes = 3 * CAST(:parts AS int) WHERE id = :file AND project = :project",
+)
+"""Makes an empty file one of so many parts, of three bytes each."""
 MEMORY_BYTES = 64 * 2**20
 """The most that an upload of any size may take."""
 
@@ -187,6 +196,27 @@ class TestContent:
             answer = await api.client.get(url, headers={"if-none-match": sent, "range": "bytes=0-1"})
             assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
         assert (await api.client.get(url, headers={"if-none-match": '"another"'})).status_code == 200
+
+    async def test_a_file_of_many_parts_is_read_in_few_statements(
+        self, api: Api, client: Client, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made, parts = await uploaded(client, b""), 1500
+        values = {"file": made.id, "project": DEFAULT_PROJECT, "parts": parts}
+        for statement in _MANY_PARTS:
+            await db.execute(text(statement), values)
+        large, execute = 0, Database.execute
+
+        async def counted(self: Database, *sent: Any, **more: Any) -> Any:
+            nonlocal large
+            large += "large" in more
+            return await execute(self, *sent, **more)
+
+        monkeypatch.setattr(Database, "execute", counted)
+        expected = "".join(f"{number % 1000:03}" for number in range(parts))
+        assert (await client.files.content(made.id)).text == expected
+        assert large == -(-parts // STEP_BLOCKS)
+        ranged = await api.client.get(f"/v1/files/{made.id}/content", headers={"Range": "bytes=2999-3004"})
+        assert ranged.text == expected[2999:3005]
 
     async def test_a_file_that_is_deleted_while_it_is_read_ends_early(
         self, api: Api, client: Client, db: Database
