@@ -6,24 +6,26 @@ is at a URL; and what a file costs is known when the request is accepted (docs/i
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
-from app.bounds import Bound
+from app.bounds import Bound, Holding
 from app.fetching.body import codec_of
 from app.fetching.fetched import Fetched
-from app.files.documents import DocumentReader
+from app.files.documents import Document, DocumentReader, is_pdf
 from app.files.downloads import Downloads, name_of
 from app.files.errors import no_such_file
 from app.heavy import off_loop
 from app.ids import may_exist
-from app.protocol.errors import InvalidRequest
+from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.requests.items.images import check_data_url, media_type_of, unfolded
 from app.protocol.types import Json
 from app.store.database import Database
@@ -33,11 +35,27 @@ from app.store.files.rows import FileRow
 
 MAX_FILES = 100
 """Parts of one request that are files."""
+REQUESTS = 4
+"""Whose files may have as many bytes as files may have, at once: one with slow PDFs leaves room for others' files."""
+FREE_BYTES = 64 * 1024
+"""What the files of each request may have without being counted, so that small ones never wait."""
+ROOM_SECONDS = 30.0
+"""How long a request waits for room."""
+SECONDS = 60.0
+"""How long all files of one request may take together: it holds bytes, and its turn to be accepted, meanwhile."""
 _PURPOSES = {"input_file": ("user_data",), "input_image": ("user_data", "vision")}
 
 
 _Place = tuple[int, str, int]
 """The item's index, its field, the part's index in it."""
+
+
+class _Key(NamedTuple):
+    """What is read once, however many parts name it."""
+
+    is_image: bool
+    source: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,10 @@ class _Attachment:
     place: _Place
     part: Json
     param: str
+
+    @property
+    def key(self) -> _Key:
+        return _Key(self.is_image, self.source, self.part[self.source])
 
     @property
     def where(self) -> str:
@@ -67,6 +89,13 @@ class _Attachment:
     def source_where(self) -> str:
         return f"{self.where}.{self.source}"
 
+    def stored(self, document: Document, read: str) -> Json:
+        """Returns the part with what was read. `file_data` is not kept."""
+        if self.is_image:
+            return {**self.part, "image_url": read}
+        kept = {name: value for name, value in self.part.items() if name != "file_data"}
+        return {**kept, "filename": self.part.get("filename") or document.name, "text": read}
+
 
 class Attachments:
     """Puts what files say into the items that name them."""
@@ -74,43 +103,73 @@ class Attachments:
     def __init__(
         self, db: Database, documents: DocumentReader, downloads: Downloads | None, most_bytes: int, *, shares: bool
     ) -> None:
-        """`most_bytes`: of what the files of one request become, and of those of all requests at once. Without
-        `downloads` these are the requests of batches."""
+        """`most_bytes`: of what the files of one request become. Without `downloads` these are the requests of
+        batches."""
         self._db = db
         self._documents = documents
         self._downloads = downloads
         self._most_bytes = most_bytes
-        self.bound = Bound("attachments", most_bytes, unit="bytes of ", shares=shares)
+        self.bound = Bound(
+            "attachments", REQUESTS * most_bytes, FREE_BYTES, unit="bytes of ", shares=shares, seconds=ROOM_SECONDS
+        )
 
     async def attach(self, project: str, items: Sequence[Json], held: ExitStack, param: str) -> tuple[list[Json], int]:
         """Returns the items with the text or the picture of each file, and the bytes that these have.
 
-        What files bring in waits for room before it is read, and counts until the end of `held`. Raises NotFound for a
-        file that the project does not have, InvalidRequest for one that cannot be used, StoreUnavailable, and
-        BoundReached if too many requests download.
+        What files bring in waits for room, and counts until the end of `held`. Raises NotFound for a file that the
+        project does not have, InvalidRequest for one that cannot be used, StoreUnavailable, BoundReached, and
+        Unavailable after SECONDS.
         """
         found = list(self._attachments(items, param))
         if not found:
             return list(items), 0
         if len(found) > MAX_FILES:
             raise _refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
-        rows = {each.place: await self._row(project, each) for each in found if each.source == "file_id"}
+        holding = held.enter_context(self.bound.take(project, 0))
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await self._attached(project, items, found, holding)
+        except TimeoutError:
+            message = f"The files of the request were not read within {SECONDS:g} seconds; send fewer of them at once."
+            raise Unavailable(message, code="files_too_slow") from None
+
+    async def _attached(
+        self, project: str, items: Sequence[Json], found: Sequence[_Attachment], holding: Holding
+    ) -> tuple[list[Json], int]:
+        """PDFs come first, because they take seconds: meanwhile the request holds what is in memory, and no more."""
+        files = await self._files(project, found)
         async with self._downloaded(project, found) as fetched:
-            sources: dict[_Place, FileRow | Fetched] = {**rows, **fetched}
-            expected = min(self._most_bytes, sum(_expected(each, sources.get(each.place)) for each in found))
-            holding = held.enter_context(await self.bound.wait(project, expected))
-        made: dict[_Place, Json] = {}
+            files |= fetched
+            in_memory = sum(file.size for key, file in files.items() if key.source != "file_id")
+            await holding.wait(in_memory)
+        read: dict[_Key, str] = {}
+        sizes: dict[_Key, int] = {}
         brought = 0
-        for each in found:
-            part, size = await self._read(project, each, sources.get(each.place))
-            brought += size
-            if brought > self._most_bytes:
-                raise _refused(
-                    each.where, "files_too_large", f"the files of a request may bring in {self._most_bytes} bytes"
-                )
-            made[each.place] = part
+        for key, file in files.items():
+            if not key.is_image and is_pdf(await file.head()):
+                read[key] = await self._documents.text_of_pdf(project, file)
+                sizes[key] = len(read[key].encode())
+                brought = self._brought(found, sizes)
+                await holding.wait(in_memory + brought)
+        rest = {key: file for key, file in files.items() if key not in read}
+        expected = brought + sum(_expected(rest[each.key], each) for each in found if each.key in rest)
+        await holding.wait(in_memory + min(self._most_bytes, expected))
+        for key, file in rest.items():
+            read[key] = await (self._image(file) if key.is_image else self._documents.text_of(file))
+            sizes[key] = len(read[key].encode())
+            brought = self._brought(found, sizes)
         holding.resize(brought)
-        return _replaced(items, made), brought
+        return _replaced(items, {each.place: each.stored(files[each.key], read[each.key]) for each in found}), brought
+
+    def _brought(self, found: Sequence[_Attachment], sizes: Mapping[_Key, int]) -> int:
+        """Returns the bytes that the parts have by now. Raises InvalidRequest for the first that is too much."""
+        total = 0
+        for each in found:
+            total += sizes.get(each.key, 0)
+            if total > self._most_bytes:
+                message = f"the files of a request may bring in {self._most_bytes} bytes"
+                raise _refused(each.where, "files_too_large", message)
+        return total
 
     def _attachments(self, items: Sequence[Json], param: str) -> Iterator[_Attachment]:
         """Yields the parts whose files are to be read."""
@@ -131,72 +190,79 @@ class Attachments:
             return True
         return self._downloads is not None and not url.startswith("data:") and self._downloads.covers(url)
 
+    async def _files(self, project: str, found: Sequence[_Attachment]) -> dict[_Key, Document]:
+        """Returns the files that were uploaded, or came with the request."""
+        rows: dict[str, FileRow] = {}
+        files: dict[_Key, Document] = {}
+        for each in found:
+            if each.source == "file_id":
+                row = await self._row(project, each, rows)
+                name, size, read = row.filename, row.bytes, partial(self._stored, project, row.id, each.source_where)
+            elif each.source == "file_data":
+                if each.key in files:
+                    continue
+                sent, where = each.part["file_data"], each.source_where
+                body = await off_loop(partial(_data_in, sent, where), len(sent))
+                name, size, read = each.part["filename"], len(body), partial(_beginning, body)
+            else:
+                continue
+            files.setdefault(each.key, Document(name, size, read, each.source_where))
+        return files
+
     @asynccontextmanager
-    async def _downloaded(self, project: str, found: Sequence[_Attachment]) -> AsyncGenerator[dict[_Place, Fetched]]:
+    async def _downloaded(self, project: str, found: Sequence[_Attachment]) -> AsyncGenerator[dict[_Key, Document]]:
         """Yields what is at the URLs. It counts as downloaded until the end of the context."""
-        wanted = [each for each in found if each.source.endswith("_url")]
+        wanted = {each.key: each for each in reversed(found) if each.source.endswith("_url")}
         if not wanted:
             yield {}
             return
+        first = list(wanted.values())[-1]
         if self._downloads is None:
-            raise _no_urls(wanted[0].source_where, "in batches")
+            raise _no_urls(first.source_where, "in batches")
         if not self._downloads.any_allowed:
-            raise _no_urls(wanted[0].source_where, "here: the operator allows no hosts")
-        urls: dict[str, str] = {}
-        for each in wanted:
-            urls.setdefault(each.part[each.source], each.source_where)
+            raise _no_urls(first.source_where, "here: the operator allows no hosts")
+        urls = {key.value: each.source_where for key, each in reversed(wanted.items())}
         async with self._downloads.read(project, urls) as fetched:
-            yield {each.place: fetched[each.part[each.source]] for each in wanted}
+            yield {key: _fetched(fetched[key.value], each) for key, each in wanted.items()}
 
-    async def _row(self, project: str, attachment: _Attachment) -> FileRow:
+    async def _row(self, project: str, attachment: _Attachment, known: dict[str, FileRow]) -> FileRow:
         file_id, where = attachment.part["file_id"], f"{attachment.where}.file_id"
-        row = await files.get(self._db, project, file_id) if may_exist(file_id) else None
+        row = known.get(file_id)
+        if row is None and may_exist(file_id):
+            row = await files.get(self._db, project, file_id)
         if row is None:
             raise no_such_file(file_id, where)
         purposes = _PURPOSES[attachment.part["type"]]
         if row.purpose not in purposes:
             named = " or ".join(f"'{purpose}'" for purpose in purposes)
             raise _refused(where, "invalid_purpose", f"the file's purpose is '{row.purpose}'; upload it as {named}")
+        known[file_id] = row
         return row
 
-    async def _read(self, project: str, attachment: _Attachment, source: FileRow | Fetched | None) -> tuple[Json, int]:
-        """Returns the part as it is stored, and the bytes that the file brought into it."""
-        if source is None:
-            return await self._read_data(project, attachment)
-        part, where = attachment.part, attachment.source_where
-        if isinstance(source, FileRow):
-            name, size, codec = source.filename, source.bytes, None
-            read = partial(content.read, self._db, project, source.id, 0, source.bytes)
-        else:
-            name, size, codec = name_of(source), len(source.body), codec_of(source.content_type)
-            read = partial(_once, source.body)
+    async def _stored(self, project: str, file_id: str, where: str, stop: int) -> AsyncGenerator[bytes, None]:
+        """Reads an uploaded file up to `stop`."""
         try:
-            if attachment.is_image:
-                if size > self._most_bytes * 3 // 4:
-                    raise _refused(where, "image_too_large", f"an image may have {self._most_bytes * 3 // 4} bytes")
-                body = b"".join([piece async for piece in read()])
-                url = await off_loop(partial(_image_url, body, where), len(body))
-                return {**part, "image_url": url}, len(url)
-            name = part.get("filename") or name
-            text = await self._documents.text_of(project, name, size, read, where, codec)
+            async with aclosing(content.read(self._db, project, file_id, 0, stop)) as pieces:
+                async for piece in pieces:
+                    yield piece
         except FileGone:
-            raise no_such_file(part["file_id"], where) from None
-        return {**part, "filename": name, "text": text}, len(text.encode())
+            raise no_such_file(file_id, where) from None
 
-    async def _read_data(self, project: str, attachment: _Attachment) -> tuple[Json, int]:
-        part, where = attachment.part, f"{attachment.where}.file_data"
-        data = await off_loop(partial(_data_in, part["file_data"], where), len(part["file_data"]))
-        text = await self._documents.text_of(project, part["filename"], len(data), partial(_once, data), where)
-        kept = {name: value for name, value in part.items() if name != "file_data"}
-        return {**kept, "text": text}, len(text.encode())
+    async def _image(self, file: Document) -> str:
+        if file.size > self._most_bytes * 3 // 4:
+            most = self._most_bytes * 3 // 4
+            raise _refused(file.where, "image_too_large", f"an image may have {most} bytes")
+        return await off_loop(partial(_image_url, bytes(await file.body()), file.where), file.size)
 
 
-def _expected(attachment: _Attachment, source: FileRow | Fetched | None) -> int:
-    """The bytes that a file will bring in, or more."""
-    if source is None:
-        return len(attachment.part["file_data"])
-    size = source.bytes if isinstance(source, FileRow) else len(source.body)
-    return size * 4 // 3 + 100 if attachment.is_image else size
+def _fetched(found: Fetched, attachment: _Attachment) -> Document:
+    read = partial(_beginning, found.body)
+    return Document(name_of(found), len(found.body), read, attachment.source_where, codec_of(found.content_type))
+
+
+def _expected(file: Document, attachment: _Attachment) -> int:
+    """The bytes that a file that is no PDF will bring in."""
+    return file.size * 4 // 3 + 100 if attachment.is_image else file.size
 
 
 def _replaced(items: Sequence[Json], made: Mapping[_Place, Json]) -> list[Json]:
@@ -230,8 +296,8 @@ def _data_in(sent: str, where: str) -> bytes:
         raise _refused(where, "invalid_base64", "expected valid base64, as a data URL or alone") from None
 
 
-async def _once(piece: bytes) -> AsyncGenerator[bytes, None]:
-    yield piece
+async def _beginning(body: bytes, stop: int) -> AsyncGenerator[bytes, None]:
+    yield body[:stop]
 
 
 def _no_urls(where: str, why: str) -> InvalidRequest:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -55,8 +56,36 @@ _REFUSALS = {
     ),
 }
 
-Read = Callable[[], AsyncGenerator[bytes, None]]
-"""Reads a file from its beginning, piece by piece."""
+Read = Callable[[int], AsyncGenerator[bytes, None]]
+"""Reads so many bytes of a file from its beginning, piece by piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that a request names."""
+
+    name: str
+    size: int
+    read: Read
+    where: str
+    """The field that names it."""
+    codec: str | None = None
+    """Python's name of the charset that a server says it has, if it is no UTF-8."""
+
+    async def head(self) -> bytes:
+        """Returns its first bytes, in which a PDF says that it is one."""
+        return b"".join([piece async for piece in self.read(min(self.size, _HEAD_BYTES))])
+
+    async def body(self) -> bytearray:
+        body = bytearray()
+        async with aclosing(self.read(self.size)) as pieces:
+            async for piece in pieces:
+                body += piece
+        return body
+
+    def refused(self, code: str, what: str) -> InvalidRequest:
+        message = f"Invalid '{self.where}': the file '{shortened(self.name)}' cannot be used: {what}."
+        return InvalidRequest(message, self.where, code)
 
 
 class DocumentReader:
@@ -71,77 +100,66 @@ class DocumentReader:
         """Blocks."""
         self._program.close()
 
-    async def text_of(
-        self, project: str, name: str, size: int, read: Read, where: str, codec: str | None = None
-    ) -> str:
-        """Returns the text of a document of `size` bytes, called `name`, which `read` reads.
+    async def text_of(self, document: Document) -> str:
+        """Returns the text of a document that is no PDF. Raises InvalidRequest for its field, and what `read` does."""
+        if document.size > self.most_bytes:
+            raise self._too_long(document)
+        return await off_loop(partial(_decoded, await document.body(), document), document.size)
 
-        `codec` is Python's name of the charset that a server says it has, if it is no UTF-8. Raises InvalidRequest for
-        the field `where`, Unavailable, and what `read` raises.
-        """
-        async with aclosing(read()) as pieces:
-            body = bytearray(await anext(pieces, b""))
-            is_pdf = _PDF in body[:_HEAD_BYTES]
-            if not is_pdf:
-                if size > self.most_bytes:
-                    raise _too_long(where, name, self.most_bytes)
-                async for piece in pieces:
-                    body += piece
-        if not is_pdf:
-            return await off_loop(partial(_decoded, body, name, where, codec), size)
-        if size > MAX_PDF_BYTES:
-            raise _refused(where, name, "file_too_large", f"a PDF may have {MAX_PDF_BYTES} bytes, and it has {size}")
+    async def text_of_pdf(self, project: str, pdf: Document) -> str:
+        """The same for a PDF, once it has a place. Raises Unavailable, too."""
+        if pdf.size > MAX_PDF_BYTES:
+            message = f"a PDF may have {MAX_PDF_BYTES} bytes, and it has {pdf.size}"
+            raise pdf.refused("file_too_large", message)
         with await self.bound.wait(project):
-            return self._text(await self._answer(name, size, read, where), name, where)
+            answer = await self._answer(pdf)
+        if (refusal := answer.get("refusal")) == TOO_LONG:
+            raise self._too_long(pdf)
+        if refusal is not None:
+            raise pdf.refused(*_REFUSALS[refusal])
+        text: str = answer["text"]
+        return text.replace("\0", "\ufffd")
 
-    async def _answer(self, name: str, size: int, read: Read, where: str) -> Mapping[str, Any]:
-        about = json.dumps({"size": size, "most": self.most_bytes}).encode() + b"\n"
+    async def _answer(self, pdf: Document) -> Mapping[str, Any]:
+        about = json.dumps({"size": pdf.size, "most": self.most_bytes}).encode() + b"\n"
         for _ in range(ATTEMPTS):
             try:
-                async with aclosing(_job(about, read)) as job:
+                async with aclosing(_job(about, pdf)) as job:
                     answers, status = await self._program.ask(job, 1, _ESCAPED * self.most_bytes + _HEAD_BYTES)
             except (ProgramClosed, ProgramFailed):
                 raise Unavailable("The server cannot read PDFs at the moment; send the request again.") from None
             if answers:
                 return answers[0]
             if status in AT_A_LIMIT:
-                raise _refused(where, name, *_REFUSALS[TOO_COSTLY])
+                raise pdf.refused(*_REFUSALS[TOO_COSTLY])
             if status == TOO_LATE:
                 break
             log.warning("the process that reads PDFs was ended from outside (status %s)", status)
         message = f"The machine is too busy to read a PDF within {WALL_SECONDS} seconds; send the request again."
         raise Unavailable(message)
 
-    def _text(self, answer: Mapping[str, Any], name: str, where: str) -> str:
-        if (refusal := answer.get("refusal")) == TOO_LONG:
-            raise _too_long(where, name, self.most_bytes)
-        if refusal is not None:
-            raise _refused(where, name, *_REFUSALS[refusal])
-        text: str = answer["text"]
-        return text.replace("\0", "\ufffd")
+    def _too_long(self, document: Document) -> InvalidRequest:
+        return document.refused("file_too_large", f"its text may have {self.most_bytes} bytes, and has more")
 
 
-async def _job(about: bytes, read: Read) -> AsyncGenerator[bytes, None]:
+def is_pdf(head: bytes) -> bool:
+    return _PDF in head
+
+
+async def _job(about: bytes, pdf: Document) -> AsyncGenerator[bytes, None]:
     yield about
-    async with aclosing(read()) as pieces:
+    async with aclosing(pdf.read(pdf.size)) as pieces:
         async for piece in pieces:
             yield piece
 
 
-def _decoded(body: bytearray, name: str, where: str, codec: str | None) -> str:
+def _decoded(body: bytearray, document: Document) -> str:
+    codec = document.codec
     mark, charset = next((each for each in _BOMS if body.startswith(each[0])), (b"", "utf-8"))
     if not mark and b"\0" in body:
         advice = "it is no text and no PDF; send its text, or a picture of it as 'input_image'"
-        raise _refused(where, name, "unsupported_file", advice)
+        raise document.refused("unsupported_file", advice)
     for each in (charset,) if mark or codec is None else (charset, codec):
         with suppress(UnicodeError):
             return body[len(mark) :].decode(each).replace("\0", "\ufffd")
-    raise _refused(where, name, "invalid_encoding", "it is neither a PDF nor text in UTF-8")
-
-
-def _too_long(where: str, name: str, most: int) -> InvalidRequest:
-    return _refused(where, name, "file_too_large", f"its text may have {most} bytes, and has more")
-
-
-def _refused(where: str, name: str, code: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid '{where}': the file '{shortened(name)}' cannot be used: {what}.", where, code)
+    raise document.refused("invalid_encoding", "it is neither a PDF nor text in UTF-8")

@@ -72,9 +72,7 @@ async def read_parts(db: Database, project: str, sizes: Mapping[str, int]) -> As
         yield piece
 
 
-async def _read(
-    db: Database, project: str, ranges: Iterable[_Range], hold: Hold | None
-) -> AsyncGenerator[bytes, None]:
+async def _read(db: Database, project: str, ranges: Iterable[_Range], hold: Hold | None) -> AsyncGenerator[bytes, None]:
     for blocks in _steps(ranges):
         parts, numbers, firsts, counts = map(list, zip(*blocks, strict=True))
         size = sum(block[-1] for block in blocks)

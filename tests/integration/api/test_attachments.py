@@ -15,7 +15,8 @@ import openai
 import pytest
 
 from app.access.administration import Administration
-from app.files import downloads, pdf_program
+from app.files import attachments, downloads, pdf_program
+from app.killable.jobs import KillableProgram
 from app.store.database import Database
 from config.models import ModelCatalog
 from tests.integration.api.test_files import uploaded
@@ -204,6 +205,70 @@ async def test_the_files_of_a_request_are_bounded_together(api: Api, client: Cli
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (400, code)
         assert param in (None, error["param"])
+
+
+async def test_a_bomb_among_a_hundred_files_is_named_and_a_file_that_is_named_often_is_read_once(
+    api: Api, client: Client, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = 0, KillableProgram.ask
+
+    async def counted(*sent: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await ask(*sent)
+
+    monkeypatch.setattr(KillableProgram, "ask", counted)
+    good, bomb = [await uploaded(client, data, "a.pdf") for data in (pdfs.pdf("Hello"), pdfs.bomb(300 * 2**20))]
+    parts = [{"type": "input_file", "file_id": good.id} for _ in range(100)]
+    row = await row_of(db, await api.background(input=[{"role": "user", "content": parts}]))
+    assert (str(row.request["input"]).count("'text': 'Hello'"), asked) == (100, 1)
+    parts[70] = {**parts[70], "file_id": bomb.id}
+    answer = await api.post(input=[{"role": "user", "content": parts}], background=True)
+    error = answer.json()["error"]
+    assert (error["code"], error["param"], asked) == ("file_too_costly", "input[0].content[70].file_id", 3)
+
+
+async def test_slow_pdfs_of_one_project_hold_up_no_other_and_are_given_up(
+    services: Any, db: Database, tmp_path: Path, admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reading, go_on, ask = asyncio.Event(), asyncio.Event(), KillableProgram.ask
+
+    async def slow_ask(self: KillableProgram, job: AsyncIterator[bytes], *sent: Any) -> Any:
+        pieces = [piece async for piece in job]
+        if b"Slow" in b"".join(pieces):
+            is_reading.set()
+            await go_on.wait()
+
+        async def again() -> AsyncIterator[bytes]:
+            for piece in pieces:
+                yield piece
+
+        return await ask(self, again(), *sent)
+
+    monkeypatch.setattr(KillableProgram, "ask", slow_ask)
+    slow_pdfs = [pdfs.pdf(f"Slow {number}") for number in range(8)]
+    files = [b"a" * (MOST * 5 // 8), *slow_pdfs]
+    parts = [{"type": "input_file", "filename": "a", "file_data": in_base64(data)} for data in files]
+    sent: Json = {"input": [{"role": "user", "content": parts}], "background": True}
+    async with (
+        serving(settings_for(services, tmp_path, auth="keys", max_body_bytes=MOST)) as api,
+        as_caller(api, await tenant(admin, "slow")) as slow,
+        as_caller(api, await tenant(admin, "other")) as other,
+    ):
+        waiting = asyncio.create_task(slow.post(**sent))
+        await is_reading.wait()
+        for data in (b"Hello!", b"b" * (MOST * 5 // 8), pdfs.pdf("Hello")):
+            part = {"type": "input_file", "filename": "a", "file_data": in_base64(data)}
+            assert (await other.post(input=said(part), background=True)).status_code == 200
+        assert not waiting.done()
+        go_on.set()
+        assert (await waiting).status_code == 200
+        go_on.clear()
+        monkeypatch.setattr(attachments, "SECONDS", 0.2)
+        answer = await slow.post(**sent)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "files_too_slow")
+        part = {"type": "input_file", "filename": "a", "file_data": in_base64(pdfs.pdf("Hello"))}
+        assert (await slow.post(input=said(part), background=True)).status_code == 200, "its place is free again"
 
 
 # -- at URLs
