@@ -56,9 +56,11 @@ HEAD = b'--a\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\
 TAIL = b'\r\n--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n--a--\r\n'
 _MANY_PARTS = (
     """INSERT INTO file_parts (id, project, file_id, start, bytes, state)
-        SELECT 'part_' || n, :project, :file, 3 * n, 3, 'finished' FROM generate_series(0, CAST(:parts AS int) - 1) n""",
-    """INSERT INTO file_blocks (part_id, number, data) SELECT 'part_' || n, 0, convert_to(to_char(n % 1000, 'FM000'),
-        'UTF8') FROM generate_series(0, CAST(:parts AS int) - 1) n""",
+        SELECT 'part_' || n, :project, :file, 3 * n, 3, 'finished'
+        FROM generate_series(0, CAST(:parts AS int) - 1) n""",
+    """INSERT INTO file_blocks (part_id, number, data)
+        SELECT 'part_' || n, 0, convert_to(to_char(n % 1000, 'FM000'), 'UTF8')
+        FROM generate_series(0, CAST(:parts AS int) - 1) n""",
     "UPDATE files SET bytes = 3 * CAST(:parts AS int) WHERE id = :file AND project = :project",
 )
 """Makes an empty file one of so many parts, of three bytes each."""
