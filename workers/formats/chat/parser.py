@@ -2,7 +2,7 @@
 
 Tokens are read one by one, so the result does not depend on how they were batched:
 
-    token -> decoder -> stop strings -> the model's output parser (engine) -> calls -> trim -> citations -> deltas
+    token -> decoder -> the model's output parser (engine) -> stop strings -> calls -> trim -> citations -> deltas
 
 Most tokens of most answers are plain text that no step could treat otherwise; the text of several goes through as one.
 
@@ -12,9 +12,10 @@ a crash is generated again, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from app.protocol.events.deltas import Delta, Reasoning, Text
+from app.protocol.events.deltas import CallArguments, Delta, Reasoning, Text
 from app.protocol.types import Json
 from workers.engine.output_format import OutputFormat
 from workers.formats.answer import AnswerParser, AnswerRules
@@ -22,7 +23,6 @@ from workers.formats.calls.router import CallRouter
 from workers.formats.chat.logprobs import LogprobMatcher
 from workers.formats.chat.trim import Trim
 from workers.formats.deltas import merge_deltas
-from workers.formats.stops import Piece, Token, TokenKind
 from workers.formats.turn import Parsed
 
 _NOTHING = Parsed()
@@ -39,6 +39,10 @@ class ChatParser(AnswerParser):
         self._trim = Trim()
         self._logprobs = LogprobMatcher()
         self._always_token_by_token = bool(rules.stop or rules.sources)
+        self._stopping: type[Text | CallArguments] = Text
+        """The kind of text that stop strings hold back."""
+        self._behind_thoughts = False
+        """Only line feeds came behind the thoughts."""
         self._ready: list[Delta] = []
         """Deltas that wait for stop strings. While part of a token's text is held back, the token cannot be committed;
         without the token, a crash would repeat the part that came out."""
@@ -62,12 +66,11 @@ class ChatParser(AnswerParser):
     def flush(self, *, cut: bool = False) -> Parsed:
         deltas: list[Delta] = []
         if not self.ended:
-            deltas += self._parse(self._stops.feed(Piece(self._decoder.flush())))
-            deltas += self._parse(self._stops.flush())
+            deltas += self._pass_on(self._parser.feed(self._decoder.flush(), []))
         if not self._calls.ended:
-            stopped = self._stops.found
-            deltas += self._pass_on(self._parser.flush(cut=cut or stopped))
-            deltas += self._trim.feed(self._calls.flush(cut=cut, stopped=stopped))
+            deltas += self._pass_on(self._parser.flush(cut=cut or self._stops.found))
+            deltas += self._route(self._unstopped())
+            deltas += self._trim.feed(self._calls.flush(cut=cut, stopped=self._stops.found))
             deltas += self._trim.flush()
         deltas, self._ready = self._ready + self._citations.feed(deltas), []
         return Parsed(merge_deltas(deltas), tuple(self._settle()))
@@ -96,30 +99,16 @@ class ChatParser(AnswerParser):
         self._unsettled = list(token_ids[with_text:])
         return Parsed(merge_deltas(deltas), settled)
 
-    def _feed_token(self, token_id: int, logprob: Json | None) -> list[Delta]:
+    def _feed_token(self, token: int, logprob: Json | None) -> list[Delta]:
         self.tokens += 1
-        self._unsettled.append(token_id)
-        token = self._token(token_id, logprob)
-        return self._parse(self._stops.feed(Piece(token.text, token), exempt=self.tokens <= self._min_tokens))
-
-    def _token(self, token_id: int, logprob: Json | None) -> Token:
-        if token_id in self._format.end_tokens:
-            return Token(token_id, TokenKind.END)
-        kind = TokenKind.MARKER if token_id in self._format.markers else TokenKind.TEXT
-        return Token(token_id, kind, self._decoder.feed([token_id]), logprob)
-
-    def _parse(self, pieces: Iterable[Piece]) -> list[Delta]:
-        return [delta for piece in pieces for delta in self._parse_piece(piece)]
-
-    def _parse_piece(self, piece: Piece) -> list[Delta]:
-        token = piece.token
-        if token is not None:
-            if token.kind is TokenKind.END:
-                return []
-            self._undecided += 1
-            if token.logprob is not None and token.kind is TokenKind.TEXT:
-                self._logprobs.add(token.text, token.logprob)
-        return self._pass_on(self._parser.feed(piece.text, [token.id] if token else []))
+        self._unsettled.append(token)
+        if token in self._format.end_tokens:
+            return []
+        self._undecided += 1
+        text = self._decoder.feed([token])
+        if logprob is not None and token not in self._format.markers:
+            self._logprobs.add(text, logprob)
+        return self._pass_on(self._parser.feed(text, [token]))
 
     def _pass_on(self, deltas: list[Delta]) -> list[Delta]:
         """What becomes of the output parser's deltas."""
@@ -127,6 +116,29 @@ class ChatParser(AnswerParser):
             self.reasoning_tokens += self._undecided
         if deltas:
             self._undecided = 0
+        return self._route([kept for delta in deltas for kept in self._until_stop(delta)])
+
+    def _until_stop(self, delta: Delta) -> list[Delta]:
+        """What is certain of a delta and of the text before it."""
+        if self._stops.found:
+            return []
+        if not isinstance(delta, Text | CallArguments):
+            self._behind_thoughts = isinstance(delta, Reasoning)
+            return [*self._unstopped(), delta]
+        before = [] if isinstance(delta, self._stopping) else self._unstopped()
+        self._stopping = type(delta)
+        text = delta.text.lstrip("\n") if self._behind_thoughts else delta.text
+        line_feeds = delta.text[: len(delta.text) - len(text)]
+        self._behind_thoughts = self._behind_thoughts and not text
+        certain = line_feeds + self._stops.feed(text, exempt=self.tokens <= self._min_tokens)
+        return [*before, replace(delta, text=certain)] if certain else before
+
+    def _unstopped(self) -> list[Delta]:
+        """The text that was held back, and is part of no stop string."""
+        held = self._stops.flush()
+        return [self._stopping(held)] if held else []
+
+    def _route(self, deltas: list[Delta]) -> list[Delta]:
         return self._trim.feed(self._with_logprobs(self._calls.feed(deltas)))
 
     def _with_logprobs(self, deltas: list[Delta]) -> list[Delta]:

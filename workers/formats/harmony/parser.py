@@ -20,7 +20,7 @@ committed, with the first delta that comes out with it or after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -36,7 +36,6 @@ from workers.formats.calls.router import CallRouter
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.messages import FUNCTIONS
 from workers.formats.harmony.reader import Content, HarmonyReader, Header, MessagePart
-from workers.formats.stops import Piece, Token
 from workers.formats.turn import Parsed
 
 _NO_RECIPIENT = (None, ASSISTANT, "all", "user")
@@ -96,29 +95,26 @@ class HarmonyParser(AnswerParser):
         deltas: list[Delta] = []
         if not self.ended:
             for part in self._reader.flush():
-                deltas += self._part(part, None) if isinstance(part, Content) else self._deltas(self._stops.flush())
+                deltas += self._part(part) if isinstance(part, Content) else self._text_deltas(self._stops.flush())
         if not self._calls.ended:
             deltas += self._calls.flush(cut=cut, stopped=self._stops.found)
         return Parsed(merge_deltas(self._citations.feed(deltas)), tuple(self._settle()))
 
-    def _feed_token(self, token_id: int) -> list[Delta]:
+    def _feed_token(self, token: int) -> list[Delta]:
         self.tokens += 1
-        self._unsettled.append(token_id)
-        token: Token | None = Token(token_id)
-        deltas: list[Delta] = []
-        for part in self._reader.feed(token_id) if token_id not in self._end_tokens else ():
-            deltas += self._part(part, token)
-            token = None if isinstance(part, Content) else token
-        return deltas + self._feed_piece(Piece("", token)) if token is not None else deltas
+        self._unsettled.append(token)
+        parts = self._reader.feed(token) if token not in self._end_tokens else ()
+        deltas = [delta for part in parts for delta in self._part(part)]
+        reasons = self._target.kind is TargetKind.REASONING
+        self.reasoning_tokens += reasons and any(isinstance(part, Content) for part in parts)
+        return deltas
 
-    def _part(self, part: MessagePart, token: Token | None) -> list[Delta]:
+    def _part(self, part: MessagePart) -> list[Delta]:
         if isinstance(part, Content):
-            return self._feed_piece(Piece(part.text, token))
-        deltas = self._deltas(self._stops.flush())  # no stop string spans two messages
+            exempt = self.tokens <= self._min_tokens or self._target.kind is TargetKind.REASONING
+            return self._text_deltas(self._stops.feed(part.text, exempt=exempt))
+        deltas = self._text_deltas(self._stops.flush())  # no stop string spans two messages
         return deltas + (self._header(part) if isinstance(part, Header) else self._calls.flush())
-
-    def _feed_piece(self, piece: Piece) -> list[Delta]:
-        return self._deltas(self._stops.feed(piece, exempt=self.tokens <= self._min_tokens))
 
     def _header(self, header: Header) -> list[Delta]:
         self._target, self._begins = _target_of(header), True
@@ -127,16 +123,10 @@ class HarmonyParser(AnswerParser):
         self._last = self._target
         return self._calls.feed([CallStart(header.recipient or "")])
 
-    def _deltas(self, pieces: Iterable[Piece]) -> list[Delta]:
-        deltas: list[Delta] = []
-        for piece in pieces:
-            if piece.text:
-                self.reasoning_tokens += piece.token is not None and self._target.kind is TargetKind.REASONING
-                deltas += self._text_deltas(piece.text)
-        return deltas
-
     def _text_deltas(self, text: str) -> list[Delta]:
         target = self._target
+        if not text:
+            return []
         if target.kind is TargetKind.CALL:
             return self._calls.feed([CallArguments(text)])
         if target.kind is TargetKind.NOTHING:

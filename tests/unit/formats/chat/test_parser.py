@@ -154,6 +154,17 @@ def test_a_call_within_which_a_stop_string_stands_is_not_whole(stop: str, whole:
     assert (CallCut() in said.deltas) is not whole
 
 
+@pytest.mark.parametrize("stop", ["red", "\n\n", "\n"])
+def test_no_stop_string_counts_in_thoughts_or_before_the_text_behind_them(stop: str) -> None:
+    said = parsed("<think>\nThe red\n\none.\n</think>\n\nIt is red.\n\nYes.", replace(RULES, stop=(stop,)))
+    assert said_of(*said.deltas) == (Reasoning("The red\n\none."), Text("It is red.\n\nYes.".split(stop)[0]))
+
+
+def test_no_stop_string_spans_a_text_and_a_call() -> None:
+    said = parsed(f"Look {WEATHER}", replace(RULES, stop=(' {"',)))
+    assert said_of(*said.deltas) == (Text("Look "), CallStart("f"), CallArguments('{"city": "Paris", "n":'), CallCut())
+
+
 def test_only_text_has_log_probabilities() -> None:
     [thought, text, start, arguments] = parsed(f"<think>hm</think>\n\nSo é.{WEATHER}").deltas
     assert (thought, start) == (Reasoning("hm"), CallStart("f"))

@@ -236,8 +236,9 @@ def test_stop_strings_end_the_answer_wherever_it_is_split(stop: tuple[str, ...])
     tokens = tokens_of(f"{A}Hé there{N}{F}Hello there.<|end|><|start|>assistant{F}World.<|return|>")
     rules = replace(RULES, stop=stop)
     expected = parsed(tokens, rules)
-    joined = "".join(delta.text for delta in expected.deltas if isinstance(delta, Text | Reasoning))
-    plain = "Hé thereHello there.\n\nWorld."
+    assert expected.deltas[0] == Reasoning("Hé there")  # stops are for the answer
+    joined = "".join(delta.text for delta in expected.deltas if isinstance(delta, Text))
+    plain = "Hello there.\n\nWorld."
     assert joined == (min((plain.split(each)[0] for each in stop), key=len) if stop not in OVER_THE_END else plain)
     for cut in range(len(tokens) + 1):
         first = parser(rules)
