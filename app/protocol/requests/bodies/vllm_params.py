@@ -96,7 +96,11 @@ class Extras(RequestModel):
     ignore_eos: Annotated[bool | None, Param("continue after the model's end token", about_the_answer=True)] = None
     stop: Annotated[
         Stop | None,
-        Param(f"a string, or up to {MAX_STOPS}, before which the answer ends; in thoughts they do not count", "worker", about_the_answer=True),
+        Param(
+            f"a string, or up to {MAX_STOPS}, before which the answer ends; in thoughts they do not count",
+            "worker",
+            about_the_answer=True,
+        ),
     ] = None
     include_stop_str_in_output: Annotated[
         bool | None, Param("the output ends after the stop string", "worker", about_the_answer=True)
