@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import encodings
 import json
 import logging
 import os
+import pkgutil
+from contextlib import suppress
+from importlib import import_module
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -26,8 +30,12 @@ TOO_COSTLY = "too_costly"
 def main() -> None:
     """See app/killable/program.py."""
     control = connected()
-    import pypdf  # so that no job has to
+    import pypdf
 
+    for package in (pypdf, encodings):  # because a job can open no file
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", onerror=lambda _: None):
+            with suppress(ImportError):
+                import_module(module.name)
     logging.getLogger(pypdf.__name__).setLevel(logging.CRITICAL)
     serve(control, _work, JobLimits(CPU_SECONDS, WALL_SECONDS, MEMORY_BYTES))
 

@@ -27,6 +27,8 @@ TOO_LATE = -signal.SIGALRM
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """A process that forks must have no other thread."""
+_LIBRARIES = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")
+"""Where Python and its libraries may be. A program gets nothing else of the environment, which has secrets."""
 
 
 class ProgramClosed(Exception):
@@ -123,7 +125,7 @@ class KillableProgram:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # libraries print what callers sent
-                env={**os.environ, **_ONE_THREAD},
+                env={**{name: os.environ[name] for name in _LIBRARIES if name in os.environ}, **_ONE_THREAD},
             )
         self._control = control
         try:

@@ -1,8 +1,9 @@
 """The program's side: it runs jobs within limits, and the kernel ends those that take more.
 
 A process of Longhaul starts it (jobs.py). It loads what it needs once. Each job has a child of its own, so one that
-takes too much dies alone. Some children are forked ahead, so that a job waits for no fork. A job and its answers are on
-a socket of their own, which the other process sends along. When that process closes it, or ends, the child is killed.
+takes too much dies alone; and it can open no file and no socket. Some children are forked ahead, so that a job waits
+for no fork. A job and its answers are on a socket of their own, which the other process sends along. When that process
+closes it, or ends, the child is killed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from config.process import die_with_parent
 NICENESS = 10
 SPARES = 2
 """Children that wait for a job."""
+_JOB, _LINE = 0, 3
+"""The files that a child has, beside its outputs, which are nowhere."""
 ENDED = "ended"
 """The key of a job's last line, with the exit status of its child."""
 
@@ -157,11 +160,20 @@ def _run(line: socket.socket, work: Work, limits: JobLimits) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
     _, [job_fd], _, _ = socket.recv_fds(line, 1, 1)
+    _keep_only(job_fd, line)
     limit_cpu(limits.cpu_seconds)
     signal.alarm(limits.wall_seconds)
-    job = socket.socket(fileno=job_fd)
+    job = socket.socket(fileno=_JOB)
     with job.makefile("rb") as asked, job.makefile("wb") as answers:
         work(asked, answers)
+
+
+def _keep_only(job_fd: int, line: socket.socket) -> None:
+    """From here on the child can open nothing: no socket, and no file, such as the environment of another process."""
+    os.dup2(job_fd, _JOB)
+    os.dup2(line.detach(), _LINE)
+    os.closerange(_LINE + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_LINE + 1, _LINE + 1))
 
 
 def _limit(which: int, value: int) -> None:

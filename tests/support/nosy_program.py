@@ -1,0 +1,36 @@
+"""A killable program whose job looks for what it should not have."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.killable.program import JobLimits, connected, serve
+
+
+def main() -> None:
+    serve(connected(), _work, JobLimits(5, 60, 2**28))
+
+
+def _work(asked: BinaryIO, answers: BinaryIO) -> None:
+    port = json.loads(asked.readline())
+    tried: dict[str, Callable[[], Any]] = {
+        "network": lambda: socket.create_connection(("127.0.0.1", port)),
+        "environment of the parent": Path(f"/proc/{os.getppid()}/environ").read_bytes,
+        "file": Path(__file__).read_bytes,
+        "other files": lambda: os.fstat(4),
+    }
+    had = [what for what, attempt in tried.items() if _works(attempt)]
+    answers.write(json.dumps({"environment": dict(os.environ), "had": had}).encode() + b"\n")
+
+
+def _works(attempt: Callable[[], Any]) -> bool:
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
