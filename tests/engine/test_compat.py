@@ -57,6 +57,12 @@ SIGNATURES = {
     "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.__init__": ["vllm_config", "req_states"],
     "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.add_request": ["req_idx", "sampling_params"],
     "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.apply": ["logits", "ctx"],
+    "vllm.v1.core.sched.scheduler:Scheduler.get_grammar_bitmask": ["scheduler_output"],
+    "vllm.v1.core.sched.scheduler:Scheduler.update_from_output": ["scheduler_output", "model_runner_output"],
+    "vllm.v1.core.sched.scheduler:Scheduler.finish_requests": ["request_ids", "finished_status"],
+    "vllm.v1.structured_output.backend_xgrammar:XgrammarGrammar.fill_bitmask": ["bitmask", "idx"],
+    "vllm.v1.structured_output.backend_xgrammar:XgrammarGrammar.accept_tokens": ["request_id", "tokens"],
+    "vllm.v1.engine:EngineCoreOutput": ["request_id", "new_token_ids", "finish_reason", "stop_reason"],
 }
 """Internals that are called, with the parameters that we pass, or that vLLM passes to our classes."""
 

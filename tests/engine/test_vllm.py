@@ -18,11 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.heavy import PROJECT
 from app.protocol.requests.items.images import MAX_PIXELS
 from config.settings import ConfigError
 from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, Stepping, asking, demo_model
 from workers.engine import make_engine
-from workers.engine.base import EngineDead, Sampling
+from workers.engine.base import EngineDead, InvalidSampling, Sampling
 from workers.engine.output_format import Structured
 
 package = pytest.mark.asyncio(loop_scope="package")
@@ -215,3 +216,25 @@ async def test_readers_of_an_engine_that_is_killed_get_an_error(vllm_case: Case,
     for _ in range(2):
         await engine.stop()
     await vllm_case.engine.check()
+
+
+@package
+@pytest.mark.vllm
+async def test_a_grammar_that_gets_dear_ends_its_own_response_alone_and_names_its_field(vllm_case: Case) -> None:
+    """Four of one project, of which each text has ever more readings; another's stream beside them."""
+    grammar = {"type": "grammar", "grammar": "root ::= v+\nv ::= w+\nw ::= x+\nx ::= [^\\x00]+ | [^\\x00] x"}
+    tag = json.dumps({"type": "structural_tag", "format": grammar})
+    prompt, undisturbed = await vllm_case.prompt(), await vllm_case.tokens(await vllm_case.prompt())
+    dear = Sampling(temperature=1.0, structured=Structured(tag, "tools[0].format"), extra={"ignore_eos": True})
+
+    async def ended() -> str:
+        PROJECT.set("of the grammars")
+        with pytest.raises(InvalidSampling) as caught:
+            await vllm_case.tokens(prompt, dear)
+        return str(caught.value)
+
+    ends = [asyncio.create_task(ended()) for _ in range(4)]
+    for _ in range(3):
+        assert await vllm_case.tokens(prompt) == undisturbed
+    for said in await asyncio.gather(*ends):
+        assert said.startswith("tools[0].format: its grammar takes ever longer to check")

@@ -11,8 +11,9 @@ from typing import Any, BinaryIO
 
 from app.killable.program import JobLimits, connected, limit_cpu, serve
 from app.protocol.types import Json
-from workers.engine.grammar_walk import MASK_SECONDS, PLAIN_STEPS, STEPS, WALKS, Walker
+from workers.engine.grammar_walk import PLAIN_STEPS, STEPS, WALKS, Walker
 from workers.engine.json_grammar import in_json_string
+from workers.engine.mask_budget import BUDGET_SECONDS
 from workers.engine.schemas.grammar import schema_grammar
 from workers.engine.schemas.tags import held
 
@@ -26,10 +27,10 @@ WALL_SECONDS = 60
 MEMORY_BYTES = 2**29
 """What a job may add to the memory of its process."""
 COMPILED_BYTES = 2**26
-"""What a compiled grammar may hold: the engine keeps one for each running response."""
+"""What a compiled grammar may hold: the engine keeps one for each running response, within a bound of all."""
 MAX_DEPTH = 10_000
 """Calls of Python in each other: a schema of a hundred levels takes a thousand."""
-_CHEAPER = "use fewer alternatives that begin alike, and no rule with two meanings"
+CHEAPER = "use fewer alternatives that begin alike, and no rule with two meanings"
 
 Compile = Callable[[str], Mapping[str, Any]]
 """Makes an answer of a source's text."""
@@ -66,9 +67,10 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
         compiled = compiler.compile_structural_tag(made)
         if compiled.memory_size_bytes > COMPILED_BYTES:
             raise MemoryError
-        if walker.is_dear(compiled):
-            raise ValueError(f"each token would take more than {1000 * MASK_SECONDS:.0f} ms to check; {_CHEAPER}")
-        return {"ebnf": made, "bytes": compiled.memory_size_bytes}
+        seconds = walker.cost(compiled)
+        if seconds > BUDGET_SECONDS:
+            raise ValueError(f"each token would take more than {1000 * BUDGET_SECONDS:.0f} ms to check; {CHEAPER}")
+        return {"ebnf": made, "bytes": compiled.memory_size_bytes, "seconds": seconds}
 
     compilers = {
         "schema": schema,
@@ -76,7 +78,7 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
         "regex": lambda text: {"ebnf": in_json_string(str(xgrammar.Grammar.from_regex(text)))},
         "tag": tag,
     }
-    walks = int((PLAIN_STEPS + STEPS * WALKS) * MASK_SECONDS) + 1
+    walks = int((PLAIN_STEPS + STEPS * WALKS) * BUDGET_SECONDS) + 1
     return compilers, min(CPU_SECONDS + tokens.vocab_size // TOKENS_A_SECOND + walks, 255)
 
 

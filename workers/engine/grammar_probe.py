@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cachetools import LRUCache
@@ -22,6 +22,7 @@ from app.killable.jobs import AT_A_LIMIT, TOO_LATE, KillableProgram, ProgramClos
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
 from workers.engine.grammar_compiler import CPU_SECONDS, MEMORY_BYTES, WALL_SECONDS
+from workers.engine.mask_budget import Cost
 
 log = logging.getLogger("longhaul.engine")
 
@@ -61,6 +62,8 @@ class Verdict:
     """It takes more than a job may."""
     size: int = 0
     """Bytes that the engine's cache holds of it, or this one."""
+    cost: Cost = field(default_factory=Cost)
+    """Of a tag."""
 
 
 class GrammarProbe:
@@ -163,5 +166,5 @@ async def _once(piece: bytes) -> AsyncIterator[bytes]:
 
 def _verdict(answer: Mapping[str, Any]) -> Verdict:
     refusal, ebnf = answer.get("refusal", ""), answer.get("ebnf", "")
-    size = answer.get("bytes", 0) + len(refusal) + len(ebnf) + _OVERHEAD_BYTES
-    return Verdict(refusal, ebnf, size=size)
+    cost = Cost(answer.get("seconds", 0.0), answer.get("bytes", 0))
+    return Verdict(refusal, ebnf, size=cost.size + len(refusal) + len(ebnf) + _OVERHEAD_BYTES, cost=cost)

@@ -11,13 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from workers.engine.mask_budget import BUDGET_SECONDS, mean_after
+
 PLAIN_STEPS = 96
 """In one walk: ambiguity costs more with each token."""
 STEPS, WALKS = 24, 3
 """Of walks in which each first byte is as likely as another, so that rare alternatives are met too."""
-MASK_SECONDS = 0.03
-"""CPU time for a token, on average. With 150,000 tokens, ordinary schemas take 2 ms, and simple custom grammars 10;
-what holds up an engine takes 150 and more."""
 _TRIES = 8
 
 
@@ -35,29 +34,33 @@ class Walker:
         self._any = list(by_byte.values())
         self._plain = [[token for token in group if _is_plain(texts[token])] for group in self._any]
 
-    def is_dear(self, compiled: Any) -> bool:
-        """Whether a walk takes more than MASK_SECONDS for each of its tokens."""
-        chance = random.Random(0)
-        walks = ((PLAIN_STEPS, self._plain), *([(STEPS, self._any)] * WALKS))
-        return any(self._is_dear(compiled, steps, groups, chance) for steps, groups in walks)
+    def cost(self, compiled: Any) -> float:
+        """CPU seconds for a token at the dearest place of the walks. Beyond BUDGET_SECONDS it walks no further."""
+        chance, dearest = random.Random(0), 0.0
+        for steps, groups in ((PLAIN_STEPS, self._plain), *([(STEPS, self._any)] * WALKS)):
+            dearest = max(dearest, self._cost(compiled, steps, groups, chance))
+            if dearest > BUDGET_SECONDS:
+                break
+        return dearest
 
-    def _is_dear(self, compiled: Any, steps: int, groups: list[list[int]], chance: random.Random) -> bool:
+    def _cost(self, compiled: Any, steps: int, groups: list[list[int]], chance: random.Random) -> float:
         matcher = self._xgrammar.GrammarMatcher(compiled)
         mask = self._xgrammar.allocate_token_bitmask(1, self._size)
-        left = steps * MASK_SECONDS
+        mean = dearest = 0.0
         for _ in range(steps):
-            left += time.process_time()
+            began = time.process_time()
             matcher.fill_next_token_bitmask(mask)
-            left -= time.process_time()
+            spent = time.process_time() - began
             [words] = mask.tolist()
             token = _chosen(groups, words, chance) or _chosen(self._any, words, chance) or _first(words)
-            left += time.process_time()
+            began = time.process_time()
             if token is None or not matcher.accept_token(token) or matcher.is_terminated():
                 matcher.reset()
-            left -= time.process_time()
-            if left <= 0:
-                return True
-        return False
+            mean = mean_after(mean, spent + time.process_time() - began)
+            dearest = max(dearest, mean)
+            if dearest > BUDGET_SECONDS:
+                break
+        return dearest
 
 
 def _is_plain(text: bytes) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from app.protocol.events.deltas import Delta
 from app.protocol.types import Json
+from workers.engine.mask_budget import Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Structured:
     """Tokens that the model may not write."""
     thoughts: Any = None
     """The engine's own: by the prompt, where thoughts end and so the grammar starts to apply."""
+    cost: Cost = field(default_factory=Cost)
+    """What it takes of the engine."""
 
 
 class ToolChoice(Enum):

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xgrammar
 from openai.types.responses import FunctionTool
@@ -33,9 +34,13 @@ from vllm.tool_parsers.structural_tag_registry import limit_to_single_tool_call
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
+from vllm.v1.request import RequestStatus
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.structured_output import backend_xgrammar
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
@@ -48,14 +53,18 @@ __all__ = [
     "IN_CORE_EXECUTOR",
     "AdapterLogitsProcessor",
     "AsyncLLM",
+    "AsyncScheduler",
     "ChatRenderer",
     "EngineDeadError",
     "LogitsContext",
     "LogitsProcessor",
     "Parser",
     "ResponsesRequest",
+    "Scheduler",
     "StreamingParser",
 ]
+
+T = TypeVar("T")
 
 CPU_TUNING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
 """Environment variables by which an operator assigns the cores to vLLM's own CPU executor."""
@@ -375,6 +384,55 @@ def trust_grammars() -> None:
 def grammar_cache_bytes() -> int:
     """What the engine keeps of compiled grammars."""
     return int(envs.VLLM_XGRAMMAR_CACHE_MB) * 2**20
+
+
+def schedules_ahead(config: Any) -> bool | None:
+    """Whether vLLM's scheduler plans a step ahead; None: it has a special one, of the operator or of the model."""
+    found = config.scheduler_config
+    return None if found.scheduler_cls is not None else bool(found.async_scheduling)
+
+
+def use_scheduler(config: Any, class_path: str) -> None:
+    config.scheduler_config.scheduler_cls = class_path
+
+
+def time_grammars() -> None:
+    """Has each grammar of this process add up the CPU seconds that its masks and its tokens take."""
+    for name in ("fill_bitmask", "accept_tokens"):
+        setattr(backend_xgrammar.XgrammarGrammar, name, _timed(getattr(backend_xgrammar.XgrammarGrammar, name)))
+
+
+def _timed(call: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(grammar: Any, *args: Any) -> Any:
+        began = time.thread_time()
+        try:
+            return call(grammar, *args)
+        finally:
+            grammar.longhaul_seconds = getattr(grammar, "longhaul_seconds", 0.0) + time.thread_time() - began
+
+    return timed
+
+
+def take_spent(scheduler: Any, masks: Any) -> Iterator[tuple[str, float]]:
+    """By request, what the grammars took that have these masks, since this was called last."""
+    for request_id in masks.structured_output_request_ids:
+        grammar = scheduler.requests[request_id].structured_output_request.grammar
+        yield request_id, grammar.__dict__.pop("longhaul_seconds", 0.0)
+
+
+def still_there(scheduler: Any, by_request: Mapping[str, T]) -> dict[str, T]:
+    return {name: each for name, each in by_request.items() if name in scheduler.requests}
+
+
+def extra_args_of(scheduler: Any, request_id: str) -> Mapping[str, Any]:
+    return scheduler.requests[request_id].sampling_params.extra_args or {}
+
+
+def end_requests(scheduler: Any, request_ids: Sequence[str], outputs: Any, reason: str) -> None:
+    """Ends them as failed, for this reason. `outputs` are those of a step, by client."""
+    for request in scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ERROR):
+        last = EngineCoreOutput(request.request_id, [], finish_reason=request.get_finished_reason(), stop_reason=reason)
+        outputs.setdefault(request.client_index, EngineCoreOutputs()).outputs.append(last)
 
 
 def xgrammar_vocabulary(config: Any) -> str:

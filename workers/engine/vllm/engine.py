@@ -220,19 +220,20 @@ class VllmEngine:
             return
         self._streams.add(request_id)
         try:
-            outputs = loaded.llm.generate(
-                generation.input,
-                generation.params,
-                request_id,
-                priority=priority,
-                lora_request=adapter,
-                trace_headers=trace_headers if loaded.traces else None,
-                **generation.reasoning,
-            )
-            async with aclosing(outputs):
-                async for output in outputs:
-                    if (delta := generation.delta(output)) is not None:
-                        yield delta
+            async with loaded.masks.held(generation.cost):
+                outputs = loaded.llm.generate(
+                    generation.input,
+                    generation.params,
+                    request_id,
+                    priority=priority,
+                    lora_request=adapter,
+                    trace_headers=trace_headers if loaded.traces else None,
+                    **generation.reasoning,
+                )
+                async with aclosing(outputs):
+                    async for output in outputs:
+                        if (delta := generation.delta(output)) is not None:
+                            yield delta
         except VLLMClientError as error:
             raise InvalidSampling(error_message(error)) from None
         except VLLMError as error:

@@ -9,9 +9,12 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
+from app.heavy import PROJECT
 from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, InvalidSampling, RequestAborted, Sampling
-from workers.engine.vllm.grammars import forcing
+from workers.engine.grammar_compiler import CHEAPER
+from workers.engine.mask_budget import BUDGET_SECONDS, Cost
+from workers.engine.vllm.grammars import forcing, masks
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.thoughts import Start, thoughts_args
 from workers.engine.vllm.sampling import has_state, sampling_params
@@ -45,6 +48,10 @@ class Generation:
                 sampling, structured=replace(structured, tag=structured.thoughts.optional(structured.tag))
             )
         self.params: SamplingParams = sampling_params(sampling, room)
+        self.cost = Cost() if structured is None else structured.cost
+        """Of its grammar."""
+        if structured is not None:
+            self.params.extra_args = masks.extra_args(PROJECT.get(), self.cost.seconds)
         self._left: int = self.params.max_tokens - len(committed)
         self._tokens = list(prompt)
         self._media = getattr(prompt, "media", None)
@@ -90,12 +97,12 @@ class Generation:
     def delta(self, output: Any) -> EngineDelta | None:
         """None if the output holds only tokens that were committed already.
 
-        Raises CannotContinue or RequestAborted.
+        Raises CannotContinue, RequestAborted, or InvalidSampling for a grammar that got too dear.
         """
         completion = output.outputs[0]
         reason = completion.finish_reason
         if reason is not None and reason not in _FINISH:
-            raise self._aborted(reason)
+            raise self._dear() if completion.stop_reason == masks.DEAR else self._aborted(reason)
         known = self._known(completion.token_ids) if self._forced else 0
         tokens = tuple(completion.token_ids[known:])
         if not tokens and reason is None:
@@ -107,6 +114,13 @@ class Generation:
             finish_reason=_FINISH[reason] if reason is not None else None,
             cached_tokens=output.num_cached_tokens or 0,
             logprobs=self._reader.read(tokens, found, self._sampling.logprobs or 0),
+        )
+
+    def _dear(self) -> InvalidSampling:
+        assert self._sampling.structured is not None
+        return InvalidSampling(
+            f"{self._sampling.structured.request_field}: its grammar takes ever longer to check, and those of all "
+            f"requests have {1000 * BUDGET_SECONDS:.0f} ms for each token; {CHEAPER}"
         )
 
     def _aborted(self, reason: str) -> RequestAborted:
@@ -127,7 +141,8 @@ class Generation:
         if not can_force:
             raise CannotContinue
         self._forced = list(committed)
-        self.params.extra_args = forcing.extra_args(committed, len(self._tokens))
+        forced = forcing.extra_args(committed, len(self._tokens))
+        self.params.extra_args = {**(self.params.extra_args or {}), **forced}
 
     def _known(self, token_ids: Sequence[int]) -> int:
         """How many of these tokens, from the first, were forced. Raises CannotContinue if others came."""

@@ -13,9 +13,10 @@ from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.grammar_probe import GrammarProbe
+from workers.engine.mask_budget import MaskBudget
 from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
-from workers.engine.vllm.grammars import forcing
+from workers.engine.vllm.grammars import forcing, masks
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.output_format import OutputFormats
 from workers.engine.vllm.output.output_parser import parser_class
@@ -31,6 +32,7 @@ class Loaded:
     logprobs: LogprobReader
     adapters: Mapping[str, LoRARequest]
     probe: GrammarProbe
+    masks: MaskBudget
     tokenizer: Any
     end_tokens: frozenset[int]
     traces: bool
@@ -78,6 +80,8 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     if model.harmony:
         _check_vocabulary(model, compat.tokenizer_of(config))
     can_force = _add_forcing(config)
+    if (ahead := compat.schedules_ahead(config)) is not None:
+        compat.use_scheduler(config, masks.class_path(asynchronous=ahead))
     compat.trust_grammars()
     probe = GrammarProbe(lambda: compat.xgrammar_vocabulary(config), compat.grammar_cache_bytes() // 2)
     probe.start()  # its process is ready before the engine is
@@ -103,6 +107,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         logprobs=LogprobReader(tokenizer),
         adapters=adapters,
         probe=probe,
+        masks=MaskBudget(compat.grammar_cache_bytes()),
         tokenizer=tokenizer,
         end_tokens=end_tokens,
         traces=args.otlp_traces_endpoint is not None,

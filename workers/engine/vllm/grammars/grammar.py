@@ -75,7 +75,7 @@ async def tried(made: Structured, probe: GrammarProbe) -> Structured:
     [verdict] = await probe.compile([Source("tag", made.tag, made.request_field)])
     if verdict.refusal:
         raise InvalidSampling(f"{made.request_field}: it cannot be made a grammar: {_reason(verdict.refusal)}")
-    return replace(made, tag=verdict.ebnf)
+    return replace(made, tag=verdict.ebnf, cost=verdict.cost)
 
 
 def _has_sources(spec: OutputSpec, every_tool: bool) -> bool:
