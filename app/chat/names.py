@@ -39,8 +39,6 @@ OF_TOOLS = {kind: _rules(_GRAMMAR, (r"\.(?!type\b)", f".{kind}.")) for kind in (
 OMITTED = _rules()
 
 _ELEMENT = re.compile(r"(input|tools|tool_choice\.tools)\[(\d+)\]")
-_QUOTED = re.compile(r"('[^']+': )?'([\w.\[\]-]+)'")
-"""A quoted path, unless it follows another and a colon: then it is the value that was sent."""
 _FIELDS = _rules(
     (r"input\b", "messages"),
     (r"include(\[\d+\])?", "logprobs"),
@@ -77,16 +75,15 @@ class Names:
         return _renamed(path, self.fields)
 
     def error(self, error: ErrorObject) -> ErrorObject:
-        """Returns the error with the paths in its `param` and in its message as the chat request has them."""
-        message, param = error.message, error.param
-        if param is not None and message.startswith(param):
-            message = self.of(param) + message[len(param) :]
-        message = _QUOTED.sub(self._quoted, message)
-        return replace(error, message=message, param=None if param is None else self.of(param))
-
-    def _quoted(self, found: re.Match[str]) -> str:
-        path = found[1] and found[1][1:-3]
-        return f"'{self.of(found[2])}'" if path is None else f"'{self.of(path)}': '{found[2]}'"
+        """Returns the error with the path in its `param`, and where its message names that, as the chat request has
+        it. Other words of the message may be values that the client sent."""
+        param, message = error.param, error.message
+        if param is None:
+            return error
+        own = self.of(param)
+        if message.startswith(param):
+            message = own + message[len(param) :]
+        return replace(error, message=message.replace(f"'{param}'", f"'{own}'", 1), param=own)
 
 
 def _renamed(path: str, rules: Rules) -> str:

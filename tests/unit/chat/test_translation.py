@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from app.chat.translation import ChatRequest, chat_request
-from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.errors import ErrorObject, ErrorType, InvalidRequest
 from app.protocol.include import LOGPROBS
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.tools.omitted import omit_tools
@@ -297,6 +297,10 @@ def test_a_value_that_looks_like_a_field_stays_as_it_was_sent() -> None:
     assert refusal({"role": "input", "content": ""}).message.startswith(
         "Invalid value for 'messages[0].role': 'input'."
     )
+    names = parse(USER).names
+    for sent in ("input", "input[0].content", "text.format", "'input[0]' \\g<9>"):
+        missing = ErrorObject(f"The model '{sent}' does not exist.", ErrorType.INVALID_REQUEST, "model")
+        assert names.error(missing) == missing
 
 
 def test_what_a_worker_says_of_the_response_is_said_of_the_chat_request() -> None:

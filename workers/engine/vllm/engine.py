@@ -36,7 +36,7 @@ from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.cpu_executor import compute_threads
 from workers.engine.vllm.decoder import VllmDecoder
-from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.errors import error_message, sampling_message
 from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
@@ -235,7 +235,7 @@ class VllmEngine:
                         if (delta := generation.delta(output)) is not None:
                             yield delta
         except VLLMClientError as error:
-            raise InvalidSampling(error_message(error)) from None
+            raise InvalidSampling(sampling_message(error)) from None
         except VLLMError as error:
             raise self._failure(error, counts=True) from None
         finally:

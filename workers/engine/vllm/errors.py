@@ -5,6 +5,15 @@ from __future__ import annotations
 from pydantic import ValidationError
 from vllm.exceptions import VLLMError
 
+_OWN_NAMES = {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}
+"""Parameters of vLLM that requests name otherwise."""
+
+
+def sampling_message(error: BaseException) -> str:
+    """The message for a user, behind the name of the parameter that vLLM refuses."""
+    name, message = getattr(error, "parameter", None), error_message(error)
+    return message if name is None or message.startswith(name) else f"{_OWN_NAMES.get(name, name)}: {message}"
+
 
 def error_message(error: BaseException) -> str:
     """The message for a user."""

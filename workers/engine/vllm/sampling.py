@@ -13,7 +13,7 @@ from vllm.sampling_params import RequestOutputKind
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.extras import check_extra
-from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.errors import sampling_message
 
 MAX_STOP_TOKENS = 128
 MAX_BAD_TOKENS = 1024
@@ -48,7 +48,7 @@ def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
     try:
         params = _PARAMS.validate_python(_values(sampling, room))
     except (ValidationError, VLLMError, ValueError, TypeError) as error:
-        raise InvalidSampling(error_message(error)) from None
+        raise InvalidSampling(sampling_message(error)) from None
     params.output_kind = RequestOutputKind.DELTA
     params.detokenize = False
     return params
