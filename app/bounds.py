@@ -147,6 +147,10 @@ class Bound:
         """Returns how much the project holds; without shares, how much all hold."""
         return self._projects.get(project, 0) if self._shares else self.held
 
+    def others_wait(self, project: str | None) -> bool:
+        """Whether another project than this one waits."""
+        return any(waiting != project for waiting in self._lines)
+
     async def wait(self, project: str | None, size: int = 1) -> Holding:
         """Returns a holding of `size` once there is room: `with await bound.wait(project, size): ...`.
 

@@ -6,16 +6,22 @@ Postgres.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Collection
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import unquote
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from app.protocol.errors import InvalidRequest, TooLarge, UnsupportedMedia
+from app.bounds import Bound
+from app.heavy import off_loop
+from app.protocol.errors import InvalidRequest, RequestTimeout, TooLarge, UnsupportedMedia
 from app.protocol.text import shortened
 from app.store.files.parts import PartWriter
 
@@ -23,6 +29,10 @@ MAX_FIELD_BYTES = 1024
 """Of the value of a field that is no file."""
 OVERHEAD_BYTES = 64 * 1024
 """What a form may have besides the bytes of its file."""
+MAX_TYPE_CHARS = 512
+"""Of the header with the boundary: to parse one of 60,000 took 12 s."""
+SLOW_SECONDS, SLOW_BYTES = 10.0, 256 * 1024
+"""A client that is waited for so long, until it has sent so many bytes, is too slow while another project waits."""
 _EXTENDED_NAME = re.compile(r";[ \t]*filename\*[ \t]*=[ \t]*(utf-8|iso-8859-1)'[^';]*'([^;\s]*)", re.IGNORECASE)
 
 
@@ -49,11 +59,13 @@ def too_large(max_bytes: int) -> TooLarge:
 class FileForm:
     """The form in the body of a request. `begin`, then `pieces`; then `values` has all fields, and `filename` its name.
 
-    Both raise InvalidRequest, UnsupportedMedia, and ClientDisconnect if the client leaves.
+    Both raise InvalidRequest, UnsupportedMedia, ClientDisconnect if the client leaves, and RequestTimeout if it is slow
+    while `others_wait`.
     """
 
     request: Request
     file_field: str
+    others_wait: Callable[[], bool]
     known: Collection[str] = ()
     """The other fields that the form may have."""
     values: dict[str, str] = field(default_factory=dict)
@@ -67,6 +79,9 @@ class FileForm:
     _value: bytearray = field(default_factory=bytearray)
     _stream: AsyncIterator[bytes] | None = None
     _parser: MultipartParser | None = None
+    _waited: float = 0.0
+    """Seconds, for `_came` bytes."""
+    _came: int = 0
 
     async def begin(self) -> None:
         """Returns once the file begins, or at the end of the form: the fields before it are known."""
@@ -90,17 +105,38 @@ class FileForm:
         self._check_end()
 
     async def _read(self) -> bool:
-        """Parses what comes next. Returns False at the end of the body."""
-        assert self._stream is not None and self._parser is not None
-        try:
-            data = await anext(self._stream)
-        except StopAsyncIteration:
+        """Parses what comes next, in a thread: 64 KiB of what are almost boundaries take 25 ms. Returns False at the
+        end of the body."""
+        assert self._parser is not None
+        data = await self._next()
+        if data is None:
             return False
         try:
-            self._parser.write(data)
+            await off_loop(partial(self._parser.write, data), slow=True)
         except FormParserError:
             raise _malformed() from None
         return True
+
+    async def _next(self) -> bytes | None:
+        """Returns what comes next; None: nothing. The time that the server takes for it is not the client's."""
+        assert self._stream is not None
+        coming = asyncio.ensure_future(anext(self._stream, None))
+        began = time.monotonic()
+        try:
+            while not coming.done():
+                left = SLOW_SECONDS - self._waited - (time.monotonic() - began)
+                if not (await asyncio.wait({coming}, timeout=max(left, 0)))[0]:
+                    if self.others_wait():
+                        raise RequestTimeout(_TOO_SLOW)
+                    began, self._waited, self._came = time.monotonic(), 0.0, 0
+        finally:
+            coming.cancel()
+        self._waited += time.monotonic() - began
+        data = coming.result()
+        self._came += len(data or b"")
+        if self._came >= SLOW_BYTES:
+            self._waited, self._came = 0.0, 0
+        return data
 
     def _check_end(self) -> None:
         if not self._has_ended:
@@ -111,7 +147,7 @@ class FileForm:
 
     def _made_parser(self) -> MultipartParser:
         sent = self.request.headers.get("content-type", "")
-        kind, options = parse_options_header(sent)
+        kind, options = parse_options_header(sent) if len(sent) <= MAX_TYPE_CHARS else (b"", {})
         if kind != b"multipart/form-data":
             shown = f"'{shortened(sent)}'" if sent else "none"
             raise UnsupportedMedia(f"The content type must be 'multipart/form-data', but is {shown}.")
@@ -186,6 +222,18 @@ class FileForm:
         self._has_ended = True
 
 
+@asynccontextmanager
+async def incoming(
+    request: Request, project: str, file_field: str, known: Collection[str] = ()
+) -> AsyncIterator[FileForm]:
+    """Yields the form once it has a place and its file begins. Raises BoundReached, and what the form raises."""
+    uploads: Bound = request.state.bounds.uploads
+    form = FileForm(request, file_field, partial(uploads.others_wait, project), known)
+    with await uploads.wait(project):
+        await form.begin()
+        yield form
+
+
 async def received(form: FileForm, writer: PartWriter, max_bytes: int) -> None:
     """Writes the bytes of the form's file. Raises as the form does, and TooLarge."""
     async for piece in form.pieces():
@@ -229,6 +277,9 @@ def _filename(disposition: str, plain: bytes | None) -> str | None:
     if (found := _EXTENDED_NAME.search(disposition)) is not None:
         return unquote(found[2], encoding=found[1], errors="replace")
     return None if plain is None else plain.decode("utf-8", "replace")
+
+
+_TOO_SLOW = f"The client sent less than {SLOW_BYTES} bytes in {SLOW_SECONDS:g} s, while others waited. Send it again."
 
 
 def _malformed() -> InvalidRequest:

@@ -15,7 +15,7 @@ from app.api.docs import schemas
 from app.api.docs.routes import FILE_CONTENT, FILE_FORM, error_answers
 from app.api.errors import encoded_reply, reply
 from app.api.files.content import content_of
-from app.api.files.forms import FileForm, check_announced, received
+from app.api.files.forms import check_announced, incoming, received
 from app.api.queries import FilesQuery
 from app.api.routes.route import Asked, Route
 from app.heavy import off_loop
@@ -41,9 +41,7 @@ OBJECT_BYTES = 300
 async def create_file(request: Request, runtime: RuntimeOf, project: Project) -> Response:
     """The form has `file` and `purpose`, and may have `expires_after[anchor]` and `expires_after[seconds]`."""
     announced = check_announced(request, MAX_FILE_BYTES)
-    form = FileForm(request, "file", frozenset({"purpose", _ANCHOR, _SECONDS}))
-    with await request.state.bounds.uploads.wait(project):
-        await form.begin()
+    async with incoming(request, project, "file", frozenset({"purpose", _ANCHOR, _SECONDS})) as form:
         if "purpose" in form.values:  # Else it is behind the file.
             _fields(form.values, form.filename)
         async with runtime.files.receiving(project, announced) as writer:

@@ -9,7 +9,7 @@ from app.api.dependencies import Project, RuntimeOf
 from app.api.docs import schemas
 from app.api.docs.routes import PART_FORM, error_answers
 from app.api.errors import reply
-from app.api.files.forms import FileForm, check_announced, received
+from app.api.files.forms import check_announced, incoming, received
 from app.api.routes.route import Route, Sent
 from app.protocol.requests.bodies.files import MAX_PART_BYTES, CompleteUpload, CreateUpload
 
@@ -31,9 +31,7 @@ async def create_upload(sent: Sent[CreateUpload], runtime: RuntimeOf, project: P
 async def add_part(request: Request, upload_id: str, runtime: RuntimeOf, project: Project) -> Response:
     """The form has `data`, up to 64 MiB. Parts may be sent in any order, and at once."""
     announced = check_announced(request, MAX_PART_BYTES)
-    form = FileForm(request, "data")
-    with await request.state.bounds.uploads.wait(project):
-        await form.begin()
+    async with incoming(request, project, "data") as form:
         async with runtime.uploads.receiving(project, upload_id, announced) as writer:
             await received(form, writer, MAX_PART_BYTES)
             return reply(await runtime.uploads.add(writer, upload_id))

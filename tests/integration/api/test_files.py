@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import signal
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import httpx
 import openai
 import psutil
 import pytest
+from python_multipart.multipart import MultipartParser
 from sqlalchemy import text
 
 from app.access.administration import Administration
@@ -23,6 +25,7 @@ from app.access.caller import Scope
 from app.aio import end_tasks
 from app.api import holdings
 from app.api.docs import schemas
+from app.api.files import forms
 from app.api.holdings import ProcessBounds
 from app.ids import new_part_id
 from app.protocol.limits import LimitKind
@@ -164,6 +167,25 @@ class TestFile:
         made = await api.client.post("/v1/files", content=body(), headers=FORM)
         assert made.status_code == 200, made.text
         assert (await api.client.get(f"/v1/files/{made.json()['id']}/content")).content == data
+
+    async def test_a_form_is_parsed_beside_the_loop_and_its_boundary_is_bounded(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        threads, write = set[str](), MultipartParser.write
+
+        def noted(self: MultipartParser, data: bytes) -> int:
+            threads.add(threading.current_thread().name)
+            return write(self, data)
+
+        monkeypatch.setattr(MultipartParser, "write", noted)
+        almost = b"\r\n--a-" * 50_000
+        made = await api.client.post("/v1/files", content=HEAD + almost + TAIL, headers=FORM)
+        assert made.json()["bytes"] == len(almost)
+        assert threads and "MainThread" not in threads
+        long = {"content-type": f"{FORM['content-type']}; x={'y' * 60_000}"}
+        refused = await api.client.post("/v1/files", content=HEAD + TAIL, headers=long)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (415, "unsupported_media_type")
+        assert len(refused.text) < 500
 
 
 class TestContent:
@@ -377,6 +399,30 @@ class TestLimits:
                 assert (await third.client.post("/v1/files", content=form(1), headers=FORM)).status_code == 403
                 ended.set()
                 assert [(await task).status_code for task in sending] == [200, 200, 200]
+
+    async def test_silent_uploads_end_while_another_project_waits(
+        self, api: Api, admin: Administration, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(holdings, "UPLOADS", 4)
+        monkeypatch.setattr(forms, "SLOW_SECONDS", 0.1)
+        async with serving(api.runtime.settings) as bounded:
+            bounds: ProcessBounds = bounded.server.lifespan.state["bounds"]
+            ended = asyncio.Event()
+            async with (
+                as_caller(bounded, await tenant(admin, "one")) as first,
+                as_caller(bounded, await tenant(admin, "two")) as second,
+                as_caller(bounded, await tenant(admin, "three")) as third,
+            ):
+                silent = [
+                    asyncio.create_task(each.client.post("/v1/files", content=form(1, ended), headers=FORM))
+                    for each in (first, first, first, second)
+                ]
+                await until(lambda: bounds.uploads.held == 4)
+                answer = await third.client.post("/v1/files", content=form(1), headers=FORM)
+                assert answer.status_code == 200, answer.text
+                ended.set()
+                statuses = [(await task).status_code for task in silent]
+                assert 408 in statuses and set(statuses) <= {200, 408}
 
 
 class TestDeath:
