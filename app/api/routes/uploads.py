@@ -31,10 +31,12 @@ async def create_upload(sent: Sent[CreateUpload], runtime: RuntimeOf, project: P
 async def add_part(request: Request, upload_id: str, runtime: RuntimeOf, project: Project) -> Response:
     """The form has `data`, up to 64 MiB. Parts may be sent in any order, and at once."""
     announced = check_announced(request, MAX_PART_BYTES)
-    async with incoming(request, project, "data") as form:
-        async with runtime.uploads.receiving(project, upload_id, announced) as writer:
-            await received(form, writer, MAX_PART_BYTES)
-            return reply(await runtime.uploads.add(writer, upload_id))
+    async with (
+        incoming(request, project, "data") as form,
+        runtime.uploads.receiving(project, upload_id, announced) as writer,
+    ):
+        await received(form, writer, MAX_PART_BYTES)
+        return reply(await runtime.uploads.add(writer, upload_id))
 
 
 @router.post("/{upload_id}/complete", summary="Make a file of an upload's parts", response_model=schemas.Upload)
