@@ -1,6 +1,6 @@
-"""Takes the pictures of Flower in docs/operations.md.
+"""Takes the picture of Flower in docs/operations.md.
 
-    python -m tests.screens        # a minute; writes docs/img/flower-*.png
+    python -m tests.screens        # a minute; writes docs/img/flower-tasks.png
 
 The processes are real, the engine is the scripted one, and the browser is the one of tests/integration/flower.
 """
@@ -20,8 +20,8 @@ from tests.support.browser import browser
 from tests.support.flower_client import FlowerClient, at_flower
 from tests.support.waiting import until
 
-FOLDER = CHECKOUT / "docs" / "img"
-WIDTH = 1920
+FILE = CHECKOUT / "docs" / "img" / "flower-tasks.png"
+WIDTH, HEIGHT = 1920, 880
 COLORS = 256
 """Of a picture, which is half as large then."""
 TIERS = ("default", "flex", "priority")
@@ -59,17 +59,11 @@ async def main() -> None:
         async with at_flower() as flower, browser(Path(profile)) as page:
             response_id = await work(flower)
             await page.sign_in(*flower.auth)
-            for name, path, height, mark in (
-                ("workers", "/workers", 720, ("ready", "#engines")),
-                ("tasks", "/tasks", 880, (response_id, "#tasks-table")),
-                ("task", f"/task/{response_id}", 900, ("Terminate", ".detail-actions")),
-            ):
-                await page.size(WIDTH, height)
-                await page.open(flower.url + path)
-                await page.wait_for(*mark)
-                file = FOLDER / f"flower-{name}.png"
-                await page.picture(file)
-                Image.open(file).convert("RGB").quantize(COLORS).save(file, optimize=True)
+            await page.size(WIDTH, HEIGHT)
+            await page.open(f"{flower.url}/tasks")
+            await page.wait_for(response_id, "#tasks-table")
+            await page.picture(FILE)
+            Image.open(FILE).convert("RGB").quantize(COLORS).save(FILE, optimize=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ class AuditType(Enum):
     BULK_ACTION_CANCELLED = "bulk_action.cancelled"
     RESPONSE_CANCELLED = "response.cancelled"
     WORKER_STOPPED = "worker.stopped"
-    WORKER_RESIZED = "worker.resized"
 
 
 class AdministrationError(Exception):

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from app.access.changes import FLOWER, AuditType, Change, Operator
 from app.announcer import Announcer
-from app.operations.workers import SeenWorker, seen
 from app.queue.commands import Command
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
-from app.store.queue import pauses, shown, worker_rows
-from app.store.queue.pauses import PauseRow
+from app.store.queue import shown
 from app.store.responses import endings
 from app.store.tenants import projects
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
 CONNECTIONS = 2
-
-_TYPES = {
-    Command.SHUTDOWN: AuditType.WORKER_STOPPED,
-    Command.POOL_GROW: AuditType.WORKER_RESIZED,
-    Command.POOL_SHRINK: AuditType.WORKER_RESIZED,
-}
 
 
 class Refused(Exception):
@@ -44,11 +35,6 @@ class FlowerService:
         self._queue = TaskQueue(settings, key)
         self._announcer = Announcer(self._pubsub, self._queue)
 
-    async def workers(self) -> tuple[Sequence[SeenWorker], Sequence[PauseRow]]:
-        """All workers, and what is paused."""
-        rows, paces = await worker_rows.read(self.db)
-        return seen(rows, paces), await pauses.read(self.db)
-
     async def cancel(self, response_id: str, by: Operator) -> None:
         """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""
         rows = await shown.read(self.db, [response_id])
@@ -63,10 +49,10 @@ class FlowerService:
         if result is not None:
             await self._announcer.tell(result)
 
-    async def command(self, command: Command, worker: str, by: Operator, **arguments: Any) -> None:
-        """Tells a worker to stop, or to run more or fewer responses at once. Raises Refused, QueueUnavailable."""
-        await self._note(_TYPES[command], worker, None, {"command": command.value, **arguments}, by)
-        reason = await self._queue.command(command, worker, **arguments)
+    async def stop(self, worker: str, by: Operator) -> None:
+        """Tells a worker to drain, and then to stop. Raises Refused and QueueUnavailable."""
+        await self._note(AuditType.WORKER_STOPPED, worker, None, {"command": Command.SHUTDOWN.value}, by)
+        reason = await self._queue.command(Command.SHUTDOWN, worker)
         if reason is not None:
             raise Refused(f"{worker} did not do it: {reason}")
 

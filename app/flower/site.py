@@ -23,7 +23,7 @@ PROBED = Healthcheck
 """What load balancers and Kubernetes ask under any host name; it says "OK", and no more."""
 READS = ("GET", "HEAD", "OPTIONS")
 NOT_OURS = "Flower is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to.\n"
-NOT_HERE = "Longhaul has no such control: Flower can cancel responses, and stop, grow and shrink workers.\n"
+NOT_HERE = "Longhaul has no such control: Flower can cancel responses, and stop workers.\n"
 
 
 class Refusal(RequestHandler):

@@ -29,18 +29,14 @@ class Command(StrEnum):
     """Stop what runs under these ids. Their rows are final: a message that is sent again does nothing."""
     SHUTDOWN = "shutdown"
     """Drain and stop. No other process has the worker's name, so this message cannot stop a later one."""
-    POOL_GROW = "pool_grow"
-    POOL_SHRINK = "pool_shrink"
 
 
-ONCE = frozenset({Command.POOL_GROW, Command.POOL_SHRINK})
-"""Commands that do something each time; a worker obeys each message once."""
 TO_ONE = frozenset(Command) - {Command.REVOKE}
 """Commands that name one worker."""
 
 
 class Forged(Exception):
-    """No process of this deployment sent the command, or not this one, or not to this worker, or it was sent before."""
+    """No process of this deployment sent the command, or not this one, or not to this worker."""
 
 
 def signed(
@@ -50,28 +46,17 @@ def signed(
     return {**arguments, "signature": [nonce, worker, _mac(key, command, arguments, worker, nonce)]}
 
 
-class Verifier:
-    """Checks the commands that one worker gets."""
-
-    def __init__(self) -> None:
-        self._obeyed: set[str] = set()
-        """Signatures of ONCE: as many as there were presses of a button."""
-
-    def check(self, key: bytes, command: Command, arguments: Mapping[str, Any], signature: Any, worker: str) -> None:
-        """Raises Forged. Without a key, which is empty, nothing is genuine."""
-        try:
-            nonce, to, mac = signature
-            is_genuine = bool(key) and compare_digest(mac, _mac(key, command, arguments, to, nonce))
-        except (TypeError, ValueError):
-            is_genuine = False
-        if not is_genuine:
-            raise Forged("it is not signed by a process of this deployment")
-        if to not in ([worker] if command in TO_ONE else [worker, None]):
-            raise Forged("it is for another worker")
-        if command in ONCE:
-            if mac in self._obeyed:
-                raise Forged("it was sent before")
-            self._obeyed.add(mac)
+def verify(key: bytes, command: Command, arguments: Mapping[str, Any], signature: Any, worker: str) -> None:
+    """Checks a command that a worker gets. Raises Forged. Without a key, which is empty, nothing is genuine."""
+    try:
+        nonce, to, mac = signature
+        is_genuine = bool(key) and compare_digest(mac, _mac(key, command, arguments, to, nonce))
+    except (TypeError, ValueError):
+        is_genuine = False
+    if not is_genuine:
+        raise Forged("it is not signed by a process of this deployment")
+    if to not in ([worker] if command in TO_ONE else [worker, None]):
+        raise Forged("it is for another worker")
 
 
 def _mac(key: bytes, command: Command, arguments: Mapping[str, Any], worker: Any, nonce: Any) -> str:

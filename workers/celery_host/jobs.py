@@ -116,7 +116,7 @@ class Jobs:
     # On the loop's thread
 
     def resize(self, limit: int) -> None:
-        """Running jobs beyond a smaller limit run on; no job starts until enough of them have ended."""
+        """So many jobs run at once, from now on."""
         self._places.total_tokens = limit
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:

@@ -52,6 +52,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     stop_worker: StopWorker | None = None
     """Given to the lifespan; the worker program sets it."""
 
+    limit: int
+    """Given by Celery."""
     body_can_be_buffer = True
     signal_safe = False
     task_join_will_block = True
@@ -103,7 +105,9 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
                 self._slots = getattr(runner, "slots", None)
                 self._node = getattr(runner, "node", None)
                 self.command_key = getattr(runner, "command_key", b"")
-                self._resize(self.limit)
+                if self._slots is not None:
+                    self._slots.resize(self.limit)
+                self._jobs.resize(self._most_jobs)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
                 await self._leaving.wait()
@@ -149,22 +153,6 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         if (job := self._jobs.get(pid)) is not None:
             revoked = job.request.id in worker_state.revoked
             self._jobs.cancel(job, Cancelled.REVOKED if revoked else Cancelled.SHUTDOWN)
-
-    def grow(self, n: int = 1) -> None:
-        self._resize(self.limit + n)
-
-    def shrink(self, n: int = 1) -> None:
-        """Raises ValueError, which Flower shows, if no slot would be left."""
-        if self.limit - n < 1:
-            raise ValueError(f"the pool has {self.limit} slots: one must stay")
-        self._resize(self.limit - n)
-
-    def _resize(self, limit: int) -> None:
-        self.limit = limit
-        if self._slots is not None:
-            self._slots.resize(limit)
-            self.call(self._slots.admit)
-        self.call(self._jobs.resize, self._most_jobs)
 
     @property
     def num_processes(self) -> int:

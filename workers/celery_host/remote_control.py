@@ -28,7 +28,7 @@ from celery.worker import state as worker_state
 from celery.worker.control import Panel
 
 from app.protocol.text import is_worth_a_line, shortened
-from app.queue.commands import Command, Forged, Verifier
+from app.queue.commands import Command, Forged, verify
 from workers.celery_host.tasks import current_runner
 
 log = logging.getLogger("longhaul.commands")
@@ -54,7 +54,6 @@ class Commands(dict[str, Handler]):
     def __init__(self, telling: Mapping[str, Handler], signed: Mapping[Command, Handler]) -> None:
         super().__init__(telling)
         self.refused = 0
-        self._verifier = Verifier()
         self.update({command.value: partial(self._run, command, handler) for command, handler in signed.items()})
 
     def __missing__(self, name: str) -> Handler:
@@ -63,7 +62,7 @@ class Commands(dict[str, Handler]):
     def _run(self, command: Command, handler: Handler, state: Any, /, signature: Any = None, **arguments: Any) -> Any:
         try:
             key = state.consumer.pool.command_key
-            self._verifier.check(key, command, arguments, signature, state.hostname)
+            verify(key, command, arguments, signature, state.hostname)
         except Forged as reason:
             return self._refuse(command, str(reason))
         return handler(state, **arguments)
@@ -78,12 +77,7 @@ class Commands(dict[str, Handler]):
 
 def install() -> None:
     """Replaces Celery's commands in this process, and bounds the memory of its revokes."""
-    signed = {
-        Command.REVOKE: revoke,
-        Command.SHUTDOWN: shutdown,
-        Command.POOL_GROW: celery_control.pool_grow,
-        Command.POOL_SHRINK: celery_control.pool_shrink,
-    }
+    signed: dict[Command, Handler] = {Command.REVOKE: revoke, Command.SHUTDOWN: shutdown}
     Panel.data = Commands({name: Panel.data[name] for name in TELLING}, signed)
     worker_state.revoked.maxlen = REVOKED_KEPT
     logging.getLogger("celery.worker.control").addFilter(_not_about_results)

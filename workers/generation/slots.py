@@ -158,7 +158,7 @@ class Slots:
         return self._clock() >= progress_at + max(STEADY_SECONDS, progress_at - run.slot_at)
 
     def resize(self, limit: int) -> None:
-        """After a larger limit, call `admit`. After a smaller one, surplus runs go on to their end."""
+        """So many runs at most, from now on."""
         if self._limit != limit:
             self._limit = limit
             self.changed()

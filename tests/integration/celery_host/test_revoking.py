@@ -84,7 +84,6 @@ UNSIGNED: list[tuple[str, dict[str, Any]]] = [
     ("hello", {"from_node": "stranger", "revoked": ["hold-1", "ok-2"]}),
     ("shutdown", {}),
     ("pool_grow", {"n": 1000}),
-    ("pool_shrink", {"n": 63}),
     ("pool_restart", {}),
     ("autoscale", {"max": 1, "min": 1}),
     ("add_consumer", {"queue": "theirs"}),
@@ -114,17 +113,15 @@ def test_a_command_that_nobody_of_this_deployment_signed_does_nothing(bench: Ben
     assert "refused 10 commands from Redis" in refusals[1]
 
 
-def test_a_signed_command_holds_for_its_worker_as_it_was_signed_and_once(bench: Bench, worker: Worker) -> None:
+def test_a_signed_command_holds_for_its_worker_as_it_was_signed(bench: Bench, worker: Worker) -> None:
     other = bench.signed(Command.SHUTDOWN, "other@test")
     assert "for another worker" in bench.ask_unsigned("shutdown", **other)["error"]
     to_all = bench.signed(Command.SHUTDOWN, None)  # type: ignore[arg-type]
     assert "for another worker" in bench.ask_unsigned("shutdown", **to_all)["error"]
-    grow = bench.signed(Command.POOL_GROW, n=1)
-    assert "not signed" in bench.ask_unsigned("pool_grow", **grow | {"n": 2})["error"]
-    assert "not signed" in bench.ask_unsigned("pool_shrink", **grow)["error"]
-    assert "ok" in bench.ask_unsigned("pool_grow", **grow)
-    assert "sent before" in bench.ask_unsigned("pool_grow", **grow)["error"]
-    assert bench.ask("stats")["pool"]["max-concurrency"] == 65
+    revoke = bench.signed(Command.REVOKE, task_id=["hold-1"])
+    assert "not signed" in bench.ask_unsigned("revoke", **revoke | {"task_id": ["hold-2"]})["error"]
+    assert "not signed" in bench.ask_unsigned("shutdown", **revoke)["error"]
+    assert "ok" in bench.ask_unsigned("revoke", **revoke)
 
 
 def test_commands_that_only_tell_something_need_no_signature(bench: Bench, worker: Worker) -> None:

@@ -187,23 +187,6 @@ def test_the_pid_of_an_ended_job_terminates_no_other(task_pool: TaskPool) -> Non
     assert running.ignored and body.clean
 
 
-def test_grow_lets_waiting_jobs_start_and_shrink_lets_running_ones_go_on() -> None:
-    pool = start_pool(limit=1)
-    requests = [Request(pool, forever).started(), Request(pool, forever)]
-    assert requests[1].pid is None
-    pool.grow()
-    requests[1].started()
-    pool.shrink()
-    late = Request(pool, lambda: asyncio.sleep(0))
-    requests[0].terminate()
-    requests[0].wait()
-    assert late.pid is None
-    requests[1].terminate()
-    late.wait()
-    assert (pool.num_processes, pool.info["max-concurrency"]) == (1, 1)
-    pool.stop()
-
-
 def test_an_error_of_a_task_is_a_failure_and_is_logged_by_its_type_if_it_was_not_expected(
     task_pool: TaskPool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,7 +123,7 @@ def test_celerys_worker_still_has_the_methods_that_the_program_overrides(method:
 
 
 def test_celery_still_has_the_state_that_the_remote_control_replaces() -> None:
-    assert {"revoke", "shutdown", "pool_grow", "pool_shrink", *TELLING} <= set(Panel.data)
+    assert {"revoke", "shutdown", *TELLING} <= set(Panel.data)
     assert hasattr(worker_state.revoked, "maxlen") and hasattr(worker_state, "should_stop")
 
 
