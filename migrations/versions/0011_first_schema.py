@@ -542,6 +542,7 @@ CREATE TABLE batches (
     validating_until TIMESTAMPTZ,
     lines_cancelled_at TIMESTAMPTZ,
     model TEXT,
+    queue TEXT,
     errors JSON,
     total INTEGER DEFAULT 0 NOT NULL,
     expanded INTEGER DEFAULT 0 NOT NULL,
