@@ -48,7 +48,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "conversation_items": {
         API: "SELECT, INSERT, DELETE",
         WORKER: "SELECT, INSERT",
-        MAINTENANCE: "SELECT (conversation_id, position, added_at, bytes)",
+        MAINTENANCE: "SELECT",  # it accepts the lines of batches, which refer to items as requests do
     },
     # -- the queue
     "workers": {
