@@ -82,6 +82,7 @@ async def worker_lifespan(
         stack.enter_context(serving(settings, registry))
         metrics = WorkerMetrics(model.name, registry if settings.metrics_port is not None else None)
         mcp_sessions = McpSessions(file.catalog.tools, settings.tool_result_bytes)
+        stack.push_async_callback(mcp_sessions.close)
         shown = with_statistics(model, settings)
         engine = await stack.enter_async_context(_loaded(shown, db, mcp_sessions, readiness))
         runner = await stack.enter_async_context(

@@ -43,7 +43,7 @@ async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
             if isinstance(result, StoreUnavailable):
                 raise result
     found = 0
-    async for deleted in erasure.delete_responses(db, BATCH):
+    while deleted := await erasure.delete_responses(db, BATCH):
         found += deleted
     while deleted := await erasure.delete_batches(db, BATCH):
         found += deleted
@@ -51,5 +51,5 @@ async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
         found += deleted
     while dropped := await erasure.drop_files(db, BATCH):
         found += dropped
-    await expiry.delete_dropped(db, BATCH)
+    await expiry.delete_dropped(db)
     return found

@@ -37,7 +37,7 @@ from app.protocol.errors import (
 )
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.store.database import PoolInUse, StatementTimeout, StoreUnavailable
+from app.store.database import PoolInUse, StatementTimeout, StoreMismatch, StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
 
 REFUSED = "longhaul.refused"
@@ -138,6 +138,8 @@ def api_error_of(error: Exception) -> ApiError | None:
         return Unavailable("Every connection to the database is in use at the moment; send the request again.")
     if isinstance(error, StatementTimeout):
         return Unavailable(_TOO_LONG, code="statement_timeout")
+    if isinstance(error, StoreMismatch):
+        return crash()
     if isinstance(error, StoreUnavailable):
         return Unavailable("The database cannot be reached at the moment; send the request again.")
     if isinstance(error, PubSubUnavailable):

@@ -84,7 +84,7 @@ class Expander:
         else:
             model = next(iter(validation.models)) if len(validation.models) == 1 else None
             async with self._db.begin() as connection:
-                await rows.validated(connection, batch_id, validation.total, model)
+                await rows.validated(connection, batch_id, validation.total, model, validation.queue)
         log.info("%s: %d lines, %d of them wrong", batch_id, validation.total, validation.bad)
 
     async def _fail(self, batch_id: str, problems: Sequence[LineError]) -> None:
@@ -120,6 +120,8 @@ class Expander:
                     made = refused_in(line, error)
                 if isinstance(made, ApiError):
                     validation.refuse(line_error(raw.number, made))
+                else:
+                    validation.queue = made.queue
             if validation.is_over:
                 return
 

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import RequestModel, TextOrList, check_object_type, tag_of
+from app.protocol.requests.base import Part, TextOrList, check_object_type, tag_of
 from app.protocol.requests.fields import OpaqueObject, SupportedValues, Text
 from app.protocol.types import Json
 
 
-class Cacheable(RequestModel):
+class Cacheable(Part):
     """What clients mark for other servers' caches. Hints: the engine's prefix cache needs no marks."""
 
     cache_control: OpaqueObject | None = None
@@ -23,7 +23,7 @@ class TextPart(Cacheable):
     text: str
 
 
-class ImageUrl(RequestModel):
+class ImageUrl(Part):
     url: str
     detail: str | None = None
 
@@ -35,7 +35,7 @@ class ImagePart(Cacheable):
     image_url: ImageUrl
 
 
-class FileContent(RequestModel):
+class FileContent(Part):
     file_id: str | None = None
     file_data: str | None = None
     filename: str | None = None
@@ -48,7 +48,7 @@ class FilePart(Cacheable):
     file: FileContent
 
 
-class RefusalPart(RequestModel):
+class RefusalPart(Part):
     type: Literal["refusal"]
     refusal: str
 
@@ -89,14 +89,14 @@ class UserMessage(_Message):
     content: UserContent
 
 
-class CalledFunction(RequestModel):
+class CalledFunction(Part):
     name: str
     arguments: str
     parsed_arguments: Annotated[Json | None, Field(exclude=True)] = None
     """What openai's `parse` made of the arguments: its messages come back with it. A hint, as `parsed`."""
 
 
-class ChatFunctionToolCall(RequestModel):
+class ChatFunctionToolCall(Part):
     id: str
     type: Literal["function"]
     function: CalledFunction
@@ -104,12 +104,12 @@ class ChatFunctionToolCall(RequestModel):
     """Of a chat chunk: clients that put a call together from several send it back."""
 
 
-class CalledCustom(RequestModel):
+class CalledCustom(Part):
     name: str
     input: str
 
 
-class ChatCustomToolCall(RequestModel):
+class ChatCustomToolCall(Part):
     id: str
     type: Literal["custom"]
     custom: CalledCustom

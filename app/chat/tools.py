@@ -8,13 +8,13 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from app.chat.messages import Cacheable
-from app.protocol.requests.base import RequestModel, check_object_type, tag_of
+from app.protocol.requests.base import Part, RequestModel, check_object_type, tag_of
 from app.protocol.requests.tools.any_tool import unless_omitted
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import wrong_kind
 
 
-class FunctionDefinition(RequestModel):
+class FunctionDefinition(Part):
     """With `strict`, the arguments of a call always fit `parameters`."""
 
     name: str
@@ -33,7 +33,7 @@ class ChatCustomFormat(RequestModel):
     grammar: dict[str, Any] | None = None
 
 
-class CustomDefinition(RequestModel):
+class CustomDefinition(Part):
     name: str
     description: str | None = None
     format: ChatCustomFormat | None = None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
-from app.bounds import Bound, Holding
+from app.bounds import Bound, Holding, TotalReached
 from app.fetching.body import codec_of
 from app.fetching.fetched import Fetched
 from app.files.documents import Document, DocumentReader, is_pdf
@@ -42,7 +42,8 @@ FREE_BYTES = 64 * 1024
 ROOM_SECONDS = 30.0
 """How long a request waits for room."""
 SECONDS = 60.0
-"""How long all files of one request may take together: it holds bytes, and its turn to be accepted, meanwhile."""
+"""How long all files of one request may take together, and how long its PDFs may wait for others': the request holds
+bytes, and its turn to be accepted, meanwhile."""
 _PURPOSES = {"input_file": ("user_data",), "input_image": ("user_data", "vision")}
 
 
@@ -97,6 +98,30 @@ class _Attachment:
         return {**kept, "filename": self.part.get("filename") or document.name, "text": read}
 
 
+@dataclass(slots=True)
+class _Patience:
+    """What a request may still take: its own time until `deadline`, and `left` seconds that it waits for others."""
+
+    deadline: asyncio.Timeout
+    left: float
+
+    async def wait(self, bound: Bound, project: str) -> Holding:
+        """Returns a place of the bound. The deadline stands still meanwhile. Raises TotalReached."""
+        now = asyncio.get_running_loop().time
+        began, end = now(), self.deadline.when()
+        assert end is not None
+        self.deadline.reschedule(None)
+        try:
+            async with asyncio.timeout(self.left):
+                place = await bound.wait(project)
+        except TimeoutError:
+            raise TotalReached(bound) from None
+        waited = now() - began
+        self.left -= waited
+        self.deadline.reschedule(end + waited)
+        return place
+
+
 class Attachments:
     """Puts what files say into the items that name them."""
 
@@ -127,14 +152,19 @@ class Attachments:
             raise _refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
         holding = held.enter_context(self.bound.take(project, 0))
         try:
-            async with asyncio.timeout(SECONDS):
-                return await self._attached(project, items, found, holding)
+            async with asyncio.timeout(SECONDS) as deadline:
+                return await self._attached(project, items, found, holding, _Patience(deadline, SECONDS))
         except TimeoutError:
             message = f"The files of the request were not read within {SECONDS:g} seconds; send fewer of them at once."
             raise Unavailable(message, code="files_too_slow") from None
 
     async def _attached(
-        self, project: str, items: Sequence[Json], found: Sequence[_Attachment], holding: Holding
+        self,
+        project: str,
+        items: Sequence[Json],
+        found: Sequence[_Attachment],
+        holding: Holding,
+        patience: _Patience,
     ) -> tuple[list[Json], int]:
         """PDFs come first, because they take seconds: meanwhile the request holds what is in memory, and no more."""
         files = await self._files(project, found)
@@ -147,7 +177,8 @@ class Attachments:
         brought = 0
         for key, file in files.items():
             if not key.is_image and is_pdf(await file.head()):
-                read[key] = await self._documents.text_of_pdf(project, file)
+                with await patience.wait(self._documents.bound, project):
+                    read[key] = await self._documents.text_of_pdf(file)
                 sizes[key] = len(read[key].encode())
                 brought = self._brought(found, sizes)
                 await holding.wait(in_memory + brought)

@@ -106,13 +106,12 @@ class DocumentReader:
             raise self._too_long(document)
         return await off_loop(partial(_decoded, await document.body(), document), document.size)
 
-    async def text_of_pdf(self, project: str, pdf: Document) -> str:
-        """The same for a PDF, once it has a place. Raises Unavailable, too."""
+    async def text_of_pdf(self, pdf: Document) -> str:
+        """The same for a PDF, for which the caller holds a place of `bound`. Raises Unavailable, too."""
         if pdf.size > MAX_PDF_BYTES:
             message = f"a PDF may have {MAX_PDF_BYTES} bytes, and it has {pdf.size}"
             raise pdf.refused("file_too_large", message)
-        with await self.bound.wait(project):
-            answer = await self._answer(pdf)
+        answer = await self._answer(pdf)
         if (refusal := answer.get("refusal")) == TOO_LONG:
             raise self._too_long(pdf)
         if refusal is not None:

@@ -71,7 +71,7 @@ async def _check(service: _Service, url: str | None) -> None:
                 found = await service.version(url)
             except Exception as error:
                 _check_certificate(service.variable, error, service.authority)
-                if trouble_of(error) is Trouble.REFUSED:
+                if trouble_of(error) in (Trouble.REFUSED, Trouble.MISMATCH):
                     # Other than a server's, the driver's own refusal is a ValueError about the URL.
                     kind = ConfigError if isinstance(error, ValueError) else LocalError
                     raise kind(f"{service.variable}: {reason(error)}") from None

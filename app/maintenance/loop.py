@@ -273,7 +273,7 @@ class Maintenance:
         silent = STALE_SECONDS + 2 * self._settings.body_seconds
         while await expiry.drop_abandoned(self._db, silent, BATCH):
             pass
-        await expiry.delete_dropped(self._db, BATCH)
+        await expiry.delete_dropped(self._db)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""

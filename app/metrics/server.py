@@ -30,6 +30,8 @@ STOP_SECONDS = 0.1
 """How long a stop may wait for the server's thread."""
 SCRAPES = 4
 """Scrapes at once; more get 503."""
+CONNECTIONS = 32
+"""At once, with a thread each; more are closed."""
 
 
 class _All(Collector):
@@ -52,6 +54,7 @@ class _Server(ThreadingHTTPServer):
         self.registry = registry
         self.token = token
         self.scrapes = threading.BoundedSemaphore(SCRAPES)
+        self._connections = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address[:2], _Handler)
 
     def server_bind(self) -> None:
@@ -60,6 +63,21 @@ class _Server(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._connections.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # No thread can be started.
+            self._connections.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a scrape from %s broke", client_address, exc_info=True)

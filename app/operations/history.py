@@ -19,7 +19,7 @@ RUNS = "runs"
 UNKNOWN = "unknown"
 """How the last attempt ended, if it left no trace: a crash of Postgres took it back."""
 
-SAID: dict[HandOver, str] = {
+SAID: dict[str, str] = {
     HandOver.YIELDED: "gave its slot to a foreground response",
     HandOver.DRAINED: "its worker was told to stop, and handed it over",
     HandOver.CRASHED: "its worker died",
@@ -74,6 +74,10 @@ def history_of(facts: ResponseFacts, logged: Sequence[LoggedAttempt] = ()) -> Hi
     return History(facts.request_id, facts.traceparent, attempts, facts.calls, moments)
 
 
+def _said(how: str) -> str:
+    return SAID.get(how, f"handed over: {how.replace('_', ' ')}")  # by a newer version
+
+
 def _error(facts: ResponseFacts) -> str | None:
     if facts.error_code is not None:
         return f"{facts.error_code}: {facts.error_message}"
@@ -82,7 +86,7 @@ def _error(facts: ResponseFacts) -> str | None:
 
 def _attempts(facts: ResponseFacts) -> Iterator[Attempt]:
     for each in facts.history:
-        yield Attempt(each.attempt, each.worker, each.began_at, each.ended_at, each.how.value)
+        yield Attempt(each.attempt, each.worker, each.began_at, each.ended_at, each.how)
     if facts.attempt and not (facts.history and facts.history[-1].attempt == facts.attempt):
         yield _last_attempt(facts)
 
@@ -109,8 +113,8 @@ def _moments(facts: ResponseFacts, attempts: Sequence[Attempt], logged: Sequence
         if attempt.began_at is not None:
             yield Moment(attempt.began_at, "claimed", *where)
     for each in facts.history:
-        counted = _whether_crash(each.attempt, facts, logged) if each.how is HandOver.CRASHED else ""
-        yield Moment(each.ended_at, SAID[each.how] + counted, each.attempt, each.worker)
+        counted = _whether_crash(each.attempt, facts, logged) if each.how == HandOver.CRASHED else ""
+        yield Moment(each.ended_at, _said(each.how) + counted, each.attempt, each.worker)
     waits = not facts.is_owned and not facts.status.final
     if waits and facts.sent_at is not None:
         sent = "sent to a worker" if facts.sends <= 1 else f"sent to a worker, for the {facts.sends}. time"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, TypeAlias, TypeVar
@@ -63,6 +65,10 @@ class StoreLocked(StoreBusy):
     """Another transaction holds a lock that the statement needs."""
 
 
+class StoreMismatch(StoreBusy):
+    """Postgres works, and a right or a column that the statement needs is missing there; logged as an error."""
+
+
 class PoolInUse(StoreUnavailable):
     """All connections of this process were in use for POOL_SECONDS. Nothing was sent to Postgres."""
 
@@ -76,12 +82,27 @@ def _named_troubles() -> Iterator[None]:
         kind = _KINDS.get(trouble_of(error))
         if kind is None:
             raise
+        if kind is StoreMismatch:
+            _log_mismatch(reason(error))
         raise kind(reason(error)) from error
+
+
+def _log_mismatch(missing: str) -> None:
+    """Once a minute for each, however often the statement is repeated."""
+    now = time.monotonic()
+    if now > _mismatches.get(missing, -math.inf) + MISMATCH_SECONDS:
+        _mismatches[missing] = now
+        log.error("the schema or the role's rights are not those of this version (`longhaul migrate`): %s", missing)
+
+
+MISMATCH_SECONDS = 60.0
+_mismatches: dict[str, float] = {}
 
 
 _KINDS: Mapping[Trouble | None, type[StoreUnavailable]] = {
     Trouble.AWAY: StoreUnavailable,
     Trouble.REFUSED: StoreUnavailable,
+    Trouble.MISMATCH: StoreMismatch,
     Trouble.NO_CONNECTION: PoolInUse,
     Trouble.TOO_LONG: StatementTimeout,
     Trouble.BUSY: StoreBusy,

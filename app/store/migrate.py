@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from app.store import keys
-from app.store.database import Database, Patience, StoreBusy, StoreLocked, StoreUnavailable
+from app.store.database import Database, Patience, StoreBusy, StoreLocked, StoreMismatch, StoreUnavailable
 from app.store.roles import granting
 
 log = logging.getLogger("longhaul.store")
@@ -96,17 +96,17 @@ async def _migrate(db: Database) -> None:
         try:
             async with db.begin() as connection:
                 return await connection.run_sync(_upgrade)
+        except StoreMismatch as error:
+            cause = error.__cause__
+            if isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) == _NO_RIGHT:
+                raise NotTheOwner("its role does not own the schema: give `migrate` the owner's DATABASE_URL") from None
+            raise
         except StoreBusy as error:
             is_locked = isinstance(error, StoreLocked)
             why = "another transaction, such as a backup, holds a table that it needs" if is_locked else error
             log.info("the migration is tried again: %s", why)
             await asyncio.sleep(LOCK_SECONDS)
             await patience.wait(error)
-        except StoreUnavailable as error:
-            cause = error.__cause__
-            if isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) == _NO_RIGHT:
-                raise NotTheOwner("its role does not own the schema: give `migrate` the owner's DATABASE_URL") from None
-            raise
 
 
 async def revision(db: Database) -> str | None:

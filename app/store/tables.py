@@ -813,6 +813,8 @@ batches = Table(
     _time("lines_cancelled_at"),
     # That of all its lines; NULL: they have several, or nobody has read them.
     Column("model", Text),
+    # Where its lines go, until the first is a response.
+    Column("queue", Text),
     # Why it failed, or what its lines failed with (openai's Batch.errors).
     Column("errors", JSON(none_as_null=True)),
     # Its lines, once they are known to be good.

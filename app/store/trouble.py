@@ -19,8 +19,11 @@ class Trouble(Enum):
     AWAY = "away"
     """Postgres cannot work for anybody now: repeat until it can."""
     REFUSED = "refused"
-    """Postgres does not let this process in, or to a table, or DATABASE_URL cannot be used: repeat, for a password may
-    just be changing. A process that starts ends instead (app/local/service_check.py)."""
+    """Postgres does not let this process in, or DATABASE_URL cannot be used: repeat, for a password may just be
+    changing. A process that starts ends instead (app/local/service_check.py)."""
+    MISMATCH = "mismatch"
+    """Postgres works, but a right or a column that this code needs is missing: no outage, but an error of ours or of
+    whoever has not run `longhaul migrate`. As BUSY, and logged as an error."""
     BUSY = "busy"
     """Postgres works, and ended this statement: repeat it for a bounded time."""
     LOCKED = "locked"
@@ -44,9 +47,9 @@ _BY_SQLSTATE = {
     "28": Trouble.REFUSED,  # the password is wrong, or being changed
     "3D000": Trouble.REFUSED,  # there is no such database, or it is being restored
     "40": Trouble.BUSY,  # a deadlock, or a conflict of transactions: it was rolled back
-    "42501": Trouble.REFUSED,  # the role lacks a right: before `longhaul migrate` has granted it
-    "42P01": Trouble.AWAY,  # a table is missing: before `longhaul migrate`
-    "42703": Trouble.AWAY,  # a column is missing: the same, of a later revision
+    "42501": Trouble.MISMATCH,  # the role lacks a right
+    "42703": Trouble.MISMATCH,  # a column is missing
+    "42P01": Trouble.AWAY,  # a table is missing: before the first `longhaul migrate`
     "53": Trouble.BUSY,  # out of memory
     "53100": Trouble.AWAY,  # the disk is full
     "53300": Trouble.AWAY,  # too many connections
@@ -78,11 +81,12 @@ def trouble_of(error: BaseException) -> Trouble | None:
 
 
 def reason(error: BaseException) -> str:
-    """What the driver, or else SQLAlchemy, calls the error; of one that is REFUSED also its first line, which says what
-    to do and has no value of a statement."""
+    """What the driver, or else SQLAlchemy, calls the error; of REFUSED and MISMATCH also its first line, which has no
+    value of a statement."""
     of_driver = next((each for each in _causes(error) if _of_driver(each) is not None), error)
     name = type(of_driver).__name__
-    return f"{name}: {str(of_driver).partition(chr(10))[0]}" if trouble_of(error) is Trouble.REFUSED else name
+    says_more = trouble_of(error) in (Trouble.REFUSED, Trouble.MISMATCH)
+    return f"{name}: {str(of_driver).partition(chr(10))[0]}" if says_more else name
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -542,6 +542,7 @@ CREATE TABLE batches (
     validating_until TIMESTAMPTZ,
     lines_cancelled_at TIMESTAMPTZ,
     model TEXT,
+    queue TEXT,
     errors JSON,
     total INTEGER DEFAULT 0 NOT NULL,
     expanded INTEGER DEFAULT 0 NOT NULL,
@@ -684,6 +685,13 @@ _BATCH = (
 _RESPONSE_BYTES = "{0}.request_bytes + {0}.output_bytes + {0}.messages_bytes + {0}.log_bytes"
 _NEW, _OLD = _RESPONSE_BYTES.format("NEW"), _RESPONSE_BYTES.format("OLD")
 _METADATA_BYTES = "octet_length(CAST({}.metadata AS text))"
+# A file's row counts as well: a million empty files are to be kept, too. A batch counts with what its lines come to as
+# soon as their number is known: their rows, and their places in its files, are made while it runs.
+_FILE_BYTES = "500 + octet_length(filename)"
+_BATCH_BYTES = (
+    "(1000 + 1000 * {0}.total + coalesce(octet_length(CAST({0}.metadata AS text)), 0)"
+    " + coalesce(octet_length(CAST({0}.errors AS text)), 0))"
+)
 _STORED = (
     f"""
     CREATE FUNCTION note_stored_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
@@ -755,6 +763,36 @@ _STORED = (
     CREATE TRIGGER file_parts_stored AFTER INSERT OR DELETE OR UPDATE OF bytes ON file_parts
     FOR EACH ROW EXECUTE FUNCTION note_stored_part()
     """,
+    f"""
+    CREATE FUNCTION note_stored_files() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes)
+        SELECT project, CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END * sum({_FILE_BYTES}) FROM changed GROUP BY project;
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER files_added AFTER INSERT ON files REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION note_stored_files()
+    """,
+    """
+    CREATE TRIGGER files_deleted AFTER DELETE ON files REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION note_stored_files()
+    """,
+    f"""
+    CREATE FUNCTION note_stored_batch() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
+    BEGIN
+        INSERT INTO stored_changes (project, bytes) VALUES (
+            coalesce(NEW.project, OLD.project),
+            CASE TG_OP WHEN 'DELETE' THEN 0 ELSE {_BATCH_BYTES.format("NEW")} END
+            - CASE TG_OP WHEN 'INSERT' THEN 0 ELSE {_BATCH_BYTES.format("OLD")} END);
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER batches_stored AFTER INSERT OR DELETE OR UPDATE OF total, errors ON batches
+    FOR EACH ROW EXECUTE FUNCTION note_stored_batch()
+    """,
 )
 
 # Entries of the last thirty days stay, whatever the process that asks was told: whoever takes a process over cannot
@@ -773,6 +811,7 @@ _DELETE_AUDIT_ENTRIES = f"""
 
 _FUNCTIONS = (
     *("settle_response()", "note_stored_response()", "note_deleted_responses()", "note_stored_items()"),
+    *("note_stored_files()", "note_stored_batch()"),
     *(
         "note_batch_result()",
         "note_stored_metadata()",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -153,6 +154,11 @@ class User:
         body = {"items": [{"role": "user", "content": "i" * ITEM_BYTES}]}
         return _ending(await self._http.post(f"/v1/conversations/{self._conversation}/items", json=body))
 
+    async def file(self) -> str:
+        """Sends a small file."""
+        part = {"type": "input_file", "filename": "a.txt", "file_data": base64.b64encode(b"Hello!").decode()}
+        return await self.post(input=[{"role": "user", "content": [part]}])
+
     async def websocket(self) -> str:
         """One turn on a new connection."""
         url = f"{self._url.replace('http', 'ws', 1)}/v1/responses"
@@ -171,7 +177,10 @@ class User:
 
 DOES: dict[str, Callable[[User], Awaitable[str]]] = {
     each.__name__: each
-    for each in (User.post, User.read, User.stream, User.schema, User.tool, User.count, User.item, User.websocket)
+    for each in (
+        *(User.post, User.read, User.stream, User.schema, User.tool, User.count, User.item, User.file),
+        User.websocket,
+    )
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import gzip
 import json
@@ -15,6 +16,7 @@ from app.access.secret import new_secret
 from tests.attacks.attack import Attack, Demand, Run
 from tests.attacks.projects import UNTRUSTED
 from tests.attacks.target import Json, Target
+from tests.support import pdfs
 
 MEGABYTE = 1_000_000
 TURN_SECONDS = 20.0
@@ -222,6 +224,33 @@ async def refusal_storm(target: Target, count: int) -> None:
     await target.repeat(count, lambda _: target.create(background=True), parallel=64)
 
 
+async def slow_pdfs(target: Target, count: int) -> None:
+    """Six requests at once, with 8 PDFs each. A thousand operations of text take 14 ms to read."""
+
+    def files(operations: int) -> list[Json]:
+        data = [base64.b64encode(pdfs.endless(operations + number)).decode() for number in range(8)]
+        parts = [{"type": "input_file", "filename": "a.pdf", "file_data": each} for each in data]
+        return [{"role": "user", "content": parts}]
+
+    await target.create(input=files(1))
+    slow = files(1000 * count)
+    await target.repeat(6, lambda _: target.create(input=slow, background=True))
+
+
+async def almost_boundaries(target: Target, count: int) -> None:
+    """Uploads of 4 MB in which every line is almost a boundary, and one whose header has a parameter of 60 kB."""
+    head = b'--a\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    tail = b'\r\n--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n--a--\r\n'
+    body, kind = head + b"\r\n--a-" * 600_000 + tail, "multipart/form-data; boundary=a"
+    long = {"content-type": kind + '; x="' + ";" * 60_000 + '"'}
+    await target.send("POST", "/v1/files", content=head + tail, headers=long)
+
+    async def upload(_: int) -> None:
+        await target.send("POST", "/v1/files", content=body, headers={"content-type": kind})
+
+    await target.repeat(count, upload, parallel=4)
+
+
 _OK = frozenset({"200"})
 _TOOLS = frozenset({"200", "400 input", "400 tools"})
 _HELD = Demand(connections=200, readers=200, large=True)
@@ -253,5 +282,7 @@ ATTACKS = (
     Attack("conversations-without-end", "stored bytes", conversations_without_end, 340, 2, _OK, **_LIMITED),
     Attack("large-pages", "large answers", large_pages, 200, 4, _OK, **_OWN),
     Attack("many-readers", "readers and connections", many_readers, 4200, 20, _OK, **_LIMITED),
+    Attack("slow-pdfs", "files", slow_pdfs, 300, 1, _OK, {"503"}, LARGE, seconds=90),
+    Attack("almost-boundaries", "forms", almost_boundaries, 24, 2, {"200", "415"}, demand=LARGE),
     Attack("foreground-flood", "the foreground's places", foreground_flood, 500, 20, _OK, **_LIMITED),
 )

@@ -16,6 +16,7 @@ from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 from tests.support.roles import close_roles
+from tests.support.statements import Statements
 from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
@@ -97,11 +98,21 @@ def emptier(services: Any, migrated: str) -> Iterator[Emptier]:
     made.close()
 
 
+@pytest.fixture(scope="session")
+def statements(services: Any, migrated: str) -> Iterator[Statements]:
+    made = Statements(services)
+    made.start()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def emptied(migrated: str, emptier: Emptier) -> str:
-    """The URL of `migrated`, whose tables have no rows but that of the default project."""
+def emptied(migrated: str, emptier: Emptier, statements: Statements) -> Iterator[str]:
+    """The URL of `migrated`, whose tables have no rows but that of the default project. After the test every process
+    may do what its code did of it."""
     emptier.empty()
-    return migrated
+    yield migrated
+    assert not (refused := statements.refused()), "\n".join(refused)
 
 
 @pytest.fixture

@@ -20,10 +20,18 @@ STORED = f"""
             FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id WHERE c.project = p.id)
         + (SELECT coalesce(sum(octet_length(b.data)), 0) FROM file_blocks b JOIN file_parts f ON f.id = b.part_id
             WHERE f.project = p.id AND f.state = 'finished')
-        + (SELECT coalesce(sum(bytes), 0) FROM file_parts WHERE project = p.id AND state = 'open') AS occupied
+        + (SELECT coalesce(sum(bytes), 0) FROM file_parts WHERE project = p.id AND state = 'open')
+        + (SELECT coalesce(sum(500 + octet_length(filename)), 0) FROM files WHERE project = p.id)
+        + (SELECT coalesce(sum(1000 + 1000 * total + {_LENGTH.format("metadata")} + {_LENGTH.format("errors")}), 0)
+            FROM batches WHERE project = p.id) AS occupied
     FROM projects p ORDER BY p.id
 """
 """For each project the bytes that are counted, and those that its rows have. Both are equal, whatever happens."""
+
+
+def counted(size: int, name: str) -> int:
+    """What a file with so many bytes counts."""
+    return 500 + len(name.encode()) + size
 
 
 async def stored(db: Database, project: str) -> int:

@@ -116,6 +116,7 @@ class Worker:
         pace = Pace()
         slots = Slots(self.engine.slots, pace, limit or self.engine.slots, cache_tokens=self.engine.cache_tokens)
         context_length, away = self.engine.context_length, lambda: slots.away
+        self.mcp_sessions = mcp_sessions or McpSessions()
         self.lease = Lease(db, model, lease_seconds, self.runs, context_length, lambda: slots.offered, away=away)
         slots.changed = self.lease.renew_now
         self.dispatcher = dispatcher or NoDispatcher()
@@ -124,9 +125,7 @@ class Worker:
         self.runner = Runner(
             Claimer(db, self.runs, lambda: self.lease.worker, metrics),
             self.runs,
-            Generator(
-                db, self.engine, slots, model, inputs, mcp_sessions or McpSessions(), self.journal, clock, metrics
-            ),
+            Generator(db, self.engine, slots, model, inputs, self.mcp_sessions, self.journal, clock, metrics),
             ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
             self.dispatcher,
             pace,
@@ -178,3 +177,4 @@ async def _stop(made: Worker) -> None:
     await made.engine.stop()
     if made.jobs:  # those that the engine's end ends release their responses, and need their connections
         await asyncio.wait(made.jobs, timeout=PATIENCE_SECONDS)
+    await made.mcp_sessions.close()

@@ -10,6 +10,7 @@ module relies on attributes of Celery's dispatcher (celery 5.7).
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 from celery import bootsteps
@@ -17,6 +18,10 @@ from celery.worker.consumer.events import Events
 
 FLUSH_SECONDS = 0.5
 """How late Flower may show the progress of a task."""
+MAX_EVENTS = 5_000
+"""Of each group, while Redis is away. The oldest go: Flower reads in Postgres what became of a task."""
+MAX_BATCHES = 16
+"""That could not be sent, and are sent again."""
 
 
 class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
@@ -25,7 +30,7 @@ class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has 
     requires = (Events,)
 
     _buffer: Any = None
-    """Events by their groups. Each new connection's dispatcher gets it, so a lost connection loses none."""
+    """Events by their groups. Each new connection's dispatcher gets it, so a lost connection loses few."""
 
     def start(self, consumer: Any) -> None:
         dispatcher, flush_is_due = consumer.event_dispatcher, threading.Lock()
@@ -35,12 +40,15 @@ class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has 
             dispatcher.flush()
 
         def schedule_flush() -> None:
+            for events in self._buffer.values():
+                del events[:-MAX_EVENTS]
             if flush_is_due.acquire(blocking=False):
                 consumer.hub.call_soon(consumer.hub.call_later, FLUSH_SECONDS, flush)
 
         if self._buffer is not None:
             dispatcher._group_buffer = self._buffer
         self._buffer = dispatcher._group_buffer
+        dispatcher._outbound_buffer = deque(dispatcher._outbound_buffer, MAX_BATCHES)
         dispatcher.buffer_limit = float("inf")
         dispatcher.on_send_buffered = schedule_flush
         schedule_flush()

@@ -34,29 +34,59 @@ async def build_turn(
 ) -> Turn:
     """The next turn of a stored request, after `items` (earlier context, then its input) and its own `past` turns.
 
-    Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
+    Raises InvalidSampling (the message names the field), PromptTooLong or EngineError. Its three steps are functions of
+    their own, so that nobody need hold the items while the draft is made.
     """
-    items = await off_loop(partial(without_left_out, items, request), items=item_count(items))
-    everything = [*items, *(item for turn in past for item in turn.items)]
-    shown = items if model.harmony else everything  # harmony shows past turns by their tokens
+    plan = await plan_turn(engine, model, request, items, past, context)
+    return await turn_of(plan, await draft_of(plan), items)
+
+
+async def plan_turn(
+    engine: Engine,
+    model: ServedModel,
+    request: Mapping[str, Any],
+    items: Sequence[Mapping[str, Any]],
+    past: Sequence[PastTurn],
+    context: TurnContext,
+) -> TurnPlan:
+    """What the turn's draft is made of: of the items, no more than the tools in them."""
+    everything = await _everything(request, items, past)
     hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
     client = await off_loop(partial(client_tools_of, request, everything, taken), items=item_count(everything))
     tools = tools_of(request, hosted, client, later=bool(past))
-    draft = await _draft(TurnPlan(engine, model, request, past, context.created_at, hosted, client, tools))
-    spent = sum(len(turn.tokens) for turn in past)
-    sampling = remaining_sampling(draft.sampling, spent)
-    max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
-    prompt = await fit_prompt(shown, draft.render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
-    sources = await off_loop(partial(sources_of, everything), items=item_count(everything))
-    rules = answer_rules_of(request, tools, spent, sources)
-    messages = None if draft.messages is None else draft.messages(prompt)
-    return Turn(prompt, sampling, partial(draft.parser, prompt, rules), messages)
+    return TurnPlan(engine, model, request, past, context.created_at, hosted, client, tools)
 
 
-async def _draft(plan: TurnPlan) -> Draft:
+async def draft_of(plan: TurnPlan) -> Draft:
+    """May wait until a grammar was tried. Raises InvalidSampling or EngineError."""
     if plan.model.harmony:
         from workers.formats.harmony.turn import harmony_draft  # loads a vocabulary that other models do not need
 
         return await harmony_draft(plan)
     return await chat_draft(plan)
+
+
+async def turn_of(plan: TurnPlan, draft: Draft, items: Sequence[Mapping[str, Any]]) -> Turn:
+    """The turn of the same items that the plan was made of. Raises PromptTooLong or EngineError."""
+    request, past = plan.request, plan.past
+    everything = await _everything(request, items, past)
+    spent = sum(len(turn.tokens) for turn in past)
+    sampling = remaining_sampling(draft.sampling, spent)
+    max_tokens = max_prompt_tokens(sampling.max_tokens, plan.engine.context_length)
+    shown = everything
+    if plan.model.harmony:  # it shows past turns by their tokens
+        shown = everything[: len(everything) - sum(len(turn.items) for turn in past)]
+    prompt = await fit_prompt(shown, draft.render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
+    sources = await off_loop(partial(sources_of, everything), items=item_count(everything))
+    rules = answer_rules_of(request, plan.tools, spent, sources)
+    messages = None if draft.messages is None else draft.messages(prompt)
+    return Turn(prompt, sampling, partial(draft.parser, prompt, rules), messages)
+
+
+async def _everything(
+    request: Mapping[str, Any], items: Sequence[Mapping[str, Any]], past: Sequence[PastTurn]
+) -> list[Mapping[str, Any]]:
+    """The items, but for those that the request leaves out, and those of the past turns."""
+    shown = await off_loop(partial(without_left_out, items, request), items=item_count(items))
+    return [*shown, *(item for turn in past for item in turn.items)]

@@ -34,6 +34,11 @@ class TurnPlan:
     client: ClientTools
     tools: Tools
 
+    @property
+    def may_take_long(self) -> bool:
+        """Whether its draft may wait for a grammar to be tried, for a minute perhaps."""
+        return bool(self.tools.all) or self.request["text"]["format"]["type"] != "text"
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

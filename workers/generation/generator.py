@@ -14,8 +14,9 @@ from app.protocol.usage import Usage
 from app.store.database import Database
 from config.models import ServedModel
 from workers.engine.base import Engine, PromptTooLong
-from workers.formats.builder import build_turn
-from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.formats.builder import plan_turn
+from workers.formats.draft import TurnPlan
+from workers.formats.turn import Parsed, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.flush_clock import FlushClock
 from workers.generation.journal import Journal
@@ -90,13 +91,16 @@ class Generator:
         request = run.row.request
         listed = None if run.toolbox is None else await all_listings(request, context, run.toolbox)
 
-        async def build(items: Sequence[Json]) -> Turn:
+        async def prepare(items: Sequence[Json]) -> Sequence[Json]:
+            return items
+
+        async def plan(items: Sequence[Json]) -> TurnPlan:
             listings = listings_of(items) if listed is None else listed
             known = TurnContext(int(run.row.created_at.timestamp()), listings)
-            return await build_turn(self._engine, self._model, request, items, (), known)
+            return await plan_turn(self._engine, self._model, request, items, (), known)
 
         try:
-            turn = await context.use(build)
+            turn = await context.turn(prepare, plan)
             tokens = len(turn.prompt)
         except PromptTooLong as error:
             if error.tokens is None:

@@ -44,7 +44,7 @@ class Run:
     last_commit: asyncio.Future[bool] | None = None
     """The commit of the chunk that went to the journal last; False: the chunk was fenced."""
     toolbox: Toolbox | None = None
-    """Sessions with MCP servers; closed when the run ends."""
+    """Sessions with MCP servers; they close after the run has ended."""
     used: int = 0
     """The tokens of its turns so far: their prompts, and what was generated."""
     held: int = 0

@@ -120,7 +120,7 @@ class Runner:
             if run.row.request.get("task") != COUNT and not run.yielding:
                 self._pace.note_end()
             if run.toolbox is not None:
-                await run_to_completion(run.toolbox.close())
+                run.toolbox.close()
         try:
             if outcome is None:
                 outcome = await run_to_completion(self._errors.outcome(run))

@@ -49,6 +49,8 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_LIST_PAGES = 20
 ANSWERS = Bound("answers of MCP servers", 4 * MAX_MESSAGE_BYTES, unit="bytes of ")
 """Of this worker, for large ones, from their arrival until they are shortened. What has no room waits in its server."""
+SESSIONS = Bound("sessions with MCP servers", 512, seconds=20.0)
+"""Of this worker. A response holds its own to its end, so nobody waits for long."""
 COMMANDS = Bound("commands of MCP servers", 32, seconds=20.0)
 """Of this worker. Each is two processes, which a response holds to its end."""
 PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_FORMAT", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
@@ -156,6 +158,7 @@ class Session:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Client]:
         async with AsyncExitStack() as stack:
+            stack.enter_context(await SESSIONS.wait(PROJECT.get()))
             if self._server.url is not None:
                 http = await stack.enter_async_context(_http_client(self._headers))
                 url = self._server.url

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from app.aio import BackgroundTasks
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from config.tools import McpServer
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from workers.mcp.toolbox import Toolbox
 
 RESULT_BYTES = 65536
+CLOSING_SECONDS = 10.0
+"""How long a worker that stops waits for sessions to close. Each ends by force before."""
 
 
 @dataclass(slots=True)
@@ -23,11 +26,16 @@ class McpSessions:
     servers: Sequence[McpServer] = ()
     result_bytes: int = RESULT_BYTES
     """The most bytes of one tool result that the model gets."""
+    closing: BackgroundTasks = field(default_factory=BackgroundTasks)
+    """The ends of sessions: a server that does not answer holds up no response."""
 
     def open(self) -> None:
         """Loads the MCP library if there are servers: that takes one or two seconds, so it happens at the start."""
         if self.servers:
             import_module("workers.mcp.toolbox")
+
+    async def close(self) -> None:
+        await self.closing.close(CLOSING_SECONDS)
 
     def toolbox(
         self, request: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]], *, images: bool
@@ -42,4 +50,4 @@ class McpSessions:
         from workers.mcp.toolbox import Toolbox
 
         options = ResultOptions(self.result_bytes, request["include"], images)
-        return Toolbox(self.servers, request["tools"], secrets, options)
+        return Toolbox(self.servers, request["tools"], secrets, options, self.closing)

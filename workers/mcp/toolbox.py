@@ -13,6 +13,7 @@ from functools import partial
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from app.aio import BackgroundTasks
 from app.bounds import BoundReached
 from app.heavy import off_loop
 from app.protocol.types import Json
@@ -38,7 +39,10 @@ _SessionKey = tuple[str, str | None]
 
 
 class Toolbox:
-    """The hosted tools of one response: `tools` from its request, `secrets` as headers by server label."""
+    """The hosted tools of one response: `tools` from its request, `secrets` as headers by server label.
+
+    Its sessions end in `closing`.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Toolbox:
         tools: Sequence[Json],
         secrets: Mapping[str, Mapping[str, str]],
         options: ResultOptions,
+        closing: BackgroundTasks,
     ) -> None:
         self._servers = servers
         self._specs = {tool["server_label"]: tool for tool in tools if tool["type"] == "mcp"}
@@ -57,7 +62,7 @@ class Toolbox:
         self._sessions: dict[_SessionKey, Session] = {}
         self._running: Counter[Session] = Counter()
         """How many calls, or listings, run in each session."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = closing
 
     async def list_tools(self, label: str) -> list[Json]:
         """The tools of an MCP server that operator and request allow. Raises ListingFailed."""
@@ -139,12 +144,10 @@ class Toolbox:
         hints = [tool["annotations"] or {} for tool in tools if tool["name"] == call.tool]
         return any(hint.get(name) is True for hint in hints for name in _REPEATABLE)
 
-    async def close(self) -> None:
-        """Ends every session. Never raises."""
+    def close(self) -> None:
+        """Begins to end every session, and waits for none: a server may not answer."""
         for session in {*self._sessions.values(), *self._running}:
-            self._close(session)
-        if self._closing:
-            await asyncio.wait(self._closing)
+            self._closing.start(session.close())
 
     def _server(self, kind: ServerKind | None, label: str | None) -> McpServer | None:
         if kind != "mcp":
@@ -177,12 +180,7 @@ class Toolbox:
             if not self._running[session]:
                 del self._running[session]
                 if self._sessions.get(key) is not session:
-                    self._close(session)
-
-    def _close(self, session: Session) -> None:
-        task = asyncio.create_task(session.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+                    self._closing.start(session.close())
 
 
 def _ends_session(error: Exception) -> bool:
@@ -198,7 +196,7 @@ def _message(error: Exception, label: str, server: McpServer) -> str:
     if isinstance(error, MCPError) and error.code != types.CONNECTION_CLOSED:
         return f"The MCP server {label!r} refused: {error.message}"
     if isinstance(error, BoundReached):
-        return f"The MCP server {label!r} was not started: all {error.total} that a worker runs are in use. Try later."
+        return f"The MCP server {label!r} was not called: all {error.total} that a worker holds are in use. Try later."
     if isinstance(error, ConfigError):
         log.error("MCP server %r: %s", server.label, error)
     if isinstance(error, Unreachable | SessionGone | MCPError | ConfigError):

@@ -21,6 +21,10 @@ class RequestModel(BaseModel, extra="forbid", strict=True, frozen=True):
         return self.model_dump(by_alias=True)
 
 
+class Part(RequestModel, extra="ignore"):
+    """An item, a tool, a message, or a part of one. Clients write fields of their own into these: they are dropped."""
+
+
 def check_no_nul(value: str) -> str:
     """Postgres' text cannot hold U+0000."""
     if "\0" in value:

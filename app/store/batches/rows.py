@@ -143,7 +143,7 @@ _MOVE: dict[BatchStatus, TextClause] = {
 _CANCEL_LINES = text("UPDATE batches SET lines_cancelled_at = coalesce(lines_cancelled_at, now()) WHERE id = :id")
 _VALIDATED = text(
     """
-    UPDATE batches SET status = 'in_progress', in_progress_at = now(), total = :total, model = :model
+    UPDATE batches SET status = 'in_progress', in_progress_at = now(), total = :total, model = :model, queue = :queue
     WHERE id = :id AND status = 'validating'
     """
 )
@@ -239,9 +239,12 @@ async def claim(db: Database, batch_id: str, seconds: float, *, renews: bool = F
     return bool(result.rowcount)
 
 
-async def validated(connection: AsyncConnection, batch_id: str, total: int, model: str | None) -> bool:
+async def validated(
+    connection: AsyncConnection, batch_id: str, total: int, model: str | None, queue: str | None = None
+) -> bool:
     """Starts a batch whose lines are all good; returns False if it is not `validating` any more."""
-    result = await connection.execute(_VALIDATED, {"id": batch_id, "total": total, "model": model})
+    values = {"id": batch_id, "total": total, "model": model, "queue": queue}
+    result = await connection.execute(_VALIDATED, values)
     return bool(result.rowcount)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import bindparam, select, text
 
 from app.store.database import Connection, Database
@@ -40,12 +42,16 @@ async def get(db: Database, project: str, file_id: str) -> FileRow | None:
     return FileRow.of(rows[0]) if rows else None
 
 
+PAGE_FILES = 500
+"""A page ends before it has more, however many were asked for: 10,000 would hold up everybody's tokens."""
+
+
 async def page_of(db: Database, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool] | None:
-    """A page of the project's files, and whether there are more; None: the cursor names none of them."""
+    """A page of up to PAGE_FILES of the project's files, and whether there are more; None: the cursor names none."""
     statement = select(*FILE_COLUMNS).where(IS_THERE)
     if purpose is not None:
         statement = statement.where(files.c.purpose == purpose)
-    keys = (files.c.created_at, files.c.id)
+    keys, page = (files.c.created_at, files.c.id), replace(page, limit=min(page.limit, PAGE_FILES))
     return await read_page(db, statement, keys, page, FileRow.of, (files.c.project == project,))
 
 

@@ -19,6 +19,8 @@ from app.store.tables import uploads
 from app.store.tenants.limits import check_stored
 
 BLOCK_BYTES = 1024 * 1024
+FILE_BYTES = 500
+"""What a file counts besides its content and its name: its row."""
 RESERVED_STEP = 16 * BLOCK_BYTES
 """The most that is reserved at a time where nobody knows how much will come: at first a block, then twice as much."""
 
@@ -121,7 +123,7 @@ class PartWriter:
         values = {"part": self.id, "project": self.project, "upload": upload_id, "bytes": reserved}
         async with self._db.begin(waits=self._is_limited) as connection:
             if self._is_limited:
-                await check_stored(connection, self.project, reserved)
+                await check_stored(connection, self.project, FILE_BYTES + reserved)
             if upload_id is not None:
                 upload = await lock_upload(connection, self.project, upload_id, changes=False)
                 if upload is None:

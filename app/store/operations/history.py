@@ -12,7 +12,6 @@ from sqlalchemy import text
 from app.protocol.hosted_kinds import HOSTED_KINDS
 from app.protocol.status import Status
 from app.store.database import Database
-from app.store.guards import HandOver
 
 MCP_LIST = "mcp_list_tools"
 _TYPES = ", ".join(f"'{name}'" for name in (MCP_LIST, *(kind.call_type for kind in HOSTED_KINDS)))
@@ -56,7 +55,8 @@ class HandedOver:
     worker: str
     began_at: datetime | None
     ended_at: datetime
-    how: HandOver
+    how: str
+    """A HandOver, or what a newer version calls one."""
 
     @classmethod
     def from_json(cls, noted: Mapping[str, Any]) -> HandedOver:
@@ -66,7 +66,7 @@ class HandedOver:
             noted["worker"],
             None if began is None else datetime.fromisoformat(began),
             datetime.fromisoformat(noted["to"]),
-            HandOver(noted["how"]),
+            noted["how"],
         )
 
 

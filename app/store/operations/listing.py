@@ -22,6 +22,8 @@ from app.store.operations.filters import Place, ResponseFilter, window
 
 WINDOWS = (256, *[2048] * 8)
 """Rows that a page reads, one after the other until it is full, or has taken PAGE_SECONDS."""
+LARGE_WINDOWS = (256,) * 65
+"""Where each row's metadata is read: 2,048 rows may have 32 MB, and take a second."""
 PAGE_SECONDS = 0.05
 MAX_READ = sum(WINDOWS)
 MAX_COUNTED = 500_000
@@ -134,7 +136,7 @@ async def find_page(
     until = time.monotonic() + PAGE_SECONDS
     async with db.begin() as connection:
         await connection.execute(_BY_INDEX)
-        for size in WINDOWS:
+        for size in LARGE_WINDOWS if only.metadata else WINDOWS:
             wanted = window(only, Status, size, place, descending=descending)
             direction, opposite = ("DESC", "") if descending else ("", "DESC")
             page = _PAGE.format(window=wanted.text, columns=_COLUMNS, direction=direction, opposite=opposite)

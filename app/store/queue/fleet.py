@@ -140,7 +140,7 @@ WAITING = f"""flow AS (
     )"""
 """What waits of each flow: how many, and how old the oldest is, as `waiting`."""
 LINES_IN_FILES = f"""
-    SELECT coalesce({LINES_QUEUE}, 'model.' || b.model) AS queue, b.project, b.{{0}}, b.total - b.expanded AS lines
+    SELECT coalesce({LINES_QUEUE}, b.queue) AS queue, b.project, b.{{0}}, b.total - b.expanded AS lines
     FROM batches b WHERE b.status = 'in_progress' AND b.expanded < b.total
 """
 """Of each batch with a column of it: its lines that are no responses yet. Nobody may know their queue yet (NULL)."""
@@ -148,7 +148,7 @@ IN_FILES = f"""
     SELECT l.queue, l.project, l.key_id, sum(l.lines)::bigint AS number
     FROM ({LINES_IN_FILES.format("key_id")}) l WHERE l.queue IS NOT NULL GROUP BY 1, 2, 3
 """
-"""Lines of batches that are no responses yet; of those whose models nobody knows yet, none."""
+"""Lines of batches that are no responses yet; of those whose queues nobody knows yet, none."""
 HAS_WRITTEN = """
     coalesce(r.attempt = (
         SELECT c.attempt FROM chunks c WHERE c.response_id = r.id ORDER BY c.first DESC LIMIT 1

@@ -48,7 +48,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "conversation_items": {
         API: "SELECT, INSERT, DELETE",
         WORKER: "SELECT, INSERT",
-        MAINTENANCE: "SELECT (conversation_id, position, added_at, bytes)",
+        MAINTENANCE: "SELECT",  # it accepts the lines of batches, which refer to items as requests do
     },
     # -- the queue
     "workers": {
@@ -95,7 +95,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "batches": {
         API: "SELECT, INSERT, UPDATE",
         MAINTENANCE: "SELECT, UPDATE, DELETE",
-        MONITOR: "SELECT (id, project, key_id, status, model, total, expanded)",
+        MONITOR: "SELECT (id, project, key_id, status, queue, total, expanded)",
     },
     "batch_results": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "uploads": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},

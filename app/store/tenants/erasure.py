@@ -5,20 +5,20 @@ What is left is the project's row, its entries in the audit log, and its usage, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.status import Status
 from app.store.database import Database
 from app.store.tables import UNFINISHED_BATCHES
 
 SETTLE_SECONDS = 10.0
 """Before an erasure begins: a process without Redis takes 5 s to learn that the project's keys have ended."""
-_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DUE = text(
     """
@@ -27,46 +27,30 @@ _DUE = text(
     """
 )
 _IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {0}inserted_at < CAST(:before AS timestamptz))"
-# Lines of a batch go with it, whenever it made them.
-_IS_OLD_RESPONSE = f"""
-    ({_IS_OLD} OR EXISTS (
-        SELECT FROM batches b WHERE b.id = {{0}}batch_id AND b.created_at < CAST(:before AS timestamptz)))
-"""
 _IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
-# No index has the project: it would make each insert, claim and end dearer. So each of the indexes of unfinished
-# responses is read, and then those of ended ones in the order of their ends, which never change, page by page.
-_UNFINISHED = text(
-    " UNION ALL ".join(
-        f"(SELECT id FROM responses WHERE project = :project AND {_IS_OLD_RESPONSE.format('')} AND {status}"
-        " LIMIT :limit)"
-        for status in (
-            "status = 'queued' AND sent_at IS NULL",
-            "status = 'queued' AND sent_at IS NOT NULL",
-            "status = 'in_progress' AND worker IS NULL",
-            "status = 'in_progress' AND worker IS NOT NULL",
-        )
-    )
-)
-_DELETE_PAGE = [
+# Lines of a batch go with it, whenever it made them.
+_OLD_BATCHES = f"SELECT id FROM batches WHERE project = :project AND {_IS_OLDER}"
+
+
+def _old_responses(statuses: Collection[Status]) -> Sequence[TextClause]:
+    """The ids of some of the project's old responses of these statuses: by their age, and by their batch."""
+    listed = ", ".join(f"'{status.value}'" for status in statuses)
+    return [
+        text(f"SELECT id FROM responses WHERE project = :project AND status IN ({listed}) AND {is_old} LIMIT :limit")
+        for is_old in (_IS_OLD.format(""), f"batch_id = ANY(ARRAY({_OLD_BATCHES}))")
+    ]
+
+
+_UNFINISHED = _old_responses([status for status in Status if not status.final])
+_DELETE_RESPONSES = [
     text(
         f"""
-        WITH page AS MATERIALIZED (
-            SELECT id, project, inserted_at, finished_at, batch_id FROM responses
-            WHERE {kept} AND finished_at IS NOT NULL AND finished_at >= :at AND (finished_at, id) > (:at, :id)
-            ORDER BY finished_at, id LIMIT :limit
-        ), gone AS (
-            DELETE FROM responses WHERE id = ANY(ARRAY(
-                SELECT id FROM responses WHERE id = ANY(ARRAY(
-                    SELECT id FROM page p WHERE project = :project AND {_IS_OLD_RESPONSE.format("p.")}
-                )) ORDER BY id FOR UPDATE
-            ))
-            RETURNING id
-        )
-        SELECT finished_at, id, (SELECT count(*) FROM gone) AS deleted FROM page
-        ORDER BY finished_at DESC, id DESC LIMIT 1
+        DELETE FROM responses WHERE id = ANY(ARRAY(
+            SELECT id FROM responses WHERE id = ANY(ARRAY({chosen.text})) ORDER BY id FOR UPDATE
+        ))
         """
     )
-    for kept in ("store", "NOT store")
+    for chosen in _old_responses([status for status in Status if status.final])
 ]
 
 
@@ -79,7 +63,8 @@ def _locked(table: str, is_old: str) -> str:
     """
 
 
-# A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended.
+# A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended, and so
+# do the parts that would have been its files.
 _END_BATCHES = text(
     f"""
     UPDATE batches SET status = 'cancelled', cancelled_at = now() WHERE id = ANY(ARRAY(
@@ -91,8 +76,14 @@ _END_BATCHES = text(
 _DELETE_BATCHES = text(
     f"""
     WITH gone AS (
-        DELETE FROM batches WHERE id = ANY(ARRAY({_locked("batches", _IS_OLDER)})) RETURNING id
-    ), results AS (DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id)
+        DELETE FROM batches WHERE id = ANY(ARRAY({_locked("batches", _IS_OLDER)}))
+        RETURNING id, output_parts || error_parts AS parts
+    ), results AS (
+        DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id
+    ), dropped AS (
+        UPDATE file_parts SET state = 'dropped', bytes = 0
+        WHERE id = ANY(ARRAY(SELECT unnest(parts) FROM gone)) AND file_id IS NULL
+    )
     SELECT id FROM gone
     """
 )
@@ -150,16 +141,16 @@ class Erasure:
 
     async def unfinished(self, db: Database, limit: int) -> list[str]:
         """The ids of some of its unfinished responses, which must be cancelled before the others are deleted."""
-        rows = await db.execute(_UNFINISHED, {**self._wanted, "limit": limit})
-        return [row.id for row in rows]
+        values = {**self._wanted, "limit": limit}
+        return list({row.id: None for statement in _UNFINISHED for row in await db.execute(statement, values)})
 
-    async def delete_responses(self, db: Database, limit: int) -> AsyncIterator[int]:
-        """Deletes its ended responses; yields how many, for each `limit` responses of all projects."""
-        for statement in _DELETE_PAGE:
-            cursor: dict[str, Any] = {"at": _START, "id": ""}
-            while rows := await db.execute(statement, {**self._wanted, **cursor, "limit": limit}):
-                cursor = {"at": rows[0].finished_at, "id": rows[0].id}
-                yield rows[0].deleted
+    async def delete_responses(self, db: Database, limit: int) -> int:
+        """Deletes up to `limit` of its ended responses, twice; returns how many."""
+        deleted = 0
+        async with db.autocommit() as connection:
+            for statement in _DELETE_RESPONSES:
+                deleted += (await connection.execute(statement, {**self._wanted, "limit": limit})).rowcount
+        return deleted
 
     async def end_batches(self, db: Database) -> None:
         """Ends its unfinished batches: none of them makes a response any more."""

@@ -208,6 +208,35 @@ async def lines_of(db: Database, project: str, batch_id: str, *numbers: int) -> 
     return [each.id for each in lines]
 
 
+async def test_what_an_unfinished_batch_has_written_of_its_files_goes_with_it(
+    db: Database, pubsub: PubSub, admin: Administration
+) -> None:
+    """Parts that belong to no file yet hold outputs."""
+    project = (await admin.create_project("a")).id
+    await filed(db, project, "file_in")
+    output, errors = (PartWriter(db, project, f"part_{name}") for name in ("output", "errors"))
+    async with db.begin() as connection:
+        await rows_of_batches.create(
+            connection, NewBatch("batch_a", project, None, "/v1/responses", "file_in", "24h", 86400.0)
+        )
+    for part in (output, errors):
+        await part.open(6)
+        await part.write(b"answer")
+        await part.flush()
+    async with db.begin() as connection:
+        for part in (output, errors):
+            await part.finish_within(connection)
+        await rows_of_batches.validated(connection, "batch_a", 2, None)
+        await rows_of_batches.advance(connection, "batch_a", 2, 10)
+        await rows_of_batches.note_written(connection, "batch_a", 2, [output.id], [errors.id], None)
+    await admin.archive_project(project)
+    await sql(db, "UPDATE projects SET erase_at = now() WHERE id = :id", id=project)
+    await erase_due(as_role(db, MAINTENANCE), pubsub, Announcer(pubsub, None), 0.0)  # type: ignore[arg-type]
+    for table in ("batches", "file_parts", "file_blocks"):
+        assert await sql(db, f"SELECT count(*) FROM {table}") == 0, table
+    assert await stored(db, project) == 0
+
+
 async def test_an_unfinished_batch_goes_with_its_lines_and_their_results(
     db: Database, pubsub: PubSub, admin: Administration
 ) -> None:

@@ -269,6 +269,15 @@ async def test_slow_pdfs_of_one_project_hold_up_no_other_and_are_given_up(
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "files_too_slow")
         part = {"type": "input_file", "filename": "a", "file_data": in_base64(pdfs.pdf("Hello"))}
         assert (await slow.post(input=said(part), background=True)).status_code == 200, "its place is free again"
+        monkeypatch.setattr(attachments, "SECONDS", 60.0)
+        is_reading.clear()
+        waiting = asyncio.create_task(slow.post(**sent))
+        await is_reading.wait()
+        monkeypatch.setattr(attachments, "SECONDS", 0.2)
+        behind = await slow.post(input=said(part), background=True)
+        assert (behind.status_code, behind.json()["error"]["code"]) == (503, "too_many_pdfs")
+        go_on.set()
+        assert (await waiting).status_code == 200
 
 
 # -- at URLs

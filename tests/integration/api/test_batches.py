@@ -184,6 +184,7 @@ class TestLines:
                 await created(client, numbered(12))
                 await until(lambda: has_responses(db, 6), what="as many lines are responses as may be")
                 assert (await fleet.read(db, 0.0)).in_files == [LinesInFiles(f"model.{MODEL}", "default", 6)]
+                assert [row.queue for row in await db.execute(text("SELECT queue FROM batches"))] == [f"model.{MODEL}"]
                 for by in get_args(backlog.By):
                     (entry,) = added_up(await backlog.read(db, by), by, {})
                     assert (entry.waiting, entry.in_files, entry.unfinished) == (6, 6, 12)

@@ -168,6 +168,22 @@ async def test_an_engine_that_dies_between_calls_repeats_none(db: Database, pubs
     assert tools.lines()[-1] == "closed"
 
 
+async def test_a_server_that_does_not_end_its_session_holds_up_no_response(
+    db: Database, pubsub: PubSub, broken_tools: ToolProcess
+) -> None:
+    response_id = await asked(db, call("tests__echo", text="x"), DONE)
+
+    async def has_called() -> bool:
+        return "response.mcp_call.completed" in await kinds(db, response_id)
+
+    async with worker(db, pubsub, mcp_sessions=McpSessions((broken_tools.server(),)), tokens_per_second=20.0) as w:
+        job = w.start(response_id)
+        await until(has_called)
+        with broken_tools.frozen():
+            assert await job.task is Outcome.COMPLETED
+            assert list(w.mcp_sessions.closing), "it waits for its server yet"
+
+
 async def test_tool_lists_and_approved_calls_are_taken_over_too(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:

@@ -361,6 +361,17 @@ async def test_a_server_of_the_sessionless_protocol_works_too(db: Database, pubs
         assert modern.count("closed") == 0
 
 
+async def test_sessions_of_a_worker_are_bounded(
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "SESSIONS", bound := Bound("sessions with MCP servers", 1, seconds=0.05))
+    with bound.take("others"):
+        row = await answer(db, pubsub, (tools.server(),), "Well.", tools=[mcp_tool()])
+    [listed] = items(row, "mcp_list_tools")
+    assert "all 1 sessions with MCP servers that a worker holds are in use" in listed["error"]
+    assert bound.held == 0
+
+
 async def test_a_command_starts_at_first_use_if_the_worker_may_run_one_more_and_ends_with_the_response(
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,7 +379,7 @@ async def test_a_command_starts_at_first_use_if_the_worker_may_run_one_more_and_
     with bound.take("others"):
         row = await answer(db, pubsub, (tools.command(),), "Well.", tools=[mcp_tool("local")])
     [listed] = items(row, "mcp_list_tools")
-    assert "all 1 commands of MCP servers that a worker runs are in use" in listed["error"]
+    assert "all 1 commands of MCP servers that a worker holds are in use" in listed["error"]
     before = len(tools.lines())
     row = await answer(db, pubsub, (tools.command(),), call("local__echo", text="x"), DONE, tools=[mcp_tool("local")])
     assert text_of(row) == "It said: echo x"

@@ -397,7 +397,7 @@ async def test_retries_reserve_of_their_projects_limits(db: Database) -> None:
 async def test_a_page_that_finds_nothing_in_its_reach_says_from_where_to_go_on(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "WINDOWS", (2, 3))
+    monkeypatch.setattr(listing, "LARGE_WINDOWS", (2, 3))
     monkeypatch.setattr(listing, "PAGE_SECONDS", 60.0)
     (rare,) = await many_queued(db, 1, metadata={"run": "rare"})
     await many_queued(db, 12)

@@ -8,6 +8,8 @@ import pytest
 
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
+from app.store.batches import rows as batches
+from app.store.batches.rows import NewBatch
 from app.store.database import Database
 from app.store.queue import drains, fleet, pace, pauses
 from app.store.responses import claims
@@ -163,3 +165,13 @@ async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_
             found = await pace.read(connection)
         assert sum(each.ended for each in found) == ended
         assert seconds - 1 <= found[0].seconds < seconds + 60
+
+
+async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a_response(db: Database) -> None:
+    """Of an adapter, and of a model with a queue of its own."""
+    async with db.begin() as connection:
+        for name in ("adapter", "scripted"):
+            await batches.create(connection, NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", 86400))
+            await batches.validated(connection, name, 20, name, "special")
+    found = figures(await fleet.read(db, RETENTION), {"special": "scripted"})
+    assert nonzero(found["lines_in_files"]) == {("scripted",): 40}

@@ -85,7 +85,7 @@ async def test_an_erasure_and_a_cancel_of_whole_batches_do_not_wait_for_each_oth
 
 
 async def erased(db: Database) -> int:
-    return sum([deleted async for deleted in ERASURE.delete_responses(as_role(db, MAINTENANCE), 10)])
+    return await ERASURE.delete_responses(as_role(db, MAINTENANCE), 10)
 
 
 async def test_an_erasure_and_a_journal_that_writes_for_what_it_deletes_do_not_wait_for_each_other(

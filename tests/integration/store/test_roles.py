@@ -10,7 +10,9 @@ import asyncpg
 import pytest
 from sqlalchemy import Connection, text
 
-from app.store.database import Database, StoreUnavailable
+from app.api.errors import api_error_of, status_of
+from app.store import database
+from app.store.database import Database, StoreMismatch, StoreUnavailable
 from app.store.keys import SharedSealer, pubsub_key, salt_key
 from app.store.roles import granting
 from app.store.roles.rights import (
@@ -28,6 +30,7 @@ from app.store.sealing import SealedKind
 from tests.integration.store.common import scalar, sql
 from tests.support.rows import queued
 from tests.support.services import AS_OWNER
+from tests.support.statements import Statements
 
 _RELATIONS = """
     SELECT relname FROM pg_class
@@ -90,7 +93,7 @@ FORBIDDEN = {
         "DELETE FROM audit_logs",
         "INSERT INTO keys VALUES ('sealing', '1')",
         "UPDATE projects SET weight = 1000",
-        "SELECT item FROM conversation_items",
+        "UPDATE conversation_items SET item = '{}'",
         "UPDATE usage_entries SET output_tokens = 0",
     ),
     MONITOR: (
@@ -152,12 +155,33 @@ async def test_postgres_refuses_what_is_not_a_role_s_work(services: Any, db: Dat
                 pytest.fail(f"{role} may: {statement}")
 
 
-async def test_a_right_that_is_missing_is_an_outage_that_names_the_table(services: Any, db: Database) -> None:
-    """Work waits until somebody has run `longhaul migrate`; none of it fails."""
+async def test_a_missing_right_or_column_is_an_error_of_the_log_and_no_outage(
+    services: Any, db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_mismatches", {})
     worker = Database(services.url_of(WORKER), 1)
-    with pytest.raises(StoreUnavailable, match="permission denied for table api_keys"):
-        await worker.execute(text("SELECT hash FROM api_keys"))
+    for statement, says in (
+        ("SELECT hash FROM api_keys", "permission denied for table api_keys"),
+        ("SELECT of_tomorrow FROM responses", 'column "of_tomorrow" does not exist'),
+    ):
+        for _ in range(3):
+            with pytest.raises(StoreMismatch, match=says) as caught:
+                await worker.execute(text(statement))
+        error = api_error_of(caught.value)
+        assert error is not None and status_of(error) == 500
+        assert [each.levelname for each in caplog.records if says in each.getMessage()] == ["ERROR"]
     await worker.close()
+
+
+def test_what_a_role_may_not_do_of_what_its_process_can_run_is_found(services: Any, migrated: str) -> None:
+    """What keeps every other test honest (tests/support/statements.py)."""
+    found = Statements(services)
+    for statement in ("SELECT item FROM conversation_items", "DELETE FROM conversation_items", "DELETE FROM projects"):
+        found.note(("app.store.context.items", "find_items"), statement)
+    refused = sorted(each.partition(", ")[0] + each.rpartition(" table ")[2] for each in found.refused())
+    assert refused == [f"{API}projects", f"{MAINTENANCE}conversation_items", f"{MAINTENANCE}projects"]
+    assert found.refused() == []
+    found.close()
 
 
 async def test_each_process_reads_the_keys_that_it_uses_and_sees_no_other(services: Any, db: Database) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workers.celery_host.event_buffer import FLUSH_SECONDS, EventBuffer
+from workers.celery_host.event_buffer import FLUSH_SECONDS, MAX_BATCHES, MAX_EVENTS, EventBuffer
 
 
 class Hub:
@@ -35,6 +36,7 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._group_buffer: dict[str, list[str]] = {"task": []}
+        self._outbound_buffer: deque[list[str]] = deque()
         self.buffer_limit = 24.0
         self.on_send_buffered: Callable[[], None] = lambda: None
         self.published: list[list[str]] = []
@@ -79,3 +81,18 @@ def test_a_lost_connection_loses_no_events(hub: Hub) -> None:
     after = started(buffer, hub)
     hub.tick()
     assert after.published == [["before"]]
+
+
+def test_while_redis_is_away_the_oldest_events_go(hub: Hub) -> None:
+    """For hours: its hub is gone, and nothing is flushed."""
+    buffer = EventBuffer(SimpleNamespace())
+    dispatcher = started(buffer, hub)
+    for number in range(3 * MAX_EVENTS):
+        dispatcher.send(str(number))
+    assert len(dispatcher._group_buffer["task"]) == MAX_EVENTS
+    dispatcher._outbound_buffer.extend([[str(number)] for number in range(2 * MAX_BATCHES)])
+    assert len(dispatcher._outbound_buffer) == MAX_BATCHES
+    hub.later.clear()
+    after = started(buffer, hub)
+    hub.tick()
+    assert after.published == [[str(number) for number in range(2 * MAX_EVENTS, 3 * MAX_EVENTS)]]

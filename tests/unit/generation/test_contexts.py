@@ -9,10 +9,17 @@ from typing import Any, cast
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from tests.support.requests import message
-from workers.generation.turns.inputs import Context, Inputs
+from tests.support.requests import message, stored_request
+from tests.support.worker import scripted_model
+from workers.engine import make_engine
+from workers.engine.output_format import OutputFormat, OutputSpec
+from workers.formats.builder import plan_turn
+from workers.formats.draft import TurnPlan
+from workers.formats.turn import Turn, TurnContext
+from workers.generation.turns.inputs import Context, Inputs, Items
 
 MIB = 1024 * 1024
+_SEARCH = {"type": "function", "name": "search", "description": None, "parameters": None, "strict": False}
 ROW = cast(ResponseRow, SimpleNamespace(project="default"))
 
 
@@ -49,3 +56,35 @@ async def test_what_a_prompt_is_built_from_counts_until_it_is_built() -> None:
     go.set()
     await asyncio.gather(*uses)
     assert inputs.reads == 2
+
+
+async def test_a_large_context_is_not_held_while_a_grammar_is_tried() -> None:
+    inputs, engine, go, tried = PaperInputs(), make_engine(scripted_model()), asyncio.Event(), asyncio.Event()
+    await engine.start()
+    output_format = engine.output_format
+
+    async def slow_format(spec: OutputSpec) -> OutputFormat:
+        tried.set()
+        await go.wait()
+        return await output_format(spec)
+
+    engine.output_format = slow_format  # type: ignore[method-assign]
+    context = Context(cast(Inputs, inputs), ROW)
+
+    def building(**request: Any) -> asyncio.Task[Turn]:
+        async def prepare(items: Items) -> Items:
+            return items
+
+        async def plan(items: Items) -> TurnPlan:
+            return await plan_turn(engine, scripted_model(), stored_request(**request), items, (), TurnContext())
+
+        return asyncio.create_task(context.turn(prepare, plan))
+
+    building_one = building(tools=[_SEARCH])
+    await tried.wait()
+    assert inputs.contexts.held == 0
+    go.set()
+    assert (await building_one).prompt
+    assert (inputs.reads, inputs.contexts.held) == (2, 0)
+    await building()
+    assert inputs.reads == 3, "a turn without a grammar reads it once"

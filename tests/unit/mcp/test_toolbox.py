@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from app.aio import BackgroundTasks
 from app.heavy import PROJECT
 from config.server_kind import PROJECT_META
 from config.tools import McpServer
@@ -45,7 +46,7 @@ class Listing:
 def toolbox(monkeypatch: pytest.MonkeyPatch) -> Toolbox:
     monkeypatch.setattr(module, "Session", lambda *_: Listing())
     monkeypatch.setattr(module, "tool_list", lambda names: [{"name": name} for name in names])
-    return Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    return Toolbox([SERVER], [SPEC], {}, ResultOptions(1000), BackgroundTasks())
 
 
 async def test_a_tool_that_the_operator_does_not_allow_is_not_listed(toolbox: Toolbox) -> None:
@@ -109,7 +110,9 @@ async def test_code_goes_to_the_sandbox_even_if_an_mcp_server_of_the_request_is_
         McpServer("python", "mcp", "http://o/mcp"),
     )
     spec = {**SPEC, "server_label": "python"}
-    toolbox = Toolbox([sandbox, other], [spec, {"type": "code_interpreter"}], {}, ResultOptions(1000))
+    toolbox = Toolbox(
+        [sandbox, other], [spec, {"type": "code_interpreter"}], {}, ResultOptions(1000), BackgroundTasks()
+    )
     running = [asyncio.create_task(toolbox.run(call, code)) for call, code in [(call_of("python"), None), (CODE, "1")]]
     await until(lambda: sum(len(session.calls) for session in sessions) == 2)
     assert [(session.server.label, session.calls[0][0]) for session in sessions] == [
@@ -125,7 +128,7 @@ async def test_the_headers_of_one_label_are_sent_for_no_other_tool(sessions: lis
     server = McpServer("sandbox", "python", "http://127.0.0.1:1/mcp", request_headers=True)
     specs = [{**SPEC, "server_label": label, "server_url": server.url} for label in ("python", "again", "open")]
     secrets = {"python": {"X-Key": "one"}, "again": {"X-Key": "two"}}
-    toolbox = Toolbox([server], [*specs, {"type": "code_interpreter"}], secrets, ResultOptions(1000))
+    toolbox = Toolbox([server], [*specs, {"type": "code_interpreter"}], secrets, ResultOptions(1000), BackgroundTasks())
     calls = [(call_of("python"), None), (call_of("again"), None), (call_of("open"), None), (CODE, "1")]
     running = [asyncio.create_task(toolbox.run(call, code)) for call, code in calls]
     await until(lambda: sum(len(session.calls) for session in sessions) == 4)
@@ -141,7 +144,7 @@ async def test_the_headers_of_one_label_are_sent_for_no_other_tool(sessions: lis
 
 
 async def test_a_late_failure_of_an_old_session_leaves_the_new_one_open(sessions: list[FakeSession]) -> None:
-    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000), BackgroundTasks())
     first, second = (asyncio.create_task(toolbox.run(call_of("docs"), None)) for _ in range(2))
     await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 2)
     sessions[0].fail(0)
@@ -153,12 +156,12 @@ async def test_a_late_failure_of_an_old_session_leaves_the_new_one_open(sessions
     sessions[1].answer()
     assert (await third).ok
     assert [session.closed for session in sessions] == [True, False]
-    await toolbox.close()
-    assert sessions[1].closed
+    toolbox.close()
+    await until(lambda: sessions[1].closed)
 
 
 async def test_a_request_that_is_invalid_ends_no_session(sessions: list[FakeSession]) -> None:
-    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000), BackgroundTasks())
     running = [asyncio.create_task(toolbox.run(call_of("docs"), None)) for _ in range(8)]
     await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 8)
     sessions[0].fail(3, MCPError(types.INVALID_REQUEST, "no such thing"))
@@ -175,7 +178,7 @@ async def test_a_request_that_is_invalid_ends_no_session(sessions: list[FakeSess
 async def test_calls_that_a_server_has_forgotten_are_made_once_more_in_one_new_session(
     sessions: list[FakeSession],
 ) -> None:
-    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000), BackgroundTasks())
     running = [asyncio.create_task(toolbox.run(call_of("docs"), None)) for _ in range(3)]
     await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 3)
     for index in (0, 1):
@@ -209,7 +212,7 @@ async def test_calls_are_repeated_unasked_only_if_that_does_no_harm(
     monkeypatch.setattr(module, "Session", lambda *_: Listing())
     listed = [{"name": "delete", "annotations": {"readOnlyHint": True}}, {"name": "read", "annotations": annotations}]
     monkeypatch.setattr(module, "tool_list", lambda _: listed)
-    toolbox = Toolbox([server], [SPEC, {"type": "code_interpreter"}], {}, ResultOptions(1000))
+    toolbox = Toolbox([server], [SPEC, {"type": "code_interpreter"}], {}, ResultOptions(1000), BackgroundTasks())
     assert await toolbox.may_repeat(CODE if kind == "python" else call_of("docs")) is expected
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
+from contextlib import ExitStack
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from app.local.ports import free_port
-from app.metrics.server import serving
+from app.metrics.server import CONNECTIONS, serving
 from config.settings import ConfigError, Settings
+from tests.support.waiting import until_sync
 
 TOKEN = "0123456789abcdef"
 
@@ -83,3 +86,16 @@ def test_a_scrape_needs_the_token_if_there_is_one() -> None:
             else:
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), sent
                 assert "longhaul_things" not in answer.text
+
+
+def test_connections_that_send_nothing_get_so_many_threads_and_no_more() -> None:
+    with serving(Settings(metrics_port=free_port()), counting()) as port, ExitStack() as stack:
+        before = threading.active_count()
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port or 0))) for _ in range(CONNECTIONS)]
+        until_sync(lambda: threading.active_count() == before + CONNECTIONS)
+        more = stack.enter_context(socket.create_connection(("127.0.0.1", port or 0)))
+        assert more.recv(1) == b""
+        assert threading.active_count() == before + CONNECTIONS
+        silent[0].close()
+        until_sync(lambda: threading.active_count() < before + CONNECTIONS)
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200

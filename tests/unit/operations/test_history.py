@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -44,3 +45,10 @@ def test_a_death_says_whether_it_counts_as_a_crash(status: Status, log: list[Log
 def test_another_hand_over_is_no_crash() -> None:
     whats = [each.what for each in history_of(facts(how=HandOver.YIELDED)).moments]
     assert whats[-1] == "gave its slot to a foreground response"
+
+
+def test_a_hand_over_that_a_newer_version_calls_by_another_name_is_shown() -> None:
+    noted = {"attempt": 1, "worker": "w1", "from": None, "to": LATER.isoformat(), "how": "moved_away"}
+    found = replace(facts(), history=(HandedOver.from_json(noted),))
+    history = history_of(found)
+    assert (history.attempts[0].how, history.moments[-1].what) == ("moved_away", "handed over: moved away")

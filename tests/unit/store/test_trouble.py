@@ -12,10 +12,9 @@ from app.store.database import Patience, StoreBusy, StoreUnavailable
 from app.store.trouble import Trouble, by_sqlstate, trouble_of
 
 TABLE = {
-    Trouble.AWAY: (
-        "08000 08001 08003 08004 08006 25006 25P03 42703 42P01 53100 53300 57P01 57P02 57P03 57P05 58000 58030"
-    ),
-    Trouble.REFUSED: "28000 28P01 3D000 42501",
+    Trouble.AWAY: ("08000 08001 08003 08004 08006 25006 25P03 42P01 53100 53300 57P01 57P02 57P03 57P05 58000 58030"),
+    Trouble.REFUSED: "28000 28P01 3D000",
+    Trouble.MISMATCH: "42501 42703",
     Trouble.BUSY: "40000 40001 40003 40P01 53000 53200 53400",
     Trouble.LOCKED: "55P03",
     Trouble.TOO_LONG: "57014",

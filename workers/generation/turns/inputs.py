@@ -24,8 +24,13 @@ from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
+from workers.formats.builder import draft_of, turn_of
+from workers.formats.draft import Draft, TurnPlan
+from workers.formats.turn import Turn
 
 T = TypeVar("T")
+Items = Sequence[Json]
+Prepare = Callable[[Items], Awaitable[Items]]
 
 NO_LIMIT = 2**62
 
@@ -147,6 +152,28 @@ class Context:
         self._inputs = inputs
         self._row = row
         self._kept: list[Json] | None = None
+
+    async def turn(self, prepare: Prepare, plan: Callable[[Items], Awaitable[TurnPlan]]) -> Turn:
+        """Returns the turn after the items as `prepare` returns them, by a plan that is made of those.
+
+        No large context is held, nor kept in memory, while a grammar is tried: it is read again for the prompt. Raises
+        what `use`, `build_turn` and the arguments raise.
+        """
+
+        async def begin(items: Items) -> Turn | TurnPlan:
+            shown = await prepare(items)
+            made = await plan(shown)
+            if self._kept is None and made.may_take_long:
+                return made
+            return await turn_of(made, await draft_of(made), shown)
+
+        async def end(made: TurnPlan, draft: Draft, items: Items) -> Turn:
+            return await turn_of(made, draft, await prepare(items))
+
+        begun = await self.use(begin)
+        if isinstance(begun, Turn):
+            return begun
+        return await self.use(partial(end, begun, await draft_of(begun)))
 
     async def use(self, work: Callable[[list[Json]], Awaitable[T]]) -> T:
         """Returns what `work` returns. It gets the items before the response's own input, since their newest

@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from app.aio import run_to_completion
+from app.bounds import Bound
+from app.heavy import PROJECT
 from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.events.deltas import ToolEnded
 from workers.formats.calls.hosted import HostedCall
@@ -26,6 +28,8 @@ if TYPE_CHECKING:  # these import the MCP library, which a response without host
 
 MAX_CONCURRENT = 8
 """Calls of one response that run at once."""
+CALLS = Bound("hosted calls", 256)
+"""Of this worker, from all responses at once. The others wait: each call has a deadline."""
 CANCEL_SECONDS = 2.0
 """How long a cancelled call may take to tell its MCP server."""
 
@@ -78,7 +82,8 @@ class ToolCallRunner:
             return await self._failed(call, INTERRUPTED)
         code = self._run.stream.response["output"][index]["code"] if call.kind == "python" else None
         async with semaphore:
-            return await self._toolbox.run(call, code)
+            with await CALLS.wait(PROJECT.get()):
+                return await self._toolbox.run(call, code)
 
     @property
     def _toolbox(self) -> Toolbox:

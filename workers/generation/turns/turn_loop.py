@@ -21,7 +21,8 @@ from app.protocol.unsealing import is_kept
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, PromptTooLong
-from workers.formats.builder import build_turn
+from workers.formats.builder import plan_turn
+from workers.formats.draft import TurnPlan
 from workers.formats.summary import newest_items
 from workers.formats.turn import NOTHING, Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
@@ -143,14 +144,16 @@ class TurnLoop:
         It holds nothing of the context: `messages` are left to `_messages`.
         """
         request = {**self._request, "enable_response_messages": False, **changed}
-        return await self._context.use(partial(self._build, request))
+        return await self._context.turn(self._shown, partial(self._plan, request))
 
-    async def _build(self, request: Mapping[str, Any], items: Sequence[Json]) -> Turn:
+    async def _shown(self, items: Sequence[Json]) -> list[Json]:
         if self._history.compaction is not None:
             items = await self._compaction.compacted(items)
-        items = self._with_setup(items)
+        return self._with_setup(items)
+
+    async def _plan(self, request: Mapping[str, Any], items: Sequence[Json]) -> TurnPlan:
         context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
-        return await build_turn(self._engine, self._model, request, items, self._history.past(self._output), context)
+        return await plan_turn(self._engine, self._model, request, items, self._history.past(self._output), context)
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 

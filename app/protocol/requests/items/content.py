@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.protocol.requests.base import (
-    RequestModel,
+    Part,
     TextOrList,
     check_no_nul,
     check_object_type,
@@ -24,14 +24,14 @@ MAX_NAME_CHARS = 512
 _WEB = ("https://", "http://")
 
 
-class CacheBreakpoint(RequestModel):
+class CacheBreakpoint(Part):
     """Where a cached prefix may end. A hint, kept nowhere: the engine's cache needs no marks."""
 
     mode: Literal["explicit"]
     ttl: CacheTtl | None = None
 
 
-class InputText(RequestModel):
+class InputText(Part):
     """Text for the model."""
 
     type: Literal["input_text"]
@@ -65,7 +65,7 @@ FileUrl = Annotated[str, AfterValidator(_check_file_url)]
 FileId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
 
 
-class InputImage(RequestModel):
+class InputImage(Part):
     """An image, for models that take images: by URL, or a file. With both, the URL has what was read of the file.
 
     With `detail: low` the model sees it at most 512 pixels wide and high.
@@ -90,7 +90,7 @@ class InputImage(RequestModel):
         return {"type": "input_image", **sent, "detail": self.detail or "auto"}
 
 
-class InputFile(RequestModel):
+class InputFile(Part):
     """A file whose text the model reads: one that was uploaded, its bytes in base64, or one at a URL.
 
     With an id and bytes, its bytes are what was sent. `text` is what was read of it: items that are sent back have it,
@@ -126,7 +126,7 @@ class InputFile(RequestModel):
         return {"type": "input_file", **{name: value for name, value in sent.items() if value is not None}}
 
 
-class OutputText(RequestModel):
+class OutputText(Part):
     """Text that a model wrote."""
 
     type: Literal["output_text", "input_text"]
@@ -143,19 +143,19 @@ class OutputText(RequestModel):
         }
 
 
-class Refusal(RequestModel):
+class Refusal(Part):
     """A refusal that a model wrote."""
 
     type: Literal["refusal"]
     refusal: str
 
 
-class SummaryText(RequestModel):
+class SummaryText(Part):
     type: Literal["summary_text"]
     text: str
 
 
-class ReasoningText(RequestModel):
+class ReasoningText(Part):
     """Open WebUI calls the parts of its reasoning `output_text`."""
 
     type: Literal["reasoning_text", "output_text"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import ItemId, RequestModel, check_object_type, tag_of
+from app.protocol.requests.base import ItemId, Part, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_PARTS
 from app.protocol.requests.items.stored_item import PlainItem, StoredItem
 from app.protocol.requests.tools.mcp import McpToolName, ServerLabel
@@ -16,12 +16,12 @@ from app.protocol.types import Json
 MAX_TOOLS = 1024
 
 
-class Logs(RequestModel):
+class Logs(Part):
     type: Literal["logs"]
     logs: str
 
 
-class Image(RequestModel):
+class Image(Part):
     type: Literal["image"]
     url: str
 
@@ -49,24 +49,24 @@ class CodeInterpreterCall(StoredItem):
         return {"type": self.type, "code": self.code, "container_id": self.container_id, "outputs": outputs}
 
 
-class Source(RequestModel):
+class Source(Part):
     type: Literal["url"]
     url: str
 
 
-class SearchAction(RequestModel):
+class SearchAction(Part):
     type: Literal["search"]
     query: str | None = None
     queries: Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     sources: Annotated[list[Source], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
 
 
-class OpenAction(RequestModel):
+class OpenAction(Part):
     type: Literal["open_page"]
     url: str | None = None
 
 
-class FindAction(RequestModel):
+class FindAction(Part):
     type: Literal["find_in_page"]
     pattern: str
     url: str
@@ -115,7 +115,7 @@ class McpCall(StoredItem):
     status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | None = None
 
 
-class ListedTool(RequestModel):
+class ListedTool(Part):
     """A tool as its MCP server describes it."""
 
     name: McpToolName

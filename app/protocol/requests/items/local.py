@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
-from app.protocol.requests.base import CallId, RequestModel, check_object_type, tag_of
+from app.protocol.requests.base import CallId, Part, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_INT, MAX_PARTS
 from app.protocol.requests.items.stored_item import CallItem, FromCaller, StoredItem
 from app.protocol.requests.tools.local import Environment
@@ -19,7 +19,7 @@ Words = Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)]
 OutputStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
-class ShellAction(RequestModel):
+class ShellAction(Part):
     commands: Words
     max_output_length: Count | None = None
     timeout_ms: Count | None = None
@@ -41,12 +41,12 @@ class ShellCall(CallItem):
         return {"type": self.type, "call_id": self.call_id, "action": action, "environment": environment}
 
 
-class Exit(RequestModel):
+class Exit(Part):
     type: Literal["exit"]
     exit_code: int
 
 
-class Timeout(RequestModel):
+class Timeout(Part):
     type: Literal["timeout"]
 
 
@@ -57,7 +57,7 @@ Outcome = Annotated[
 ]
 
 
-class CommandOutput(RequestModel):
+class CommandOutput(Part):
     """What one command wrote, and how it ended."""
 
     stdout: str
@@ -85,13 +85,13 @@ class ShellCallOutput(FromCaller, StoredItem):
         return {"type": self.type, "call_id": self.call_id, "output": output, "max_output_length": limit}
 
 
-class WriteFile(RequestModel):
+class WriteFile(Part):
     type: Literal["create_file", "update_file"]
     path: str
     diff: str
 
 
-class DeleteFile(RequestModel):
+class DeleteFile(Part):
     type: Literal["delete_file"]
     path: str
 
@@ -129,7 +129,7 @@ class ApplyPatchCallOutput(FromCaller, StoredItem):
     status: OutputStatus | None = None
 
 
-class LocalShellAction(RequestModel):
+class LocalShellAction(Part):
     type: Literal["exec"]
     command: Words
     env: dict[str, str]

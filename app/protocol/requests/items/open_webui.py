@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field
 
 from app.protocol.hosted_kinds import CODE_INTERPRETER
-from app.protocol.requests.base import RequestModel
+from app.protocol.requests.base import Part
 from app.protocol.requests.items.stored_item import StatusItem
 from app.protocol.types import Json
 
@@ -23,7 +23,7 @@ _SAID = ("stdout", "stderr", "result")
 """Keys of an output that have text for the model, in the order in which it reads them."""
 
 
-class Notes(RequestModel):
+class Notes(Part):
     """Notes of Open WebUI on an item. They are for its own pages, and kept nowhere."""
 
     attributes: Any = None

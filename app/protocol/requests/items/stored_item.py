@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from app.protocol.requests.base import ItemId, ItemStatus, RequestModel
+from app.protocol.requests.base import ItemId, ItemStatus, Part
 from app.protocol.requests.fields import OpaqueObject, SupportedValues
 from app.protocol.types import Json
 
@@ -17,7 +17,7 @@ _OPTIONAL = {"id", "status", "created_by", "encrypted_content", "name", "namespa
 """Fields whose empty string is as good as none. Other servers write some, and clients send them back."""
 
 
-class InputItemModel(RequestModel):
+class InputItemModel(Part):
     """What every item of `input` may have."""
 
     internal_chat_message_metadata_passthrough: OpaqueObject | None = None
@@ -75,7 +75,7 @@ class StatusItem(StoredItem):
     status: ItemStatus | None = None
 
 
-class FromCaller(RequestModel):
+class FromCaller(Part):
     """Of a call, or its output: who called. Calls by programs are not supported yet."""
 
     caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None

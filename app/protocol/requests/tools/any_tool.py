@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.local_kinds import LOCAL_TOOLS
-from app.protocol.requests.base import RequestModel, ToolName, check_object_type, tag_of
+from app.protocol.requests.base import Part, RequestModel, ToolName, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_TOOLS, DirectCallers, SupportedValues
 from app.protocol.requests.tools.hosted import AnyHostedTool, tool_tag
 from app.protocol.requests.tools.local import AnyLocalTool
@@ -52,7 +52,7 @@ def check_object_schema(code: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class _ClientTool(RequestModel, validate_by_name=True, validate_by_alias=True):
+class _ClientTool(Part, validate_by_name=True, validate_by_alias=True):
     """A tool in the client's own code. Programs that call tools are not supported yet."""
 
     name: ToolName
@@ -172,7 +172,7 @@ ClientTool = Annotated[
 ]
 
 
-class NamespaceTool(RequestModel):
+class NamespaceTool(Part):
     """Tools of the client under one name: two namespaces may have tools of the same name."""
 
     type: Literal["namespace"]
@@ -196,7 +196,7 @@ class NamespaceTool(RequestModel):
 Execution = Literal["client", "server"]
 
 
-class ToolSearchTool(RequestModel):
+class ToolSearchTool(Part):
     """A search for tools that load later: the model may call the tools that it finds.
 
     The client's own code searches, or the server, among the tools of the request.

@@ -17,7 +17,7 @@ from app.protocol.hosted_kinds import (
     WebSearchPreviewType,
     WebSearchType,
 )
-from app.protocol.requests.base import RequestModel
+from app.protocol.requests.base import Part, RequestModel
 from app.protocol.requests.fields import DirectCallers, SupportedValues
 from app.protocol.requests.tools.mcp import ChosenMcp, Mcp
 from app.protocol.requests.validation import refused, wrong_kind
@@ -41,7 +41,7 @@ def _check_container(value: Any) -> Any:
     return value
 
 
-class _BuiltInTool(RequestModel):
+class _BuiltInTool(Part):
     """A hosted tool that is known by its type: a request has at most one of its kind."""
 
     type: str
@@ -123,6 +123,7 @@ class WebSearchPreview(_WebSearch):
     """Web search under its older names."""
 
     type: WebSearchPreviewType
+    filters: Annotated[Json | None, SupportedValues()] = None
 
 
 class _ChosenByType(RequestModel):

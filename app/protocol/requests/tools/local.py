@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from app.protocol.requests.base import RequestModel
+from app.protocol.requests.base import Part, RequestModel
 from app.protocol.requests.fields import DirectCallers
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
@@ -45,7 +45,7 @@ def _check_environment(value: Any) -> Any:
 Environment = Annotated[LocalEnvironment | None, BeforeValidator(_check_environment)]
 
 
-class _LocalTool(RequestModel):
+class _LocalTool(Part):
     type: str
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import RequestModel
+from app.protocol.requests.base import Part, RequestModel
 from app.protocol.requests.fields import DirectCallers, SupportedValues
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
@@ -89,7 +89,7 @@ Headers = Annotated[
 ]
 
 
-class McpTool(RequestModel):
+class McpTool(Part):
     """The tools of a server that the operator allows, by its label or its URL."""
 
     type: Literal["mcp"]

@@ -529,3 +529,24 @@ def test_the_openai_package_reads_the_echo_of_hosted_tools() -> None:
     tools = [CODE, WEB, {**MCP, "allowed_tools": {"tool_names": ["read"]}, "require_approval": rule}]
     document = stored(tools=tools, tool_choice={"type": "mcp", "server_label": "docs", "name": "read"})
     sdk.Response.model_validate(response_object(document, response_id="resp_1", created_at=1), strict=False)
+
+
+WITH_PARTS = [said("user", [text("x")]), said("assistant", [output_text("y")]), CALL, OUTPUT, SHELL_CALL, SHELL_OUTPUT]
+WITH_TOOLS = [FUNCTION, CUSTOM, NAMESPACE, SEARCH, CODE, WEB, {**MCP, "server_url": DOCS_URL}]
+
+
+def _added(value: Any, *, tops: bool = False) -> Any:
+    """The items with a field of some client's own: each of them, and the parts of their contents."""
+    if isinstance(value, list):
+        return [_added(each, tops=tops) for each in value]
+    parts = (
+        {}
+        if tops
+        else {name: _added(value[name]) for name in ("content", "output") if isinstance(value.get(name), list)}
+    )
+    return {**value, **parts, "approxNumTokens": 7, "copilot_mcp_server_name": {"a": "b"}}
+
+
+def test_fields_that_clients_add_to_items_and_tools_are_dropped() -> None:
+    assert stored(input=_added(WITH_PARTS)) == stored(input=WITH_PARTS)
+    assert stored(tools=_added(WITH_TOOLS, tops=True)) == stored(tools=WITH_TOOLS)
