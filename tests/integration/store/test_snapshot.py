@@ -1,4 +1,4 @@
-"""What the fleet's exporter reads of the rows, on real Postgres."""
+"""The read model of operators, as the fleet's metrics show it, on real Postgres."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
 from app.store.database import Database
-from app.store.queue import drains, fleet, pace, pauses
+from app.store.operations import snapshot
+from app.store.queue import drains, pauses
 from app.store.responses import claims
 from tests.integration.store.common import sql
 from tests.support.rows import alive, claim, claimed, queued, release_all
@@ -27,7 +28,7 @@ STATES = """
 
 
 async def shown(db: Database) -> dict[str, dict[tuple[str, ...], float]]:
-    return figures(await fleet.read(db, RETENTION), MODELS)
+    return figures(await snapshot.read(db, RETENTION), MODELS)
 
 
 async def counted(db: Database) -> dict[tuple[str, ...], float]:
@@ -158,8 +159,7 @@ async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_
     for response_id, ago in zip(ids, (200, 100, 0), strict=False):
         await sql(db, f"UPDATE responses SET sent_to = 'w', {times} WHERE id = :id", id=response_id, ago=ago)
     for most_read, ended, seconds in ((50, 2, 200), (1_000, 3, 300)):
-        monkeypatch.setattr(pace, "MOST_READ", most_read)
-        async with db.begin() as connection:
-            found = await pace.read(connection)
+        monkeypatch.setattr(snapshot, "MOST_READ", most_read)
+        found = (await snapshot.read(db, RETENTION)).paces
         assert sum(each.ended for each in found) == ended
         assert seconds - 1 <= found[0].seconds < seconds + 60
