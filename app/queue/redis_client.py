@@ -75,7 +75,7 @@ async def try_twice(command: Callable[[], Awaitable[T]]) -> T:
 async def run_script(client: redis.asyncio.Redis, script: str, keys: Sequence[str], *values: str | bytes) -> None:
     """Runs a Lua script: many commands as one, for which redis-py packs one command and reads one reply.
 
-    Its pipeline takes three times the CPU for 16 commands, and six times for 128 (docs/internals/decisions/messages.md).
+    Its pipeline takes three times the CPU for 16 commands, six times for 128 (docs/internals/decisions/messages.md).
     """
     await cast(Awaitable[object], client.eval(script, len(keys), *keys, *values))
 
