@@ -15,7 +15,7 @@ from app.batches.results import CANCELLED_ALONE
 from app.batches.validator import BROKEN
 from app.bounds import BoundReached
 from app.heavy import off_loop
-from app.protocol.errors import ApiError, LimitReached, ServerFault
+from app.protocol.errors import ApiError, LimitReached, ServerFault, Unavailable
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.protocol.types import Json
@@ -45,6 +45,8 @@ LINES_AHEAD = 1024
 AHEAD_OF_SLOT = 2
 """So many lines of a batch are responses that have not ended, and so many more for each slot of its model's workers:
 what begins until the next look at the batch is there. The others wait in the file, and cost nothing there."""
+WAITS = (StoreUnavailable, BoundReached, Unavailable)
+"""Errors after which a line waits: it may do better later."""
 SKIPPED_LINES = 5000
 """So many lines that never run are noted together."""
 
@@ -123,7 +125,7 @@ class Expander:
     async def _all_made(
         self, batch: BatchRow, lines: Sequence[RawLine], pace: _Pace, held: ExitStack
     ) -> list[NewResponse | Skipped]:
-        """What becomes of the first lines, until they weigh enough for one step, or took long enough.
+        """What becomes of the first lines, until they weigh enough for a step, or took long enough, or one has to wait.
 
         What the last one brought in is counted until the end of `held`. That of those before it is within STEP_BYTES: a
         line that waits for room holds none, so no two steps wait for each other.
@@ -132,7 +134,12 @@ class Expander:
         weight, until = 0, asyncio.get_running_loop().time() + STEP_SECONDS
         for place, raw in enumerate(lines, batch.expanded + 1):
             held.close()
-            made.append(await self._made(batch, raw, place, pace, held))
+            try:
+                made.append(await self._made(batch, raw, place, pace, held))
+            except WAITS:
+                if not made:
+                    raise
+                break  # what is made is inserted, and the next step begins with this line
             weight += made[-1].size if isinstance(made[-1], NewResponse) else len(raw.data or b"")
             if weight >= STEP_BYTES or asyncio.get_running_loop().time() >= until:
                 break
@@ -190,7 +197,7 @@ class Expander:
     async def _made(
         self, batch: BatchRow, raw: RawLine, place: int, pace: _Pace, held: ExitStack
     ) -> NewResponse | Skipped:
-        """What becomes of a line. Raises StoreUnavailable and BoundReached; what nobody foresaw is the line's error."""
+        """What becomes of a line. Raises what is in WAITS; what nobody foresaw is the line's error."""
         await asyncio.sleep(0)  # Others of this process go on.
         size = len(raw.data or b"")
         try:
@@ -201,13 +208,15 @@ class Expander:
                     batch.project, line.request, held, origin=Origin(batch.key_id), place=where
                 )
                 return accepted.row
+            except Unavailable:
+                raise
             except ApiError as refused:
                 return _refused(place, line.custom_id, refused_in(line, refused))
         except LineError as error:
             name = await off_loop(partial(custom_id_of, raw), size)
             return Skipped(place, name, "failed", {"code": error.code, "message": error.message})
         except Exception as error:
-            if isinstance(error, StoreUnavailable | BoundReached) and not isinstance(error, StoreMismatch):
+            if isinstance(error, WAITS) and not isinstance(error, StoreMismatch):
                 raise
             if not pace.has_broken:
                 log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
@@ -228,9 +237,9 @@ def room_of(lines: Lines) -> int:
 
 def _is_of_line(error: Exception, failures: int) -> bool:
     """Whether it is the only line of a step that cannot be inserted, and not Postgres that is away or busy."""
-    if isinstance(error, StoreBusy):
+    if isinstance(error, StoreBusy | Unavailable):
         return failures >= GIVEN_UP
-    return not isinstance(error, StoreUnavailable | BoundReached)
+    return not isinstance(error, WAITS)
 
 
 def _bytes_of(lines: Iterable[RawLine]) -> int:

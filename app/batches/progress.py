@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from app.aio import end_tasks
-from app.batches.expander import Expander, room_of
+from app.batches.expander import WAITS, Expander, room_of
 from app.batches.results import CANCELLED
 from app.batches.validator import Validator
 from app.batches.writer import ResultWriter, ended_by
-from app.bounds import BoundReached
 from app.heavy import PROJECT
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
@@ -24,7 +23,7 @@ from app.queue.publisher import QueueUnavailable
 from app.store.batches import results, rows, unfinished
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import UnfinishedBatch
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database
 from app.store.files.content import FileGone
 
 log = logging.getLogger("longhaul.batches")
@@ -123,7 +122,7 @@ class BatchProgress:
     def _note_failure(self, batch: UnfinishedBatch, error: Exception) -> None:
         """Logs an outage at the third failure in a row, whatever else at the first one: the next look tries again."""
         failures = self._failures[batch.id] = self._failures.get(batch.id, 0) + 1
-        if isinstance(error, StoreUnavailable | QueueUnavailable | BoundReached):
+        if isinstance(error, (*WAITS, QueueUnavailable)):
             log.log(logging.WARNING if failures == WARNED_AT else logging.DEBUG, "%s waits: %s", batch.id, error)
         elif failures == 1:
             what = "its file is gone" if isinstance(error, FileGone) else type_and_places(error)

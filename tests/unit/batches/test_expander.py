@@ -13,6 +13,7 @@ from app.batches import expander
 from app.batches.expander import GIVEN_UP, STEP_BYTES, Expander
 from app.batches.jsonl import RawLine
 from app.bounds import Bound
+from app.protocol.errors import Unavailable
 from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import BatchStatus
 from app.store.batches.unfinished import Lines
@@ -49,6 +50,7 @@ class Steps:
         self.brought = Bound("attachments", 8 * 1024 * 1024)
         self.brings = brings
         self.bad: set[str] = set()
+        self.slow = ""
         acceptor: Any = SimpleNamespace(accept=self._accept)
         self.expander = Expander(self._db(), acceptor, self._dispatch, Settings())
         monkeypatch.setattr(expander, "NewResponse", _Made)
@@ -69,6 +71,8 @@ class Steps:
         return SimpleNamespace(begin=begin)
 
     async def _accept(self, project: str, request: Any, held: ExitStack, **more: Any) -> Any:
+        if more["place"].custom_id == self.slow:
+            raise Unavailable("The files were not read in time.")
         if more["place"].custom_id in self.bad:
             raise KeyError("nobody foresaw it")
         held.enter_context(await self.brought.wait(project, self.brings))
@@ -152,6 +156,22 @@ async def test_a_line_that_cannot_be_inserted_is_its_own_error_and_an_outage_is_
             failures += 1
     assert failures == {ValueError: 0, StatementTimeout: GIVEN_UP, StoreUnavailable: 2 * GIVEN_UP}[type(trouble)]
     assert [each.error["code"] for each in steps.skipped] == ["server_error"] * given_up
+
+
+async def test_a_line_whose_files_are_read_too_slowly_holds_up_none_before_it_and_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps(monkeypatch)
+    steps.slow, steps.lines = "3", 5
+    await steps.expander.expand(BATCH.id)
+    assert [made.name for made in steps.inserted[0]] == ["1", "2"]
+    steps.slow, failures = "1", 0
+    while not steps.skipped:
+        try:
+            await steps.expander.expand(BATCH.id)
+        except Unavailable:
+            failures += 1
+    assert failures == GIVEN_UP and [each.line for each in steps.skipped] == [1]
 
 
 async def test_what_nobody_foresaw_in_a_line_is_that_lines_error_and_logged_once(
