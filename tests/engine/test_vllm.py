@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from app.protocol.requests.items.images import MAX_PIXELS
 from config.settings import ConfigError
-from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, Stepping, asking, demo_model
+from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, SharedEngine, asking, demo_model
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, Sampling
 from workers.engine.output_format import Structured
@@ -193,12 +193,13 @@ def test_vllm_gets_a_quiet_environment_and_spawns(path: str, offline: str | None
 
 @package
 @pytest.mark.vllm
-async def test_readers_of_an_engine_that_is_killed_get_an_error(vllm_case: Case, stepping_engine: Stepping) -> None:
-    stepping = await stepping_engine.case()
-    engine, prompt = stepping.engine, await stepping.prompt()
-    stream = stepping.stream(prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
+async def test_readers_of_an_engine_that_is_killed_get_an_error(shared_engine: SharedEngine) -> None:
+    """The last test of this engine: the next one would start another."""
+    case = await shared_engine.case()
+    engine, prompt = case.engine, await case.prompt()
+    stream = case.stream(prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
     await anext(stream)
-    [process] = stepping_engine.processes
+    [process] = shared_engine.processes
     os.kill(process, signal.SIGKILL)
     with pytest.raises(EngineDead) as had_request:
         async for _ in stream:
@@ -207,11 +208,10 @@ async def test_readers_of_an_engine_that_is_killed_get_an_error(vllm_case: Case,
     with pytest.raises(EngineDead):
         await engine.check()
     with pytest.raises(EngineDead) as came_late:
-        await anext(stepping.stream(prompt, GREEDY))
+        await anext(case.stream(prompt, GREEDY))
     assert not came_late.value.counts
     with pytest.raises(EngineDead):
         await engine.render(asking("Hello!"), {})
     assert engine.running == 0
     for _ in range(2):
         await engine.stop()
-    await vllm_case.engine.check()
