@@ -33,3 +33,17 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
 def message(text: str, role: str = "user") -> dict[str, Any]:
     part = {"type": "output_text" if role == "assistant" else "input_text", "text": text}
     return {"type": "message", "id": "msg_in_0", "status": "completed", "role": role, "content": [part]}
+
+
+def reasoning(*texts: str, summary: str = "") -> dict[str, Any]:
+    content = [{"type": "reasoning_text", "text": text} for text in texts]
+    summaries = [{"type": "summary_text", "text": summary}] if summary else []
+    return {"type": "reasoning", "id": "rs_1", "status": "completed", "content": content, "summary": summaries}
+
+
+def call(name: str = "f", arguments: str = "{}", call_id: str = "call_1") -> dict[str, Any]:
+    return {"type": "function_call", "id": "fc_1", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def output(text: Any = "18", call_id: str = "call_1") -> dict[str, Any]:
+    return {"type": "function_call_output", "id": "fco_1", "call_id": call_id, "output": text}

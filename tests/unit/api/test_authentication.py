@@ -95,13 +95,6 @@ def authorization(*values: str) -> list[tuple[bytes, bytes]]:
     return [(b"authorization", value.encode("latin-1")) for value in values]
 
 
-async def test_a_key_lets_its_caller_in() -> None:
-    exchange = await Exchange().run()
-    caller = exchange.scope["state"][CALLER]
-    assert exchange.status == 204
-    assert (caller.project, caller.scopes, caller.key_id) == ("proj_a", PROJECT_SCOPES, "key_1")
-
-
 @pytest.mark.parametrize(
     ("sent", "words"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.models import ModelCatalog, load_models, require_folders
-from config.settings import CHECKOUT, ConfigError
+from config.settings import ConfigError
 
 
 def catalog(folder: Path, text: str) -> ModelCatalog:
@@ -104,10 +104,6 @@ def test_a_worker_must_name_one_of_several_models(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="LONGHAUL_MODEL: no model 'o' in the models file"):
         two.choose("o")
     assert catalog(tmp_path, NAMED).choose(None).name == "m"
-
-
-def test_the_models_file_of_the_checkout_serves_the_demo_model() -> None:
-    assert load_models(CHECKOUT / "config" / "models.toml").models[0].name == "longhaul-demo"
 
 
 def test_an_adapter_is_a_model_of_its_own_on_the_queue_of_its_base(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requests import call, output, reasoning
 from workers.engine.base import PromptTooLong
 from workers.formats.truncation import droppable_units, fit_prompt, max_prompt_tokens, without
 
@@ -19,19 +20,11 @@ def said(role: str, text: str = "") -> Item:
     return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
 
 
-def call(name: str) -> Item:
-    return {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"}
-
-
-def output(name: str) -> Item:
-    return {"type": "function_call_output", "call_id": name, "output": "1"}
-
-
-THOUGHT: Item = {"type": "reasoning", "content": [], "summary": []}
+THOUGHT: Item = reasoning()
 
 
 USER, ANSWER = said("user"), said("assistant")
-ASKED = [USER, USER, call("a"), output("a")]
+ASKED = [USER, USER, call(call_id="a"), output(call_id="a")]
 UNITS: list[tuple[list[Item], list[list[int]]]] = [
     # System messages are in none.
     ([said("system"), USER, said("developer"), ANSWER, USER], [[1], [3], [4]]),
@@ -40,11 +33,11 @@ UNITS: list[tuple[list[Item], list[list[int]]]] = [
     ([*ASKED, USER], [[0], [1], [2, 3], [4]]),
     # A call goes with its output and its reasoning.
     (
-        [USER, USER, THOUGHT, call("a"), call("b"), output("a"), output("b"), ANSWER],
+        [USER, USER, THOUGHT, call(call_id="a"), call(call_id="b"), output(call_id="a"), output(call_id="b"), ANSWER],
         [[0], [2, 3, 5], [4, 6], [7]],
     ),
     # An output without its call is one of its own.
-    ([output("a"), {"type": "function_call_output", "name": "f", "output": "1"}, USER], [[0], [1], [2]]),
+    ([output(call_id="a"), {"type": "function_call_output", "name": "f", "output": "1"}, USER], [[0], [1], [2]]),
 ]
 
 

@@ -87,11 +87,6 @@ def test_the_api_may_open_as_many_files_as_it_may_have_connections(
     assert limits[2:] == [(5000, 5000)]
 
 
-def test_a_worker_must_name_one_of_several_models(settings: Settings) -> None:
-    with pytest.raises(ConfigError, match="LONGHAUL_MODEL: name the model"):
-        programs.worker(settings)
-
-
 @pytest.mark.parametrize("program", [programs.api, programs.maintenance, programs.flower])
 def test_no_secret_is_an_argument(settings: Settings, program: object) -> None:
     assert callable(program)

@@ -25,9 +25,9 @@ from openai_harmony import (
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart
 from app.protocol.types import Json
-from tests.support.requests import message
+from tests.support.requests import message, output, reasoning
 from tests.unit.formats.harmony.test_parser import HOSTED, RULES, parsed, tokens_of
-from tests.unit.formats.harmony.test_prompt import CITY, DAY, call, output, reasoning, text_of
+from tests.unit.formats.harmony.test_prompt import CITY, DAY, called, text_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
@@ -313,9 +313,9 @@ THOUGHT_OF = "<|start|>assistant<|channel|>analysis<|message|>{}<|end|>"
 NEAR = "<|start|>assistant to=functions.near<|channel|>commentary json<|message|>{}<|call|>"
 USER = "<|start|>user<|message|>{}<|end|>"
 PARITY: dict[str, tuple[list[Json], str]] = {
-    "function_call_empty_arguments": ([call(arguments="")], CALLED.replace('{"city":"Paris"}', "")),
+    "function_call_empty_arguments": ([called(arguments="")], CALLED.replace('{"city":"Paris"}', "")),
     "function_call_output_uses_most_recent_matching_call": (
-        [call("near", "{}"), call(), output()],
+        [called("near", "{}"), called(), output()],
         NEAR + CALLED + RESULT,
     ),
     "message_with_array_content": (
@@ -323,10 +323,13 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         USER.format("One. Two."),
     ),
     "multi_turn_two_tool_calls_with_reasoning_between": (
-        [message("Rome?"), reasoning("a"), call(), output(), reasoning("b"), call(call_id="c"), output(call_id="c")],
+        [
+            *(message("Rome?"), reasoning("a"), called(), output()),
+            *(reasoning("b"), called(call_id="c"), output(call_id="c")),
+        ],
         USER.format("Rome?") + 2 * (THOUGHT_OF + CALLED + RESULT).replace("{}", "%s") % ("a", "b"),
     ),
-    "assistant_message_with_tool_calls": ([call(), call("near", "{}", "c")], f"{CALLED}{NEAR}"),
+    "assistant_message_with_tool_calls": ([called(), called("near", "{}", "c")], f"{CALLED}{NEAR}"),
     "user_message_with_empty_content": ([message("")], USER.format("")),
     "reasoning_with_empty_content": ([reasoning()], ""),
 }

@@ -296,11 +296,6 @@ def test_reasoning_tokens_count_the_analysis_channel() -> None:
     assert made.tokens == len(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
 
 
-def test_half_a_call_of_a_function_is_an_incomplete_one() -> None:
-    half = '<|channel|>commentary to=functions.f json<|message|>{"a'
-    assert parsed(tokens_of(half), cut=True).deltas == (CallStart("f"), CallArguments('{"a'))
-
-
 MARKS = [
     harmony.special(mark) for mark in ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|call|>", "<|return|>")
 ]

@@ -78,18 +78,6 @@ def kinds(events: list[Event]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
-def test_code_is_added_streamed_interpreted_and_only_then_done() -> None:
-    ran: list[Delta] = [CodeStart("python"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {"outputs": None})]
-    _, events = play([*ran, Text("a")], "stop")
-    assert [kind.replace("code_interpreter_call", "code") for kind in kinds(events)[3:10]] == [
-        *("output_item.added", "code.in_progress", "code_code.delta", "code_code.done"),
-        *("code.interpreting", "code.completed", "output_item.done"),
-    ]
-    call = {"id": "ci_0a1b_0", "type": "code_interpreter_call", "container_id": "cntr_0a1b", "outputs": None}
-    assert events[3]["item"] == {**call, "code": "", "status": "in_progress"}
-    assert events[9]["item"] == {**call, "code": "1", "status": "completed"}
-
-
 def test_a_web_search_is_searching_from_the_end_of_the_turn_to_its_result() -> None:
     stream = begun()
     assert kinds(stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))) == [
@@ -134,19 +122,6 @@ def test_an_approval_request_is_added_and_done_and_has_no_status() -> None:
         "arguments": "{}",
     }
     assert stream.pending == ()
-
-
-def test_a_list_of_tools_is_pending_until_the_server_answers() -> None:
-    stream = begun()
-    assert kinds(stream.feed(Listing("docs"))) == ["output_item.added", "mcp_list_tools.in_progress"]
-    stream.feed(Listing("wiki"))
-    assert stream.pending == (0, 1)
-    assert kinds(stream.feed(Listed(1, ({"name": "read", "input_schema": {}},)))) == [
-        "mcp_list_tools.completed",
-        "output_item.done",
-    ]
-    assert kinds(stream.feed(Listed(0, (), "no answer"))) == ["mcp_list_tools.failed", "output_item.done"]
-    assert [item["error"] for item in stream.response["output"]] == ["no answer", None]
 
 
 @pytest.mark.parametrize(

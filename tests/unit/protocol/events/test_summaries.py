@@ -35,15 +35,6 @@ def test_the_summarys_events_stand_among_those_of_the_reasoning() -> None:
     ]
 
 
-def test_each_reasoning_item_has_a_summary_of_its_own_that_is_the_reasoning_itself() -> None:
-    said = [*THOUGHTS, Reasoning("Hm.")]
-    for summary in ("auto", "concise", "detailed"):
-        items = [item for item in play(said, "stop", summary=summary)[0].response["output"] if "summary" in item]
-        for item, text in zip(items, ("Two and two.", "Hm."), strict=True):
-            assert item["summary"] == [{"type": "summary_text", "text": text}]
-            assert item["content"] == [{"type": "reasoning_text", "text": text}]
-
-
 @pytest.mark.parametrize(("ending", "status"), [("length", "incomplete"), ("cancel", "incomplete"), ("stop", None)])
 def test_a_summary_that_is_cut_says_so_and_keeps_its_text(ending: str, status: str | None) -> None:
     stream, events = play([Reasoning("half a tho")], ending, summary="auto")

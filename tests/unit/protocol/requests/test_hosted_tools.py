@@ -12,7 +12,6 @@ from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.response import response_object
 from app.responses.create.approvals import check_approvals, has_approvals
 from app.responses.create.mcp_servers import check_servers
-from app.store.sealing import KEY_BYTES, BadSeal, SealedKind, Sealer, seal_headers, unseal_headers
 from config.tools import McpServer
 from tests.support.refusals import APPROVAL, CODE, DOCS_URL, FUNCTION, MCP, MCP_CALL, WEB
 from tests.support.requests import parse_request
@@ -46,15 +45,6 @@ def test_secrets_are_headers_by_server_label_and_neither_stored_nor_shown() -> N
     with pytest.raises(InvalidRequest) as caught:
         parsed({**MCP, "headers": {"X-Key": "hunter2\n"}})
     assert "hunter2" not in caught.value.error.message
-
-
-def test_sealed_secrets_open_only_as_secrets() -> None:
-    seal = Sealer(bytes(KEY_BYTES - 1) + b"x")
-    token = seal_headers(seal, {"X-Key": "hunter2"})
-    assert "hunter2" not in token
-    assert unseal_headers(seal, token) == {"X-Key": "hunter2"}
-    with pytest.raises(BadSeal):
-        seal.unseal(SealedKind.REASONING, token)
 
 
 # -- servers -----------------------------------------------------------------------------------------------------
