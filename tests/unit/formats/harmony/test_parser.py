@@ -31,7 +31,7 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.hosted_kinds import WEB_SEARCH
 from config.server_kind import ServerKind
-from tests.support.deltas import new_stream
+from tests.support.deltas import fed
 from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import ClientName
@@ -322,11 +322,7 @@ def test_any_tokens_are_parsed_without_error_in_any_batches(
     assert whole(singly + alone.flush(cut=cut)) == said
     assert list(said.tokens) == tokens[: made.tokens]
     assert (made.calls, made.reasoning_tokens) == (alone.calls, alone.reasoning_tokens)
-    stream = new_stream()
-    stream.accept()
-    stream.begin()
-    for delta in said.deltas:
-        stream.feed(delta)  # any deltas are legal
+    fed(*said.deltas)  # any deltas are legal
 
 
 channels = st.sampled_from(["analysis", "commentary", "final"])

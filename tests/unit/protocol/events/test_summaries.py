@@ -7,7 +7,7 @@ from hypothesis import given
 
 from app.protocol.events.deltas import Delta, Reasoning, Text
 from app.protocol.types import Json
-from tests.support.deltas import deltas, end, endings, new_stream, play
+from tests.support.deltas import deltas, end, endings, fed, new_stream, play
 
 THOUGHTS: list[Delta] = [Reasoning("Two "), Reasoning("and two."), Text("4")]
 
@@ -46,7 +46,8 @@ def test_a_summary_that_is_cut_says_so_and_keeps_its_text(ending: str, status: s
 def test_sealed_reasoning_holds_its_text_once() -> None:
     stream = new_stream(summary="auto")
     stream.seal_reasoning(lambda text: f"sealed {text}")
-    stream.accept(), stream.begin(), stream.feed(Reasoning("a")), stream.feed(Reasoning("b")), end(stream, "stop")
+    fed(Reasoning("a"), Reasoning("b"), stream=stream)
+    end(stream, "stop")
     assert stream.response["output"][0]["encrypted_content"] == "sealed ab"
 
 
