@@ -184,7 +184,7 @@ class TestFields:
         assert [(tool["type"], tool["name"]) for tool in made] == [("function", "look"), ("custom", "write")]
         assert (made[0]["strict"], made[1]["format"]["definition"]) == (True, "start: WORD")
 
-    def test_what_becomes_of_a_field(self) -> None:
+    def test_what_becomes_of_a_chat_field(self) -> None:
         for sent, kept in FIELDS:
             made = stored(**sent)
             assert {name: made[name] for name in kept} == kept

@@ -41,7 +41,7 @@ UNITS: list[tuple[list[Item], list[list[int]]]] = [
 ]
 
 
-def test_the_units_of_a_context() -> None:
+def test_whole_units_are_dropped_and_no_system_or_newest_user_message() -> None:
     for items, units in UNITS:
         assert droppable_units(items) == units
 
