@@ -20,22 +20,6 @@ def calling(app: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=StreamingTransport(app), base_url="http://localhost")
 
 
-async def test_the_app_gets_the_request_and_the_client_its_answer() -> None:
-    seen: dict[str, Any] = {}
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.update(scope, body=(await receive())["body"])
-        await send(START)
-        await send(piece(b"one "))
-        await send(piece(b"two", more=False))
-
-    async with calling(app) as client:
-        answer = await client.post("/v1/a%20b?by=key", content=b"sent", headers={"X-Mine": "1"})
-    assert (answer.status_code, answer.text, answer.headers["x-here"]) == (200, "one two", "yes")
-    assert (seen["path"], seen["query_string"], seen["method"], seen["body"]) == ("/v1/a b", b"by=key", "POST", b"sent")
-    assert (b"x-mine", b"1") in seen["headers"]
-
-
 async def test_each_piece_is_there_before_the_next_is_made() -> None:
     go_on = asyncio.Event()
 

@@ -23,6 +23,8 @@ BACKGROUND, FOREGROUND = 6, 3
 
 def worker(name: str = "w1", **more: Any) -> WorkerRow:
     fields: dict[str, Any] = {
+        **dict.fromkeys(WorkerRow.__dataclass_fields__),
+        **dict.fromkeys(("running", "sent", "in_tools"), 0),
         "id": name,
         "name": name,
         "model": "m",
@@ -34,15 +36,7 @@ def worker(name: str = "w1", **more: Any) -> WorkerRow:
         "is_absent": False,
         "layout": LAYOUT,
         "slots": 8,
-        "unit": None,
-        "devices": None,
-        "device": None,
         "version": "",
-        "draining_since": None,
-        "drain_reason": None,
-        "running": 0,
-        "sent": 0,
-        "in_tools": 0,
     }
     return WorkerRow(**{**fields, **more})
 
@@ -50,10 +44,11 @@ def worker(name: str = "w1", **more: Any) -> WorkerRow:
 def response(**more: Any) -> ResponseFacts:
     """A queued background response of project `red`, which has waited for 90 s."""
     fields: dict[str, Any] = {
+        **dict.fromkeys(ResponseFacts.__dataclass_fields__),
+        **dict.fromkeys(("attempt", "crashes", "yields", "sends"), 0),
         "id": "resp_1",
         "project": "red",
         "project_name": "Red",
-        "key_id": None,
         "model": "m",
         "queue": QUEUE,
         "priority": BACKGROUND,
@@ -61,24 +56,10 @@ def response(**more: Any) -> ResponseFacts:
         "background": True,
         "position": 7,
         "rank": 7,
-        "attempt": 0,
-        "crashes": 0,
-        "yields": 0,
         "yielded": False,
-        "sends": 0,
-        "worker": None,
-        "sent_to": None,
         "layout": LAYOUT,
         "inserted_at": NOW,
         "inserted_seconds": 90.0,
-        "sent_seconds": None,
-        "started_seconds": None,
-        "finished_seconds": None,
-        "queue_seconds_left": None,
-        "run_seconds_left": None,
-        "error": None,
-        "incomplete_details": None,
-        "output_tokens": None,
     }
     return ResponseFacts(**{**fields, **more})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.requests import message, stored_request
+from tests.support.requests import call, message, output, reasoning, stored_request
 from workers.engine.base import EngineError, InvalidSampling
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.chat.messages import messages_of
@@ -15,22 +15,8 @@ from workers.formats.chat.template import template_args_of
 Item = dict[str, Any]
 
 
-def thought(*texts: str, summary: str = "") -> Item:
-    content = [{"type": "reasoning_text", "text": text} for text in texts]
-    summaries = [{"type": "summary_text", "text": summary}] if summary else []
-    return {"type": "reasoning", "id": "rs_1", "status": "completed", "content": content, "summary": summaries}
-
-
-def call(name: str = "f", arguments: str = "{}", call_id: str = "call_1") -> Item:
-    return {"type": "function_call", "id": "fc_1", "call_id": call_id, "name": name, "arguments": arguments}
-
-
 def custom(text: str) -> Item:
     return {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "c", "input": text}
-
-
-def output(said: Any, call_id: str = "call_1", kind: str = "function_call_output") -> Item:
-    return {"type": kind, "id": "fco_1", "call_id": call_id, "output": said}
 
 
 def function(name: str, arguments: str, call_id: str = "call_1") -> Item:
@@ -59,7 +45,7 @@ def test_an_output_that_nothing_called_for_names_its_tool(parser: str | None, sh
 def test_the_model_s_output_of_one_turn_is_one_message() -> None:
     items = [
         message("q"),
-        thought("I ", "see."),
+        reasoning("I ", "see."),
         message("Let me look.", "assistant"),
         call("f", '{"a":1}', "call_1"),
         call("g", "{}", "call_2"),
@@ -94,12 +80,12 @@ REFUSED = {**message("", "assistant"), "content": [{"type": "refusal", "refusal"
     ("items", "answer"),
     [
         (
-            [message("a", "assistant"), thought("x"), message("b", "assistant"), thought("y")],
+            [message("a", "assistant"), reasoning("x"), message("b", "assistant"), reasoning("y")],
             {"content": "a\n\nb", "reasoning": "x\ny"},
         ),
-        ([thought(summary="in short")], {"content": "", "reasoning": "in short"}),
-        ([thought("Hm.", summary="in short")], {"content": "", "reasoning": "Hm."}),
-        ([thought()], {"content": ""}),
+        ([reasoning(summary="in short")], {"content": "", "reasoning": "in short"}),
+        ([reasoning("Hm.", summary="in short")], {"content": "", "reasoning": "Hm."}),
+        ([reasoning()], {"content": ""}),
         ([message("\n<think>\nx\n</think>\n\na </think>", "assistant")], {"content": "a </think>", "reasoning": "x"}),
         ([message("<think></think>", "assistant")], {"content": ""}),
         ([message("a <think>x</think>", "assistant")], {"content": "a <think>x</think>"}),
