@@ -11,7 +11,6 @@ import orjson
 from app.batches.batch_object import batch_object
 from app.batches.followers import Followers
 from app.batches.jsonl import LineSplitter
-from app.batches.results import StatusOf
 from app.batching import Batcher
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
@@ -53,9 +52,7 @@ class BatchService:
     Every method that takes a `batch_id` raises NotFound if the project has no such batch.
     """
 
-    def __init__(
-        self, db: Database, pubsub: PubSub, catalogs: PermittedCatalogs, status_of: StatusOf, settings: Settings
-    ) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, catalogs: PermittedCatalogs, settings: Settings) -> None:
         self._db = db
         self._pubsub = pubsub
         self._catalogs = catalogs
@@ -63,7 +60,7 @@ class BatchService:
             partial(rows.find_each, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
         """Of those who wait for an end."""
-        self._followers = Followers(db, pubsub, status_of)
+        self._followers = Followers(db, pubsub)
         self._settings = settings
 
     async def create(
