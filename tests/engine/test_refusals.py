@@ -43,11 +43,15 @@ async def test_an_unknown_adapter_is_refused(vllm_case: Case) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["[z-a]", r"\p{L}+", "(", "a{5,2}", r"(a)\1"])
-async def test_a_schema_with_a_pattern_that_no_grammar_can_be_made_of_is_refused(vllm_case: Case, pattern: str) -> None:
+async def test_a_pattern_that_no_grammar_can_be_made_of_is_refused_or_left_out_of_what_is_not_strict(
+    vllm_case: Case, pattern: str
+) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}, "required": ["a"]}
     text_format = {"type": "json_schema", "name": "n", "schema": schema}
     with pytest.raises(InvalidSampling, match=r"^text\.format\.schema: "):
         await vllm_case.engine.output_format(OutputSpec(text_format=text_format))
+    loose = await vllm_case.engine.output_format(OutputSpec(text_format={**text_format, "strict": False}))
+    assert loose.structured is not None and '\\"a\\"' in loose.structured.tag
 
 
 async def test_an_error_of_the_engine_is_no_refusal_unless_other_parameters_leave_no_token(vllm_case: Case) -> None:
