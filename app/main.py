@@ -21,7 +21,7 @@ from app.announcer import Announcer
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
-from app.api.errors import add_error_handlers, status_of
+from app.api.errors import add_error_handlers
 from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
@@ -166,7 +166,7 @@ def _runtime(
         reader=reader,
         canceller=canceller,
         conversations=ConversationService(db, references, catalogs, settings),
-        batches=BatchService(db, pubsub, catalogs, status_of, settings),
+        batches=BatchService(db, pubsub, catalogs, settings),
         files=FileService(db, catalogs.is_limited),
         uploads=UploadService(db, catalogs.is_limited),
         charges=charges,

@@ -20,10 +20,10 @@ from openai.types.responses import FunctionTool, ToolChoiceFunction
 from vllm.sampling_params import StructuredOutputsParams
 
 from app.heavy import off_loop
-from app.protocol.requests.capabilities import NO_TOOLS
+from app.protocol.requests.capabilities import no_tools
 from app.protocol.types import Json
 from config.families import ANY_REASONING
-from config.models import ServedModel
+from config.models import TOOLS, ServedModel
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
@@ -53,6 +53,7 @@ class OutputFormats:
         self._model_config = model_config
         self._probe = probe
         self._tool_parser = model.tool_parser
+        self._no_tools = model.refusals.get(TOOLS)
         self._known = self._reasoning = model.reasoning_parser
         if self._known is None and "reasoning_parser" in model.guessed:
             self._reasoning = ANY_REASONING  # for an answer that begins with thoughts all the same
@@ -67,7 +68,7 @@ class OutputFormats:
     async def output_format(self, spec: OutputSpec) -> VllmOutputFormat:
         """Raises InvalidSampling."""
         if spec.choice is not ToolChoice.NONE and self._tool_parser is None:
-            raise InvalidSampling(f"tools: this model {NO_TOOLS}")
+            raise InvalidSampling(f"tools: this model {no_tools(self._no_tools)}")
         size = grammar.size_of(spec)
         key = repr(spec) if size <= MAX_CACHED_CHARS else ""
         if (found := self._cache.get(key)) is not None:
@@ -77,6 +78,10 @@ class OutputFormats:
         if key:
             self._cache[key] = made
         return made
+
+    def free(self, spec: OutputSpec) -> VllmOutputFormat:
+        """The format for a spec that enforces nothing."""
+        return self._make(spec, Parts())
 
     def _make(self, spec: OutputSpec, parts: Parts) -> VllmOutputFormat:
         functions = _functions(spec, parts)
@@ -143,7 +148,7 @@ class VllmOutputFormat:
         listed: bool,
     ) -> None:
         self._parser = parser
-        self._thoughts = thoughts
+        self.thoughts = thoughts
         self._request = request
         self._tokenizer = tokenizer
         self.structured: Structured | None = structured
@@ -161,7 +166,7 @@ class VllmOutputFormat:
         return VllmDecoder(self._tokenizer, special=self._special)
 
     def parser(self, prompt: Sequence[int]) -> OutputParser:
-        thoughts = self._thoughts
+        thoughts = self.thoughts
         if thoughts is None:
             return self._started(None, prompt)
         start = thoughts.start(prompt)
@@ -172,7 +177,7 @@ class VllmOutputFormat:
         parser = self._parser(start)
         if parser is None:
             return PlainParser()
-        known = prompt if start is None or self._thoughts is None else self._thoughts.prompt(start)
+        known = prompt if start is None or self.thoughts is None else self.thoughts.prompt(start)
         # a copy: one format serves several responses, and parsers may write into their request
         return VllmOutputParser(parser, self._request.model_copy(), known, listed=self._listed)
 
