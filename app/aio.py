@@ -73,6 +73,18 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
         del task
 
 
+class Turns:
+    """Lets tasks that woke together go on one after the other: whatever else is ready goes between two of them."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Returns when it is the caller's turn, which lasts until it waits for something else."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class BackgroundTasks:
     """Tasks that outlive the code that started them. Keeps a reference to each task until it ends.
 

@@ -1,19 +1,21 @@
-"""From a batch's file to its responses: the check of the whole file, and then step by step its lines."""
+"""From a batch's file to its responses, step by step, as those before them end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
+from functools import partial
 
 from app.batches.jsonl import LineSplitter, RawLine
-from app.batches.line import BatchLine, LineError, custom_id_of, line_error, read_line, refused_in
+from app.batches.line import LineError, custom_id_of, read_line, refused_in
 from app.batches.results import CANCELLED_ALONE
-from app.batches.validation import Validation
+from app.batches.validator import BROKEN
 from app.bounds import BoundReached
-from app.protocol.errors import ApiError, LimitReached, ServerFault
-from app.protocol.limits import LimitState, never_fits
+from app.heavy import off_loop
+from app.protocol.errors import ApiError, LimitReached, ServerFault, Unavailable
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.protocol.types import Json
@@ -22,114 +24,68 @@ from app.store.batches import results, rows, unfinished
 from app.store.batches.results import Skipped
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import Lines
-from app.store.database import Connection, Database, StoreUnavailable
+from app.store.database import Connection, Database, StoreBusy, StoreMismatch, StoreUnavailable
 from app.store.files import content
-from app.store.files.content import FileGone
 from app.store.responses.inserts import insert_lines
 from app.store.responses.new_rows import NewResponse
 from app.store.rows import BatchPlace, Origin
-from app.store.tenants import limits
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.batches")
 
-VALIDATION_SECONDS = 30.0
-"""How long one process has a batch to itself; it renews that for each piece of the file."""
 STEP_LINES = 256
 STEP_BYTES = 4 * 1024 * 1024
-"""Of the lines that one transaction inserts, unless the first one alone has more."""
+"""What the lines of one transaction weigh, with what their files and references bring in. The one that weighs more is
+the last of its step."""
+STEP_SECONDS = 2.0
+"""How long a step takes lines, some of which read large files; then another batch may have the place."""
+GIVEN_UP = 10
+"""After so many failures in a row a line that Postgres does not take alone is an error."""
 LINES_AHEAD = 1024
 AHEAD_OF_SLOT = 2
 """So many lines of a batch are responses that have not ended, and so many more for each slot of its model's workers:
 what begins until the next look at the batch is there. The others wait in the file, and cost nothing there."""
+WAITS = (StoreUnavailable, BoundReached, Unavailable)
+"""Errors after which a line waits: it may do better later."""
 SKIPPED_LINES = 5000
 """So many lines that never run are noted together."""
-_BROKEN = "The request could not be checked."
 
 
 Dispatch = Callable[[str], Awaitable[None]]
 """Sends what waits in a queue and has room."""
 
 
+@dataclass(slots=True)
+class _Pace:
+    """How the next step of a batch goes after those before it."""
+
+    lines: int
+    """Fewer after lines that did not fit into the project's limits, or that failed."""
+    failures: int = 0
+    """In a row."""
+    has_broken: bool = False
+    """Whether a line of it was logged that nobody could check."""
+
+
 class Expander:
-    """Validates batches, and makes responses of their lines. Copies of it in other processes may do the same."""
+    """Makes responses of the lines of batches. Copies of it in other processes may do the same."""
 
     def __init__(self, db: Database, acceptor: RequestAcceptor, dispatch: Dispatch, settings: Settings) -> None:
         self._db = db
         self._acceptor = acceptor
         self._dispatch = dispatch
         self._settings = settings
-        self._steps: dict[str, int] = {}
-        """How many lines the next step of a batch takes whose last one did not fit into its project's limits."""
+        self._paces: dict[str, _Pace] = {}
 
-    async def validate(self, batch_id: str) -> None:
-        """Checks the batch's whole file; then the batch is `in_progress`, or `failed` and says why.
-
-        Returns at once if another process does so, and in the middle if the batch is cancelled.
-        """
-        if not await rows.claim(self._db, batch_id, VALIDATION_SECONDS):
-            return
-        batch = await rows.find(self._db, None, batch_id)
-        if batch is None:
-            return
-        try:
-            validation = await self._validated(batch)
-        except FileGone:
-            await self._fail(batch_id, [LineError(None, "file_not_found", "The batch's file is gone.")])
-            return
-        if validation is None:
-            return
-        if problems := validation.problems():
-            await self._fail(batch_id, problems)
-        else:
-            model = next(iter(validation.models)) if len(validation.models) == 1 else None
-            async with self._db.begin() as connection:
-                await rows.validated(connection, batch_id, validation.total, model, validation.queue)
-        log.info("%s: %d lines, %d of them wrong", batch_id, validation.total, validation.bad)
-
-    async def _fail(self, batch_id: str, problems: Sequence[LineError]) -> None:
-        async with self._db.begin() as connection:
-            await rows.move(connection, batch_id, BatchStatus.FAILED, _listed(problems))
-
-    async def _validated(self, batch: BatchRow) -> Validation | None:
-        """None: another process has the batch, or it is cancelled."""
-        most = self._settings.max_body_bytes
-        validation = Validation(batch.endpoint, self._settings.max_batch_lines, most)
-        splitter = LineSplitter(most)
-        own = await limits.states(self._db, batch.project)
-        async with aclosing(content.read_from(self._db, batch.project, batch.input_file, 0)) as pieces:
-            async for piece in pieces:
-                if not await rows.claim(self._db, batch.id, VALIDATION_SECONDS, renews=True):
-                    return None
-                await self._check(batch, own, validation, splitter.feed(piece))
-                if validation.is_over:
-                    return validation
-        await self._check(batch, own, validation, splitter.end())
-        return validation
-
-    async def _check(
-        self, batch: BatchRow, own: Sequence[LimitState], validation: Validation, lines: Iterator[RawLine]
-    ) -> None:
-        """Adds the lines, until there are too many. `own` are the limits of the batch's project."""
-        for raw in lines:
-            if (line := validation.add(raw)) is None:
-                await asyncio.sleep(0)  # As for a good one: others of this process go on.
-            else:
-                made = await self._made(batch, line, validation.total)
-                if isinstance(made, NewResponse) and (error := _too_large(own, made)) is not None:
-                    made = refused_in(line, error)
-                if isinstance(made, ApiError):
-                    validation.refuse(line_error(raw.number, made))
-                else:
-                    validation.queue = made.queue
-            if validation.is_over:
-                return
+    def forget_others(self, unfinished: Collection[str]) -> None:
+        """Keeps what it knows of these batches alone."""
+        self._paces = {batch_id: pace for batch_id, pace in self._paces.items() if batch_id in unfinished}
 
     async def expand(self, batch_id: str) -> bool:
         """Makes responses of the batch's next lines; returns False if there are none, or none has room at the moment.
 
-        If operators have cancelled them, they never become responses. A line that was good, and is no more, because its
-        model is gone, say, fails alone. Raises QueueUnavailable if the responses are made, and nobody was told.
+        If operators have cancelled them, they never become responses. A line that is wrong fails alone. After an error
+        the next step has half as many lines. Raises QueueUnavailable if the responses are made, and nobody was told.
         """
         batch = await rows.find(self._db, None, batch_id)
         if batch is None or batch.status is not BatchStatus.IN_PROGRESS or batch.seconds_left <= 0:
@@ -138,38 +94,87 @@ class Expander:
             return await self.skip(batch_id, CANCELLED_ALONE)
         if not (room := room_of(await unfinished.lines_of(self._db, batch_id))):
             return False
-        step = self._steps.pop(batch_id, STEP_LINES)
-        lines = await self._next_lines(batch, min(step, room))
-        made = [await self._response(batch, raw, place) for place, raw in enumerate(lines, batch.expanded + 1)]
-        async with self._db.begin(waits=True) as connection:
-            if not await _is_current(connection, batch):
-                return True
-            fitting, never = await insert_lines(connection, [each for each in made if isinstance(each, NewResponse)])
-            done = _first(made, fitting)
-            if never is not None:
-                made[done] = _skipped(batch.expanded + done + 1, custom_id_of(lines[done]), LimitReached(never))
-                done += 1
-            if skipped := [each for each in made[:done] if isinstance(each, Skipped)]:
-                await results.skip(connection, batch_id, skipped)
-            if done:
-                await rows.advance(connection, batch_id, batch.expanded + done, lines[done - 1].end)
-        has_more = batch.expanded + done < batch.total
-        if has_more and (done < len(lines) or step < STEP_LINES):
-            self._steps[batch_id] = min(STEP_LINES, 2 * done or 1)
-        for queue in {each.queue for each in made[:done] if isinstance(each, NewResponse)}:
+        pace = self._paces.setdefault(batch_id, _Pace(STEP_LINES))
+        most = min(pace.lines, room)
+        try:
+            lines = await self._next_lines(batch, most)
+            done, queues = await self._step(batch, lines, pace)
+        except Exception:
+            pace.failures += 1
+            pace.lines = max(1, most // 2)
+            raise
+        pace.failures = 0
+        pace.lines = min(STEP_LINES, max(1, 2 * done))
+        for queue in queues:
             await self._dispatch(queue)
         return done > 0
 
+    async def _step(self, batch: BatchRow, lines: Sequence[RawLine], pace: _Pace) -> tuple[int, set[str]]:
+        """Returns how many of the lines are responses now, or never will be, and whose queues they wait in."""
+        with ExitStack() as held:
+            try:
+                made = await self._all_made(batch, lines, pace, held)
+                return await self._insert(batch, lines, made)
+            except Exception as error:
+                if len(lines) > 1 or not _is_of_line(error, pace.failures):
+                    raise
+                log.error("%s: line %d is given up: %s", batch.id, batch.expanded + 1, type_and_places(error))
+        never = await off_loop(partial(_skipped, batch.expanded + 1, lines[0], ServerFault(BROKEN)), _bytes_of(lines))
+        return await self._insert(batch, lines, [never])
+
+    async def _all_made(
+        self, batch: BatchRow, lines: Sequence[RawLine], pace: _Pace, held: ExitStack
+    ) -> list[NewResponse | Skipped]:
+        """What becomes of the first lines, until they weigh enough for a step, or took long enough, or one has to wait.
+
+        What the last one brought in is counted until the end of `held`. That of those before it is within STEP_BYTES: a
+        line that waits for room holds none, so no two steps wait for each other.
+        """
+        made: list[NewResponse | Skipped] = []
+        weight, until = 0, asyncio.get_running_loop().time() + STEP_SECONDS
+        for place, raw in enumerate(lines, batch.expanded + 1):
+            held.close()
+            try:
+                made.append(await self._made(batch, raw, place, pace, held))
+            except WAITS:
+                if not made:
+                    raise
+                break  # what is made is inserted, and the next step begins with this line
+            weight += made[-1].size if isinstance(made[-1], NewResponse) else len(raw.data or b"")
+            if weight >= STEP_BYTES or asyncio.get_running_loop().time() >= until:
+                break
+        return made
+
+    async def _insert(
+        self, batch: BatchRow, lines: Sequence[RawLine], made: list[NewResponse | Skipped]
+    ) -> tuple[int, set[str]]:
+        """See `_step`."""
+        async with self._db.begin(waits=True) as connection:
+            if not await _is_current(connection, batch):
+                return len(made), set()
+            fitting, never = await insert_lines(connection, [each for each in made if isinstance(each, NewResponse)])
+            done = _first(made, fitting)
+            if never is not None:
+                made[done] = _skipped(batch.expanded + done + 1, lines[done], LimitReached(never))
+                done += 1
+            if skipped := [each for each in made[:done] if isinstance(each, Skipped)]:
+                await results.skip(connection, batch.id, skipped)
+            if done:
+                await rows.advance(connection, batch.id, batch.expanded + done, lines[done - 1].end)
+        return done, {each.queue for each in made[:done] if isinstance(each, NewResponse)}
+
     async def skip(self, batch_id: str, why: Json) -> bool:
         """Notes that the batch's next lines never become responses, and why; returns False if there are none."""
-        self._steps.pop(batch_id, None)
         batch = await rows.find(self._db, None, batch_id)
         if batch is None or batch.status.final or batch.expanded == batch.total:
             return False
         lines = await self._next_lines(batch, SKIPPED_LINES)
-        skipped = [
-            Skipped(place, custom_id_of(raw), "cancelled", why) for place, raw in enumerate(lines, batch.expanded + 1)
-        ]
+
+        def never() -> list[Skipped]:
+            places = enumerate(lines, batch.expanded + 1)
+            return [Skipped(place, custom_id_of(raw), "cancelled", why) for place, raw in places]
+
+        skipped = await off_loop(never, _bytes_of(lines))
         async with self._db.begin() as connection:
             if await _is_current(connection, batch):
                 await results.skip(connection, batch_id, skipped)
@@ -189,32 +194,34 @@ class Expander:
                         return found
         return [*found, *splitter.end()]
 
-    async def _response(self, batch: BatchRow, raw: RawLine, place: int) -> NewResponse | Skipped:
-        """What becomes of a line that was good when the batch began."""
-        try:
-            line = read_line(raw, batch.endpoint, self._settings.max_body_bytes)
-        except LineError as error:
-            return Skipped(place, custom_id_of(raw), "failed", {"code": error.code, "message": error.message})
-        made = await self._made(batch, line, place)
-        return made if isinstance(made, NewResponse) else _skipped(place, line.custom_id, made)
-
-    async def _made(self, batch: BatchRow, line: BatchLine, place: int) -> NewResponse | ApiError:
-        """Raises StoreUnavailable, and BoundReached. Whatever else goes wrong is an error of this line alone."""
+    async def _made(
+        self, batch: BatchRow, raw: RawLine, place: int, pace: _Pace, held: ExitStack
+    ) -> NewResponse | Skipped:
+        """What becomes of a line. Raises what is in WAITS; what nobody foresaw is the line's error."""
         await asyncio.sleep(0)  # Others of this process go on.
-        where = BatchPlace(batch.id, place, line.custom_id, max(batch.seconds_left, 0.0))
+        size = len(raw.data or b"")
         try:
-            with ExitStack() as held:
+            line = await off_loop(partial(read_line, raw, batch.endpoint, self._settings.max_body_bytes), size)
+            where = BatchPlace(batch.id, place, line.custom_id, max(batch.seconds_left, 0.0))
+            try:
                 accepted = await self._acceptor.accept(
                     batch.project, line.request, held, origin=Origin(batch.key_id), place=where
                 )
-            return accepted.row
-        except ApiError as refused:
-            return refused_in(line, refused)
-        except (StoreUnavailable, BoundReached):
-            raise
+                return accepted.row
+            except Unavailable:
+                raise
+            except ApiError as refused:
+                return _refused(place, line.custom_id, refused_in(line, refused))
+        except LineError as error:
+            name = await off_loop(partial(custom_id_of, raw), size)
+            return Skipped(place, name, "failed", {"code": error.code, "message": error.message})
         except Exception as error:
-            log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
-            return ServerFault(_BROKEN)
+            if isinstance(error, WAITS) and not isinstance(error, StoreMismatch):
+                raise
+            if not pace.has_broken:
+                log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
+            pace.has_broken = True
+            return await off_loop(partial(_skipped, place, raw, ServerFault(BROKEN)), size)
 
 
 def room_of(lines: Lines) -> int:
@@ -228,17 +235,24 @@ def room_of(lines: Lines) -> int:
     return min(room, lines.in_file) if room >= min(STEP_LINES, lines.in_file) else 0
 
 
-def _too_large(own: Sequence[LimitState], new: NewResponse) -> ApiError | None:
-    """Why a line never fits into the limits of its project; None: it fits once there is room."""
-    if new.reservation is None:
-        return None
-    shortage = never_fits(own, new.project, new.model, new.reservation)
-    return None if shortage is None else LimitReached(shortage)
+def _is_of_line(error: Exception, failures: int) -> bool:
+    """Whether it is the only line of a step that cannot be inserted, and not Postgres that is away or busy."""
+    if isinstance(error, StoreBusy | Unavailable):
+        return failures >= GIVEN_UP
+    return not isinstance(error, WAITS)
 
 
-def _skipped(place: int, custom_id: str, refused: ApiError) -> Skipped:
+def _bytes_of(lines: Iterable[RawLine]) -> int:
+    return sum(len(raw.data or b"") for raw in lines)
+
+
+def _refused(place: int, custom_id: str, refused: ApiError) -> Skipped:
     error = refused.error
     return Skipped(place, custom_id, "failed", {"code": error.code, "message": error.message})
+
+
+def _skipped(place: int, raw: RawLine, refused: ApiError) -> Skipped:
+    return _refused(place, custom_id_of(raw), refused)
 
 
 def _first(made: Sequence[NewResponse | Skipped], fitting: int) -> int:
@@ -256,7 +270,3 @@ async def _is_current(connection: Connection, batch: BatchRow) -> bool:
     current = await rows.lock(connection, batch.id)
     names = ("status", "expanded", "lines_cancelled_at")
     return current is not None and all(getattr(current, name) == getattr(batch, name) for name in names)
-
-
-def _listed(problems: Sequence[LineError]) -> Json:
-    return {"object": "list", "data": [problem.body() for problem in problems]}

@@ -83,14 +83,14 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
 
 def custom_id_of(line: RawLine) -> str:
     """Returns the `custom_id` of a line that was good when its batch began; an empty one if it cannot be read."""
-    with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+    with suppress(orjson.JSONDecodeError, KeyError, TypeError, RecursionError):
         found = orjson.loads(line.data or b"")["custom_id"]
         return found if isinstance(found, str) else ""
     return ""
 
 
-def line_error(number: int, refused: ApiError) -> LineError:
-    """Returns what is wrong with a line whose request was refused."""
+def line_error(number: int | None, refused: ApiError) -> LineError:
+    """Returns what is wrong with a line whose request was refused; None: with the whole batch."""
     error = refused.error
     return LineError(number, error.code or "invalid_value", error.message, error.param)
 

@@ -9,31 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from app.aio import end_tasks
-from app.batches.expander import Expander, room_of
+from app.batches.expander import WAITS, Expander, room_of
 from app.batches.results import CANCELLED
+from app.batches.validator import Validator
 from app.batches.writer import ResultWriter, ended_by
-from app.bounds import BoundReached
+from app.heavy import PROJECT
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.queue.publisher import QueueUnavailable
 from app.store.batches import results, rows, unfinished
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import UnfinishedBatch
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database
 from app.store.files.content import FileGone
 
 log = logging.getLogger("longhaul.batches")
 
 CancelLines = Callable[[str], Awaitable[None]]
 """Cancels all lines of a batch that have not ended."""
-TellEnd = Callable[[str], Awaitable[None]]
-"""Tells those who wait for the end of a batch."""
+Tell = Callable[[str], Awaitable[None]]
+"""Tells those who wait for the end of a batch, or for its next results."""
 
 AT_ONCE = 4
 """Batches that one process carries on at a time, and so many again that were cancelled."""
+WARNED_AT = 3
+"""Failures in a row of which one is logged as a warning."""
 OF_PROJECT = 2
 """And of one project: another's need not wait for its large files."""
 
@@ -42,18 +45,31 @@ class BatchProgress:
     """Carries every unfinished batch on, each in a task of its own: none waits for another's file."""
 
     def __init__(
-        self, db: Database, expander: Expander, writer: ResultWriter, cancel_lines: CancelLines, tell_end: TellEnd
+        self,
+        db: Database,
+        validator: Validator,
+        expander: Expander,
+        writer: ResultWriter,
+        cancel_lines: CancelLines,
+        tell_end: Tell,
+        tell_results: Tell,
     ) -> None:
         self._db = db
+        self._validator = validator
         self._expander = expander
         self._writer = writer
         self._cancel_lines = cancel_lines
         self._tell_end = tell_end
+        self._tell_results = tell_results
         self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
         """By the batch as it was when its task began."""
         self._turns: dict[str, int] = {}
-        """In which look each batch that waits was begun the last time."""
+        """In which look each batch, and each project, that waits was begun the last time."""
         self._looks = 0
+        self._others_wait = False
+        """Whether more batches wait than have places: then each gives its place up after a turn."""
+        self._failures: dict[str, int] = {}
+        """How often in a row each batch failed."""
         self._steps = {
             BatchStatus.VALIDATING: self._validate,
             BatchStatus.IN_PROGRESS: self._run,
@@ -63,13 +79,22 @@ class BatchProgress:
 
     async def advance(self) -> None:
         """Begins what can be done now, and waits for none of it. Raises StoreUnavailable."""
-        waiting = [batch for batch in await unfinished.find_all(self._db) if batch.has_more or room_of(batch.lines)]
         self._tasks = {batch: task for batch, task in self._tasks.items() if not task.done()}
-        self._turns = {batch.id: self._turns[batch.id] for batch in waiting if batch.id in self._turns}
+        begun = [*self._validator.begun, *(batch.id for batch in self._tasks)]
+        found = await unfinished.find_all(self._db, begun)
+        known = {batch.id for batch in found}
+        self._validator.forget_others(known)
+        self._expander.forget_others(known)
+        self._failures = {batch_id: count for batch_id, count in self._failures.items() if batch_id in known}
+        waiting = [batch for batch in found if batch.has_more or room_of(batch.lines)]
+        names = {name for batch in waiting for name in (batch.id, batch.project)}
+        self._turns = {name: turn for name, turn in self._turns.items() if name in names}
         self._looks += 1
-        for batch in next_batches(waiting, list(self._tasks), self._turns):
-            self._turns[batch.id] = self._looks
+        chosen = next_batches(waiting, list(self._tasks), self._turns, self._validator.begun)
+        for batch in chosen:
+            self._turns |= dict.fromkeys((batch.id, batch.project), self._looks)
             self._tasks[batch] = asyncio.create_task(self._advance(batch), name=batch.id)
+        self._others_wait = len(waiting) > len(self._tasks)
 
     async def close(self) -> None:
         """Breaks off what is under way: another process, or the next one, goes on there."""
@@ -77,6 +102,7 @@ class BatchProgress:
 
     async def _advance(self, batch: UnfinishedBatch) -> None:
         """Carries it from status to status, as far as it gets; a cancel has a task of its own."""
+        PROJECT.set(batch.project)
         try:
             row = await rows.find(self._db, None, batch.id)
             while row is not None and not row.status.final and _is_cancel(row) is _is_cancel(batch):
@@ -84,28 +110,45 @@ class BatchProgress:
                 await self._steps[done](row)
                 row = await rows.find(self._db, None, batch.id)
                 if row is None or row.status is done:
-                    return
+                    break
+            self._failures.pop(batch.id, None)
             if row is not None and row.status.final:
                 log.info("%s: %s, %d of %d lines have answers", row.id, row.status.value, row.completed, row.total)
                 await self._tell_end(batch.id)
-        except (StoreUnavailable, QueueUnavailable, BoundReached) as error:
-            log.debug("%s waits: %s", batch.id, error)
-        except FileGone:
-            log.error("%s: its file is gone", batch.id)
+                await self._tell_results(batch.id)
         except Exception as error:
-            log.error("%s goes wrong: %s", batch.id, type_and_places(error))
+            self._note_failure(batch, error)
+
+    def _note_failure(self, batch: UnfinishedBatch, error: Exception) -> None:
+        """Logs an outage at the third failure in a row, whatever else at the first one: the next look tries again."""
+        failures = self._failures[batch.id] = self._failures.get(batch.id, 0) + 1
+        if isinstance(error, (*WAITS, QueueUnavailable)):
+            log.log(logging.WARNING if failures == WARNED_AT else logging.DEBUG, "%s waits: %s", batch.id, error)
+        elif failures == 1:
+            what = "its file is gone" if isinstance(error, FileGone) else type_and_places(error)
+            log.error("%s goes wrong: %s", batch.id, what)
 
     async def _validate(self, batch: BatchRow) -> None:
-        await self._expander.validate(batch.id)
+        if not await self._is_over(batch):
+            while not await self._validator.validate(batch) and not self._others_wait:
+                pass
+
+    async def _is_over(self, batch: BatchRow) -> bool:
+        """Whether its window is over; then it ends."""
+        if batch.seconds_left > 0:
+            return False
+        async with self._db.begin() as connection:
+            await rows.move(connection, batch.id, BatchStatus.FINALIZING)
+        return True
 
     async def _run(self, batch: BatchRow) -> None:
-        if batch.seconds_left <= 0:
-            async with self._db.begin() as connection:
-                await rows.move(connection, batch.id, BatchStatus.FINALIZING)
+        if await self._is_over(batch):
             return
         row = await self._number(batch.id)
         while await self._expander.expand(batch.id):
             row = await self._number(batch.id)
+            if self._others_wait:
+                break
         while await self._writer.write(batch.id):
             pass
         if row is not None and row.numbered == row.total:
@@ -115,7 +158,8 @@ class BatchProgress:
     async def _finalize(self, batch: BatchRow) -> None:
         row = await self._end_lines(batch)
         if row is not None:
-            is_cut = ended_by(row) is not None and row.completed + row.failed < row.total
+            is_cut = row.in_progress_at is None or row.completed + row.failed < row.total
+            is_cut = is_cut and ended_by(row) is not None
             await self._writer.finish(batch.id, BatchStatus.EXPIRED if is_cut else BatchStatus.COMPLETED)
 
     async def _cancel(self, batch: BatchRow) -> None:
@@ -136,23 +180,29 @@ class BatchProgress:
 
     async def _number(self, batch_id: str) -> BatchRow | None:
         """Numbers the results that have none; returns the batch behind them."""
-        goes_on = True
-        while goes_on:
+        numbered = results.NUMBERED_ROWS
+        while numbered == results.NUMBERED_ROWS:
             async with self._db.begin() as connection:
                 if await rows.lock(connection, batch_id) is None:
                     return None
-                goes_on = await results.number_results(connection, batch_id)
+                numbered = await results.number_results(connection, batch_id)
+            if numbered:
+                await self._tell_results(batch_id)
         return await rows.find(self._db, None, batch_id)
 
 
 def next_batches(
-    waiting: Sequence[UnfinishedBatch], running: Sequence[UnfinishedBatch], turns: Mapping[str, int]
+    waiting: Sequence[UnfinishedBatch],
+    running: Sequence[UnfinishedBatch],
+    turns: Mapping[str, int],
+    begun: Collection[str] = (),
 ) -> list[UnfinishedBatch]:
     """Returns which of the waiting ones, the oldest first, begin now.
 
-    They take turns, which `turns` has the last of: a batch that waits for room in its project's limits has something to
-    do at each look. A batch is carried on by one task at a time. Cancels have tasks and room of their own, and wait for
-    no expansion.
+    Projects take turns, and the batches of each: `turns` has the last one of either. A batch that waits for room in its
+    project's limits has something to do at each look. One whose validation has `begun` comes before others of its
+    project, so that few are checked in part. A batch is carried on by one task at a time. Cancels have tasks and room
+    of their own, and wait for no expansion.
     """
     known = {(batch.id, _is_cancel(batch)) for batch in running}
     has = Counter((_is_cancel(batch), batch.project) for batch in running)
@@ -160,7 +210,11 @@ def next_batches(
         is_cancel: AT_ONCE - sum(_is_cancel(batch) is is_cancel for batch in running) for is_cancel in (True, False)
     }
     chosen = []
-    for batch in sorted(waiting, key=lambda batch: turns.get(batch.id, 0)):
+
+    def turn(batch: UnfinishedBatch) -> tuple[int, bool, int]:
+        return turns.get(batch.project, 0), batch.id not in begun, turns.get(batch.id, 0)
+
+    for batch in sorted(waiting, key=turn):
         is_cancel = _is_cancel(batch)
         of_project = is_cancel, batch.project
         if (batch.id, is_cancel) not in known and room[is_cancel] > 0 and has[of_project] < OF_PROJECT:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import orjson
 
 from app.batches.batch_object import batch_object
+from app.batches.followers import Followers
 from app.batches.jsonl import LineSplitter
-from app.batches.results import StatusOf, result
-from app.batches.writer import ended_by
+from app.batches.results import StatusOf
+from app.batching import Batcher
 from app.files.service import dropped_on_errors
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
 from app.protocol.errors import InvalidRequest, KeyReused, NotFound, ShareUsed
-from app.protocol.events.frames import encode_line
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
@@ -25,7 +24,6 @@ from app.protocol.types import Json
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.store.batches import results, rows
-from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow, NewBatch
 from app.store.database import Connection, Database, StoreUnavailable
 from app.store.files import content, files
@@ -33,6 +31,7 @@ from app.store.files.content import FileGone
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.paging import Page
+from app.store.responses.lookup import Hold
 from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
@@ -42,10 +41,10 @@ MAX_UNFINISHED = 100
 MAX_BYTES = 200 * 1024 * 1024
 """Of a batch's file, as at OpenAI; more where it may have more lines than there: so many bytes for each."""
 LINE_BYTES = 4096
+MAX_LOOKS = 5000
+"""Who wait for ends of batches, and are answered by one statement."""
 _SENT = ("endpoint", "input_file", "completion_window", "metadata", "output_seconds")
 """What a client says of a new batch."""
-FOLLOW_SECONDS = 0.25
-"""How often a reader that follows results looks for new ones."""
 
 
 class BatchService:
@@ -60,7 +59,11 @@ class BatchService:
         self._db = db
         self._pubsub = pubsub
         self._catalogs = catalogs
-        self._status_of = status_of
+        self._looks: Batcher[str, BatchRow | None] = Batcher(
+            partial(rows.find_each, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
+        )
+        """Of those who wait for an end."""
+        self._followers = Followers(db, pubsub, status_of)
         self._settings = settings
 
     async def create(
@@ -97,20 +100,31 @@ class BatchService:
 
     async def until_ended(self, project: str, batch_id: str, seconds: float) -> Json | None:
         """Returns the batch once it has ended. None: it has not after `seconds`."""
+        await self.check(project, batch_id, "batch_id")
 
-        async def find() -> Json | None:
-            row = await self._row(project, batch_id)
-            return batch_object(row) if row.status.final else None
+        async def find() -> BatchRow | None:
+            row = await self._looks.submit(batch_id)
+            if row is None:
+                raise _no_such_batch(batch_id, "batch_id")
+            return row if row.status.final else None
 
-        return await self._pubsub.until_ended(batch_id, find, seconds)
+        ended = await self._pubsub.until_ended(batch_id, find, seconds)
+        return None if ended is None else batch_object(ended)
 
-    async def page(self, project: str, page: Page) -> Encoded:
-        """Returns a page of batches, the newest first. Raises InvalidRequest for an unknown cursor."""
-        found = await rows.find_page(self._db, project, page)
+    async def page(self, project: str, page: Page, hold: Hold) -> Encoded:
+        """Returns a page of batches, the newest first, once `hold` has room for it.
+
+        Raises InvalidRequest for an unknown cursor.
+        """
+        found = await rows.find_page(self._db, project, page, hold)
         if found is None:
             raise unknown_cursor(page)
-        entries, has_more = found
-        return encoded_list([(row.id, orjson.dumps(batch_object(row))) for row in entries], has_more=has_more)
+
+        def encoded() -> Encoded:
+            entries = [(row.id, orjson.dumps(batch_object(row))) for row in found.entries]
+            return encoded_list(entries, has_more=found.has_more)
+
+        return await off_loop(encoded, found.bytes)
 
     async def cancel(self, project: str, batch_id: str) -> Json:
         """Cancels what has not ended of the batch; returns it, `cancelling`. Raises InvalidRequest if it has ended."""
@@ -162,49 +176,18 @@ class BatchService:
         one that it has read misses none and reads none twice. The last line has the `batch`. An empty piece says that
         nothing has come for a while.
         """
-        row = await self._row(project, batch_id)
-        return self._follow(row, after)
-
-    async def _follow(self, row: BatchRow, after: int) -> AsyncGenerator[bytes, None]:
-        """While Postgres is away the reader waits for it, as those of events do."""
-        while True:
-            try:
-                found = await read_results(self._db, row.id, after, Order.NUMBER)
-                if not found and row.status.final:
-                    yield encode_line({"batch": batch_object(row)}) + b"\n"
-                    return
-                # Those that their batch has cancelled say so: the batch as it is behind them.
-                current = await rows.find(self._db, row.project, row.id)
-            except StoreUnavailable:
-                found, current = [], row
-            if found:
-                row = current or row
-                yield await off_loop(partial(self._shown, row, found), results.PAGE_BYTES)
-                after = found[-1].number or after
-                continue
-            if current is None:
-                return
-            row = current
-            await asyncio.sleep(FOLLOW_SECONDS)
-            yield b""
-
-    def _shown(self, row: BatchRow, found: Sequence[ResultRow]) -> bytes:
-        shown = []
-        for each in found:
-            line = result(each, row.endpoint, ended_by(row), self._status_of)
-            shown.append(b'{"number":%d,%b' % (each.number or 0, line.data[1:]))
-        return b"".join(shown)
+        return self._followers.follow(await self._row(project, batch_id), after)
 
     async def _row(self, project: str, batch_id: str, param: str = "batch_id") -> BatchRow:
         row = await rows.find(self._db, project, batch_id) if may_exist(batch_id) else None
         if row is None:
-            raise NotFound(f"No such batch: '{shortened(batch_id)}'.", param, "batch_not_found")
+            raise _no_such_batch(batch_id, param)
         return row
 
     async def _insert(self, connection: Connection, new: NewBatch) -> str:
         """Returns the id of the batch, or of one with its idempotency key that was faster.
 
-        Raises InvalidRequest, and ShareUsed if the project has too many batches.
+        Raises InvalidRequest, LimitReached, and ShareUsed if the project has too many batches.
         """
         file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
         if file is None:
@@ -217,7 +200,8 @@ class BatchService:
         if file.bytes > most:
             message = f"The file has {file.bytes} bytes; that of a batch may have {most}."
             raise InvalidRequest(message, "input_file_id", "file_too_large")
-        await limits.lock(connection, [new.project])  # Two at once would not see each other.
+        # It locks the project: two at once would not see each other.
+        await limits.check_stored(connection, new.project, rows.OBJECT_BYTES)
         if (known := await _repeated(connection, new)) is not None:
             return known
         if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
@@ -257,6 +241,10 @@ class BatchService:
                     yield place, line.data or b""
         for line in splitter.end():
             yield place + 1, line.data or b""
+
+
+def _no_such_batch(batch_id: str, param: str) -> NotFound:
+    return NotFound(f"No such batch: '{shortened(batch_id)}'.", param, "batch_not_found")
 
 
 async def _repeated(connection: Connection, new: NewBatch) -> str | None:

@@ -23,6 +23,8 @@ class Validation:
     total: int = 0
     """Lines that are not blank."""
     bad: int = 0
+    has_broken: bool = False
+    """Whether a line was logged that nobody could check."""
     errors: list[LineError] = field(default_factory=list)
     """The first ones."""
     models: set[str] = field(default_factory=set)

@@ -9,7 +9,9 @@ from app.access.directory import Directory
 from app.announcer import Announcer
 from app.api.errors import status_of
 from app.batches.expander import Dispatch, Expander
+from app.batches.followers import doorbell_of
 from app.batches.progress import BatchProgress
+from app.batches.validator import Validator
 from app.batches.writer import ResultWriter
 from app.files.attachments import Attachments
 from app.files.documents import DocumentReader
@@ -51,5 +53,11 @@ def batch_progress(
             async for ended in steps:
                 await announcer.tell_all(ended)
 
-    expander = Expander(db, acceptor, dispatch, settings)
-    return BatchProgress(db, expander, ResultWriter(db, status_of), cancel_lines, pubsub.tell_ends), catalogs
+    validator, expander = Validator(db, acceptor, settings), Expander(db, acceptor, dispatch, settings)
+
+    async def tell_results(batch_id: str) -> None:
+        await pubsub.ring(doorbell_of(batch_id))
+
+    writer = ResultWriter(db, status_of)
+    progress = BatchProgress(db, validator, expander, writer, cancel_lines, pubsub.tell_ends, tell_results)
+    return progress, catalogs

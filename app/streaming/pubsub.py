@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from redis.asyncio.client import PubSub as RedisPubSub
 
-from app.aio import end_tasks
+from app.aio import Turns, end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.protocol.text import is_worth_a_line
@@ -81,6 +81,7 @@ class PubSub:
         self._unconfirmed: dict[str, deque[asyncio.Event]] = {}
         """What the confirmations still to come stand for, by channel: Redis answers each SUBSCRIBE, in order."""
         self._changes = Batcher(self._change_channels)
+        self._turns = Turns()
         self._lock = asyncio.Lock()
         self._broken = asyncio.Event()
         self._received = 0
@@ -167,7 +168,8 @@ class PubSub:
                 if left <= 0:
                     break
                 await subscription.wait_for_end(min(left, END_POLL_SECONDS))
-            return found
+        await self._turns.take()  # thousands may wait for the same end, and each encodes an answer
+        return found
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:

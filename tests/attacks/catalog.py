@@ -177,6 +177,21 @@ async def many_readers(target: Target, count: int) -> None:
     await target.send("POST", f"{path}/cancel")
 
 
+async def followed_batches(target: Target, count: int) -> None:
+    """Batches of many lines, and a crowd that follows the results of one."""
+    body = {"model": target.model, "input": "Hello!", "max_output_tokens": 1}
+    sent = {"method": "POST", "url": "/v1/responses", "body": body}
+    lines = b"\n".join(json.dumps({"custom_id": str(number), **sent}).encode() for number in range(8 * count))
+    file = await target.send("POST", "/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", lines)})
+    asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+    made = [await target.send("POST", "/v1/batches", json=asked) for _ in range(8)]
+    try:
+        await _many_connections(target, count, target.request(f"GET /v1/batches/{made[0]['id']}/results"))
+    finally:
+        for batch in made:
+            await target.send("POST", f"/v1/batches/{batch['id']}/cancel")
+
+
 async def foreground_flood(target: Target, count: int) -> None:
     """Streams that do not end, in the foreground: what is kept for the foreground must not be one project's."""
     await _many_connections(target, count, target.stream(**_HANGS))
@@ -284,5 +299,6 @@ ATTACKS = (
     Attack("many-readers", "readers and connections", many_readers, 4200, 20, _OK, **_LIMITED),
     Attack("slow-pdfs", "files", slow_pdfs, 300, 1, _OK, {"503"}, LARGE, seconds=90),
     Attack("almost-boundaries", "forms", almost_boundaries, 24, 2, {"200", "415"}, demand=LARGE),
+    Attack("followed-batches", "batches", followed_batches, 1200, 10, _OK, **_LONG),
     Attack("foreground-flood", "the foreground's places", foreground_flood, 500, 20, _OK, **_LIMITED),
 )

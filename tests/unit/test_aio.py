@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from app.aio import BackgroundTasks, run_to_completion, run_until
+from app.aio import BackgroundTasks, Turns, run_to_completion, run_until
 from tests.support.cycles import no_collector
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -99,3 +99,25 @@ async def test_it_returns_after_the_work_however_often_it_is_cancelled(cancels: 
     with pytest.raises(asyncio.CancelledError):
         await running
     assert has_ended and not has_returned
+
+
+async def test_whatever_else_is_ready_goes_between_two_turns() -> None:
+    woken, turns, others = asyncio.Event(), Turns(), 0
+    seen: list[int] = []
+
+    async def waiting() -> None:
+        await woken.wait()
+        await turns.take()
+        seen.append(others)
+
+    async def other() -> None:
+        nonlocal others
+        while len(seen) < 100:
+            others += 1
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(waiting()) for _ in range(100)]
+    await asyncio.sleep(0)
+    woken.set()
+    await asyncio.gather(other(), *tasks)
+    assert len(set(seen)) == 100

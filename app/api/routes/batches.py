@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.dependencies import CallerOf, Project, RuntimeOf, idempotency_key
+from app.api.dependencies import CallerOf, HoldOf, Project, RuntimeOf, idempotency_key
 from app.api.docs import schemas
 from app.api.docs.routes import CREATE_PARAMETERS, RESULTS
 from app.api.errors import encoded_reply, reply
@@ -54,8 +54,8 @@ async def create_batch(request: Request, sent: Sent[CreateBatch], runtime: Runti
 
 
 @router.get("", summary="List batches", response_model=schemas.BatchList)
-async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Project) -> Response:
-    return encoded_reply(await runtime.batches.page(project, replace(query.page, descending=True)))
+async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
+    return encoded_reply(await runtime.batches.page(project, replace(query.page, descending=True), hold))
 
 
 @router.get("/{batch_id}", summary="Read a batch", response_model=schemas.Batch)

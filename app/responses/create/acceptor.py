@@ -58,6 +58,8 @@ class AcceptedRequest:
     response: Json
 
 
+LineCheck = Callable[[ResponseRequest], str]
+
 WINDOW_TIER = "default"
 """The service tier of work in windows."""
 
@@ -145,6 +147,20 @@ class RequestAcceptor:
             place=place,
         )
         return await off_loop(partial(_accepted, make, stored, response_id), size, count)
+
+    async def line_check(self, project: str) -> LineCheck:
+        """Returns what tells of a line of a batch, by its request alone, whether it may run: its model and its tier.
+
+        It returns the queue of the line, or raises NotFound and InvalidRequest.
+        """
+        catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
+
+        def check(request: ResponseRequest) -> str:
+            model = served_model(catalog, request.model)
+            _check_tier(request, terms.tier(request.tier), of_batch=True)
+            return model.queue
+
+        return check
 
     async def _document(
         self,

@@ -117,13 +117,13 @@ class ResultRow:
     """Why the line never became a response."""
 
 
-async def number_results(connection: AsyncConnection, batch_id: str) -> bool:
-    """Numbers the next results that have none, and adds them to the batch's counts; returns whether there may be more.
+async def number_results(connection: AsyncConnection, batch_id: str) -> int:
+    """Numbers the next results that have none, NUMBERED_ROWS at most, and adds them to the batch's counts; returns how
+    many.
 
     The caller has locked the batch.
     """
-    numbered = (await connection.execute(_NUMBER, {"id": batch_id})).scalar_one_or_none()
-    return numbered == NUMBERED_ROWS
+    return (await connection.execute(_NUMBER, {"id": batch_id})).scalar_one_or_none() or 0
 
 
 async def read_results(db: Database, batch_id: str, after: int, order: Order) -> list[ResultRow]:
@@ -170,14 +170,6 @@ _SKIP = text(
 async def skip(connection: AsyncConnection, batch_id: str, lines: Sequence[Skipped]) -> None:
     """Notes that lines never become responses. The caller has locked the batch."""
     await connection.execute(_SKIP, {"id": batch_id, **_SKIPPED.named_parameters(lines)})
-
-
-async def delete_results(connection: AsyncConnection, batch_id: str) -> None:
-    """Forgets what the lines of a batch came to."""
-    await connection.execute(_DELETE, {"id": batch_id})
-
-
-_DELETE = text("DELETE FROM batch_results WHERE batch_id = :id")
 
 
 _UNANSWERED = text(

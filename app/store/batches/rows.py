@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, TextClause, select, text
+from sqlalchemy import Row, Text, TextClause, cast, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import BatchStatus, batch_sources_of
@@ -15,6 +15,7 @@ from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.paging import Page, read_page
+from app.store.responses.lookup import Hold
 from app.store.tables import UNFINISHED_BATCHES, batches
 
 
@@ -149,8 +150,10 @@ _VALIDATED = text(
 )
 _CLAIM = text(
     """
-    UPDATE batches SET validating_until = now() + make_interval(secs => :seconds)
-    WHERE id = :id AND status = 'validating' AND (:renews OR validating_until IS NULL OR validating_until < now())
+    UPDATE batches SET validating_until = clock_timestamp() + make_interval(secs => :seconds)
+    WHERE id = :id AND status = 'validating' AND (validating_until = CAST(:claim AS timestamptz)
+        OR CAST(:claim AS timestamptz) IS NULL AND (validating_until IS NULL OR validating_until < now()))
+    RETURNING validating_until
     """
 )
 
@@ -182,18 +185,56 @@ async def find(db: Database, project: str | None, batch_id: str) -> BatchRow | N
     return _counted_row(rows[0]) if rows else None
 
 
-async def find_page(db: Database, project: str, page: Page) -> tuple[list[BatchRow], bool] | None:
-    """A page of the project's batches, and whether there are more; None: the cursor names none of them."""
-    owned = (batches.c.project == project,)
-    found = await read_page(db, select(batches.c.id), (batches.c.created_at, batches.c.id), page, _id, owned)
+async def find_each(db: Database, batch_ids: Sequence[str]) -> list[BatchRow | None]:
+    """The batch with each of these ids, of whatever project. One that is named many times is read once."""
+    rows = await db.execute(_FIND, {"ids": list(set(batch_ids)), "project": None})
+    found = {row.id: _counted_row(row) for row in rows}
+    return [found.get(batch_id) for batch_id in batch_ids]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPage:
+    """A page of a list."""
+
+    entries: Sequence[BatchRow]
+    has_more: bool
+    bytes: int
+
+
+async def find_page(db: Database, project: str, page: Page, hold: Hold) -> BatchPage | None:
+    """A page of the project's batches, which has LIST_PAGE_BYTES at most; None: the cursor names none of them.
+
+    `hold` is awaited with its bytes before it is read.
+    """
+    owned, keys = (batches.c.project == project,), (batches.c.created_at, batches.c.id)
+    found = await read_page(db, _SIZES, keys, page, _size, owned)
     if found is None:
         return None
-    rows = {row.id: _counted_row(row) for row in await db.execute(_FIND, {"ids": found[0], "project": project})}
-    return [rows[batch_id] for batch_id in found[0] if batch_id in rows], found[1]
+    sizes = found[0][::-1] if page.is_backwards else found[0]  # next to the cursor first
+    fitting = page.fitting(size for _, size in sizes)
+    size = sum(size for _, size in sizes[:fitting])
+    ids = [batch_id for batch_id, _ in sizes[:fitting]]
+    await hold(size)
+    rows = {row.id: _counted_row(row) for row in await db.execute(_FIND, {"ids": ids, "project": project})}
+    entries = [rows[batch_id] for batch_id in (ids[::-1] if page.is_backwards else ids) if batch_id in rows]
+    return BatchPage(entries, found[1] or fitting < len(sizes), size)
 
 
-def _id(row: Row[Any]) -> str:
-    return str(row.id)
+OBJECT_BYTES = 1000
+"""A batch as clients see it, without its errors and metadata; it counts so much in `stored_bytes`, too."""
+LINE_BYTES = 1000
+"""What each of its lines counts there besides its response: its result's row, and its place in the batch's files."""
+_SIZES = select(
+    batches.c.id,
+    *(
+        func.coalesce(func.octet_length(cast(column, Text)), 0).label(column.name)
+        for column in (batches.c.errors, batches.c.metadata)
+    ),
+)
+
+
+def _size(row: Row[Any]) -> tuple[str, int]:
+    return row.id, OBJECT_BYTES + row.errors + row.metadata
 
 
 async def find_by_key(connection: AsyncConnection, project: str, key: str) -> BatchRow | None:
@@ -229,14 +270,15 @@ async def cancel_lines(connection: AsyncConnection, batch_id: str) -> None:
     await connection.execute(_CANCEL_LINES, {"id": batch_id})
 
 
-async def claim(db: Database, batch_id: str, seconds: float, *, renews: bool = False) -> bool:
-    """Makes this process the only one that validates the batch for so many seconds; returns whether it is.
+async def claim(connection: AsyncConnection, batch_id: str, seconds: float, claim: datetime | None) -> datetime | None:
+    """Makes the caller the only one that validates the batch for so many seconds; returns its claim: when that ends.
 
-    `renews`: it is the one that did so before. False is then the end of the validation: the batch is cancelled.
+    `claim`: its last one, which this one replaces. None: another process has the batch, or has had it since, or the
+    batch is cancelled.
     """
-    async with db.autocommit() as connection:
-        result = await connection.execute(_CLAIM, {"id": batch_id, "seconds": seconds, "renews": renews})
-    return bool(result.rowcount)
+    result = await connection.execute(_CLAIM, {"id": batch_id, "seconds": seconds, "claim": claim})
+    claimed: datetime | None = result.scalar_one_or_none()
+    return claimed
 
 
 async def validated(

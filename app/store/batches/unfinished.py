@@ -48,15 +48,16 @@ _UNFINISHED = text(
         OR EXISTS (SELECT FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL) AS has_more
     FROM batches b
     WHERE b.status IN ({UNFINISHED_BATCHES}) AND (
-        b.status <> 'validating' OR coalesce(b.validating_until < now(), true))
+        b.status <> 'validating' OR coalesce(b.validating_until < now(), true)
+        OR b.due_at < now() OR b.id = ANY(CAST(:begun AS text[])))
     ORDER BY b.created_at
     """
 )
 
 
-async def find_all(db: Database) -> Sequence[UnfinishedBatch]:
-    """The batches that no process validates now, the oldest first."""
-    found = await db.execute(_UNFINISHED)
+async def find_all(db: Database, begun: Sequence[str]) -> Sequence[UnfinishedBatch]:
+    """The batches that no other process validates now, the oldest first. `begun`: those that this one validates."""
+    found = await db.execute(_UNFINISHED, {"begun": list(begun)})
     return [UnfinishedBatch(r.id, r.project, BatchStatus(r.status), _lines(r), r.has_more) for r in found]
 
 

@@ -23,7 +23,7 @@ from tests.integration.api.test_files import uploaded
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.attached import said, shown
-from tests.support.batches import Carried, created, ended, line
+from tests.support.batches import Carried, created, ended, line, lines_of
 from tests.support.little_web import Answer, Asked, LittleWeb, redirect
 from tests.support.player import Player, ids, row_of
 from tests.support.refusals import IMAGE
@@ -379,12 +379,12 @@ async def test_without_allowed_hosts_and_in_batches_no_url_is_read(
         *got, message = await refused(other, part)
     assert got == [400, "file_url", "unsupported_parameter"] and "operator allows no hosts" in message
     content = [{"type": "input_file", "file_url": f"{web.url}/notes.md"}]
-    lines = [line("a"), line("b", input=[{"role": "user", "content": content}])]
+    lines = [line("a", input=[{"role": "user", "content": content}])]
     async with carried.on():
         batch = await ended(client, (await created(client, lines)).id)
-    [error] = batch.errors.data
-    assert (batch.status, error.line, error.code) == ("failed", 2, "unsupported_parameter")
-    assert error.param == "body.input[0].content[0].file_url" and "in batches" in error.message
+    [failed] = await lines_of(client, batch.error_file_id)
+    assert (batch.status, failed["error"]["code"]) == ("completed", "unsupported_parameter")
+    assert "input[0].content[0].file_url" in failed["error"]["message"] and "in batches" in failed["error"]["message"]
     assert web.asked == []
 
 

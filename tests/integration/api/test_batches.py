@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,11 @@ from sqlalchemy import text
 
 from app.access.administration import Administration
 from app.api.docs import schemas
-from app.batches import expander, service
+from app.batches import expander, followers, service, validation, validator
 from app.operations.backlog import added_up
 from app.protocol.limits import LimitKind
 from app.scheduling.loads import KEPT_PART
-from app.store.batches import rows
+from app.store.batches import rows, unfinished
 from app.store.batches.results import read_results
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.files import files
@@ -47,6 +48,7 @@ from tests.support.batches import (
 from tests.support.player import Player, ids, row_of
 from tests.support.rows import WORKER
 from tests.support.sdk import check
+from tests.support.stored import stored
 from tests.support.tenants import Tenant, tenant
 from tests.support.waiting import until
 from workers.formats.chat.messages import messages_of
@@ -154,14 +156,14 @@ class TestCancel:
     async def test_a_cancel_in_the_middle_of_the_check_ends_it(
         self, client: Client, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        checking, go_on, accept = asyncio.Event(), asyncio.Event(), expander.RequestAcceptor.accept
+        checking, go_on, check = asyncio.Event(), asyncio.Event(), expander.RequestAcceptor.line_check
 
-        async def slow(*args: Any, **more: Any) -> Any:
+        async def slow(*args: Any) -> Any:
             checking.set()
             await go_on.wait()
-            return await accept(*args, **more)
+            return await check(*args)
 
-        monkeypatch.setattr(expander.RequestAcceptor, "accept", slow)
+        monkeypatch.setattr(expander.RequestAcceptor, "line_check", slow)
         async with carried.on():
             made = await created(client, [line("a"), b"{"])
             await checking.wait()
@@ -356,8 +358,9 @@ class TestResults:
                 raise error
             return await read_results(*arguments)
 
-        monkeypatch.setattr(service, "read_results", troubled)
-        monkeypatch.setattr(service, "FOLLOW_SECONDS", 0.01)
+        monkeypatch.setattr(followers, "read_results", troubled)
+        monkeypatch.setattr(followers, "FOLLOW_SECONDS", 0.01)
+        monkeypatch.setattr(followers, "PAUSE_SECONDS", 0.0)
         made = await created(client, numbered(5))
         following = asyncio.create_task(api.client.get(f"/v1/batches/{made.id}/results"))
         await until(lambda: len(trouble) < 6, what="it reads")
@@ -479,17 +482,14 @@ def _with(endpoint: str, file: dict[str, str]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [{"type": "file", "file": file}]}]}
 
 
-async def test_a_line_has_files_as_a_request_has_them_and_bad_ones_are_named_by_their_field(
+async def test_a_line_has_files_as_a_request_has_them_and_one_with_a_bad_file_fails_alone(
     client: Client, carried: Carried, player: Player, db: Database
 ) -> None:
     made = await client.files.create(file=("paper.pdf", pdfs.pdf("Hello there")), purpose="user_data")
     locked = await client.files.create(file=("locked.pdf", pdfs.encrypted()), purpose="user_data")
     data = f"data:text/csv;base64,{base64.b64encode(b'a,b').decode()}"
     async with carried.on():
-        for endpoint, where in (
-            (RESPONSES, "body.input[0].content[0].file_id"),
-            (CHAT, "body.messages[0].content[0].file.file_id"),
-        ):
+        for endpoint in (RESPONSES, CHAT):
             files = ({"file_id": made.id}, {"file_data": data, "filename": "data.csv"})
             lines = [line(str(number), endpoint, **_with(endpoint, file)) for number, file in enumerate(files)]
             batch = await created(client, lines, endpoint)
@@ -510,10 +510,143 @@ async def test_a_line_has_files_as_a_request_has_them_and_bad_ones_are_named_by_
                 line(str(number), endpoint, **_with(endpoint, {"file_id": file}))
                 for number, file in enumerate(("file_none", locked.id))
             ]
-            assert await problems(client, [line("a", endpoint), *bad], endpoint) == [
-                (2, "file_not_found", where),
-                (3, "file_encrypted", where),
+            made_of_bad = await created(client, bad, endpoint)
+            failed = await lines_of(client, (await ended(client, made_of_bad.id)).error_file_id)
+            assert [each["error"]["code"] for each in failed] == ["file_not_found", "file_encrypted"]
+
+    async def test_all_followers_of_a_batch_share_each_look(
+        self, client: Client, api: Api, carried: Carried, player: Player, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks = 0
+
+        async def counted(*arguments: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return await read_results(*arguments)
+
+        monkeypatch.setattr(followers, "read_results", counted)
+        made = await created(client, numbered(5))
+        following = [asyncio.create_task(api.client.get(f"/v1/batches/{made.id}/results")) for _ in range(40)]
+        async with carried.on(), player.at_work("Hello"):
+            answers = await asyncio.gather(*following)
+        read = [[json.loads(each) for each in answer.text.splitlines() if each] for answer in answers]
+        assert {len(lines) for lines in read} == {6}
+        assert looks < 40
+        assert api.runtime.batches._followers._watches == {}
+
+    async def test_a_list_of_batches_with_large_errors_ends_before_it_is_large(
+        self, client: Client, carried: Carried, db: Database
+    ) -> None:
+        made = [(await created(client, [b"{}"])).id for _ in range(8)]
+        error = {"line": 1, "code": "a", "message": "x" * 1_000_000, "param": None}
+        await change(
+            db,
+            "UPDATE batches SET status = 'failed', errors = CAST(:errors AS json)",
+            errors=json.dumps({"object": "list", "data": [error]}),
+        )
+        first = await client.batches.list(limit=8)
+        assert ([each.id for each in first.data], first.has_more) == (made[:3:-1], True)
+        assert [each.id async for each in first] == made[::-1]
+
+
+class TestEveryKindOfRequest:
+    """A line may say all that a request may, and does it with maintenance's rights."""
+
+    async def test_items_with_ids_references_reasoning_conversations_and_chains_run(
+        self, client: Client, carried: Carried, player: Player, db: Database
+    ) -> None:
+        first = await client.responses.create(model=MODEL, input="Hello!", background=True)
+        await player.answer("Hello", response_id=first.id)
+        answer = (await client.responses.retrieve(first.id)).output[0].to_dict()
+        talk = await client.conversations.create(items=[{"role": "user", "content": "Hi"}])
+        [item] = (await client.conversations.items.list(talk.id)).data
+        call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c1", "output": "7"}
+        added = await client.conversations.create(items=[call])  # type: ignore[list-item]
+        said = {"role": "user", "content": "Go on"}
+        bodies: list[dict[str, Any]] = [
+            {"input": [said, answer, said]},
+            {"input": [{"type": "item_reference", "id": answer["id"]}, said]},
+            {"input": [{"type": "item_reference", "id": item.id}, said]},
+            {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}, said]},
+            {"input": [said], "conversation": talk.id},
+            {"input": [output, said], "conversation": added.id},
+            {"input": [said], "previous_response_id": first.id},
+            {"input": [said, call, output]},
+        ]
+        async with carried.on(), player.at_work("Hello"):
+            batch = await ended(
+                client, (await created(client, [line(str(n), **body) for n, body in enumerate(bodies)])).id
+            )
+        failed = await lines_of(client, batch.error_file_id) if batch.error_file_id else []
+        assert (batch.status, failed) == ("completed", [])
+        assert batch.request_counts.completed == len(bodies)
+
+
+class TestTrouble:
+    async def test_a_line_whose_check_raises_is_a_bad_line_and_logged_once(
+        self, client: Client, carried: Carried, db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+    ) -> None:
+        read = validation.read_line
+
+        def raises(raw: Any, *more: Any) -> Any:
+            if raw.number in (2, 3):
+                raise KeyError("nobody foresaw it")
+            return read(raw, *more)
+
+        monkeypatch.setattr(validation, "read_line", raises)
+        async with carried.on():
+            assert await problems(client, numbered(4)) == [(2, "server_error", None), (3, "server_error", None)]
+        assert len([each for each in caplog.records if "cannot be checked" in each.getMessage()]) == 1
+        assert "foresaw" not in caplog.text
+
+    async def test_a_template_of_re_in_a_refused_value_is_a_bad_line(self, client: Client, carried: Carried) -> None:
+        choice = "'tool_choice.name' \\g<9>"
+        async with carried.on():
+            [(number, _, param)] = await problems(client, [line("a", CHAT, tool_choice=choice)], CHAT)
+        assert number == 1 and (param is None or param.startswith("body"))
+
+    async def test_the_window_ends_a_batch_whose_file_is_not_checked(
+        self, client: Client, carried: Carried, db: Database
+    ) -> None:
+        made = await created(client, numbered(3))
+        await change(db, "UPDATE batches SET due_at = now(), validating_until = now() + interval '1 hour'")
+        async with carried.on():
+            batch = await ended(client, made.id)
+        check(Batch, batch.to_dict())
+        assert (batch.status, batch.request_counts.total, await ids(db)) == ("expired", 0, [])
+
+    async def test_a_file_is_checked_in_turns_and_each_goes_on_behind_the_last(
+        self, client: Client, carried: Carried, player: Player, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(validator, "TURN_LINES", 2)
+        wrong = [*numbered(5), line("3"), b"", line("c", temperature="hot"), *numbered(2, top_p="x")]
+        async with carried.on():
+            assert await problems(client, wrong) == [
+                (6, "duplicate_custom_id", "custom_id"),
+                (8, "invalid_type", "body.temperature"),
+                (9, "invalid_type", "body.top_p"),
+                (10, "invalid_type", "body.top_p"),
             ]
+            async with player.at_work("Hello"):
+                assert (await ended(client, (await created(client, numbered(5))).id)).request_counts.completed == 5
+
+    async def test_a_validation_has_one_owner_who_knows_when_it_lost_it(self, client: Client, db: Database) -> None:
+        made = await created(client, numbered(3))
+
+        async def claim(known: Any) -> Any:
+            async with db.autocommit() as connection:
+                return await rows.claim(connection, made.id, 30.0, known)
+
+        first = await claim(None)
+        assert first is not None and await claim(None) is None
+        renewed = await claim(first)
+        assert renewed is not None and await claim(first) is None
+        await change(db, "UPDATE batches SET validating_until = now() - interval '1 second'")
+        other = await claim(None)
+        assert other is not None and await claim(renewed) is None
+        assert [each.id for each in await unfinished.find_all(db, [])] == []
+        assert [each.id for each in await unfinished.find_all(db, [made.id])] == [made.id]
 
 
 class TestLimits:
@@ -561,17 +694,38 @@ class TestLimits:
                 assert [each["custom_id"] for each in answers] == list(map(str, range(13)))
                 await limit(**{kind: None})
 
-    async def test_a_line_that_never_fits_is_named_and_one_that_fits_no_more_fails_alone(
+    async def test_what_a_batch_comes_to_counts_in_stored_bytes_and_too_much_of_it_does_not_begin(
+        self, client: Client, limit: Any, mine: Tenant, carried: Carried, player: Player, db: Database
+    ) -> None:
+        await limit(stored_bytes=40_000)
+        async with carried.on():
+            refused = await ended(client, (await created(client, numbered(50))).id)
+            (error,) = refused.errors.data
+            assert (refused.status, error.line, error.code) == ("failed", None, "rate_limit_exceeded")
+            assert "stored_bytes" in error.message
+            before = await stored(db, mine.project)
+            async with player.at_work("Hello"):
+                assert (await ended(client, (await created(client, numbered(5))).id)).status == "completed"
+            assert await stored(db, mine.project) > before + 5 * rows.LINE_BYTES
+            for _ in range(80):
+                if await stored(db, mine.project) > 38_000:
+                    break
+                await client.files.create(file=("empty", b""), purpose="user_data")
+            with pytest.raises(openai.RateLimitError):
+                for _ in range(4):
+                    await client.files.create(file=("empty", b""), purpose="user_data")
+            assert await stored(db, mine.project) <= 40_000
+
+    async def test_a_line_that_never_fits_or_fits_no_more_fails_alone(
         self, client: Client, limit: Any, carried: Carried, player: Player, db: Database
     ) -> None:
         await limit(queued_responses=1, tokens_per_day=8000)
         lines = [line(name, max_output_tokens=4500 if name == "large" else 100) for name in ("a", "b", "large", "c")]
         async with carried.on():
-            never = [line("fits", max_output_tokens=100), line("never", max_output_tokens=9000)]
-            refused = await ended(client, (await created(client, never)).id)
-            (error,) = refused.errors.data
-            assert (refused.status, error.line, error.code) == ("failed", 2, "rate_limit_exceeded")
-            assert "never fits" in error.message and "tokens_per_day" in error.message
+            never = await ended(client, (await created(client, [line("never", max_output_tokens=9000)])).id)
+            (refused,) = await lines_of(client, never.error_file_id)
+            assert (never.status, refused["error"]["code"]) == ("completed", "rate_limit_exceeded")
+            assert "never fits" in refused["error"]["message"] and "tokens_per_day" in refused["error"]["message"]
             assert await ids(db) == []
             made = await created(client, lines)
             await until(lambda: ids(db, "queued"), what="the first line is a response")

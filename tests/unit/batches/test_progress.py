@@ -36,6 +36,22 @@ def test_batches_take_turns() -> None:
     assert begun == [["a0", "a1"], ["a2", "a3"], ["a4", "a0"], ["a1", "a2"]]
 
 
+def test_projects_take_turns_whose_batches_give_their_places_up() -> None:
+    """Two with many large batches, and a third with a small one."""
+    waiting = [_batch(f"{project}{number}", project) for project in "ab" for number in range(8)] + [_batch("c0", "c")]
+    turns: dict[str, int] = {}
+    begun = next_batches(waiting, [], turns)
+    for batch in begun:
+        turns |= {batch.id: 1, batch.project: 1}
+    assert _names(next_batches(waiting, [], turns))[0] == "c0"
+
+
+def test_files_that_are_checked_in_part_come_first_in_their_project() -> None:
+    waiting = [_batch(f"a{number}", status=BatchStatus.VALIDATING) for number in range(8)]
+    turns = {"a": 2, "a5": 2, "a6": 2}
+    assert _names(next_batches(waiting, [], turns, begun=["a5", "a6"])) == ["a5", "a6"]
+
+
 def test_a_cancel_waits_for_no_room_and_for_no_expansion_of_its_batch() -> None:
     running = [_batch(f"{project}{number}", project) for project in "ab" for number in range(OF_PROJECT)]
     cancelled = _batch("a0", status=BatchStatus.CANCELLING)

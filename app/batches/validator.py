@@ -1,0 +1,166 @@
+"""The check of a batch's whole file before any of it runs: the shape of each line, its `custom_id`, and its model.
+
+What else a request needs (files, references, room in its project's limits) is checked when its line becomes a response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from app.batches.jsonl import LineSplitter, RawLine
+from app.batches.line import LineError, line_error, refused_in
+from app.batches.validation import Validation
+from app.heavy import off_loop
+from app.protocol.errors import ApiError, LimitReached
+from app.protocol.status import BatchStatus
+from app.protocol.text import type_and_places
+from app.protocol.types import Json
+from app.responses.create.acceptor import LineCheck, RequestAcceptor
+from app.store.batches import rows
+from app.store.batches.rows import BatchRow
+from app.store.database import Connection, Database
+from app.store.files import content
+from app.store.files.content import FileGone
+from app.store.tenants import limits
+from config.settings import Settings
+
+log = logging.getLogger("longhaul.batches")
+
+CLAIM_SECONDS = 30.0
+"""How long one process has a batch to itself; it renews that for each piece of the file."""
+TURN_LINES = 1000
+"""Lines that are checked before another batch may have the place."""
+BROKEN = "The request could not be checked."
+
+
+class _Lost(Exception):
+    """The batch is another process' now, or is cancelled."""
+
+
+@dataclass(slots=True)
+class _Check:
+    """A file whose first lines are checked."""
+
+    validation: Validation
+    claim: datetime | None = None
+    """Whose claim it is: until when it holds."""
+    number: int = 0
+    """Of the last line."""
+    end: int = 0
+    """Where in the file the next one begins."""
+
+
+class Validator:
+    """Validates batches, each in turns of TURN_LINES. Copies in other processes may do the same."""
+
+    def __init__(self, db: Database, acceptor: RequestAcceptor, settings: Settings) -> None:
+        self._db = db
+        self._acceptor = acceptor
+        self._settings = settings
+        self._begun: dict[str, _Check] = {}
+
+    @property
+    def begun(self) -> Sequence[str]:
+        """The batches whose files are checked in part."""
+        return list(self._begun)
+
+    def forget_others(self, unfinished: Collection[str]) -> None:
+        """Keeps what it knows of these batches alone."""
+        self._begun = {batch_id: check for batch_id, check in self._begun.items() if batch_id in unfinished}
+
+    async def validate(self, batch: BatchRow) -> bool:
+        """Checks the next lines of the batch's file; returns whether that was all: then the batch is `in_progress`, or
+        `failed` and says why, or no more this process'."""
+        most = self._settings.max_body_bytes
+        check = self._begun.pop(batch.id, None) or _Check(
+            Validation(batch.endpoint, self._settings.max_batch_lines, most)
+        )
+        try:
+            if not await self._check_next(batch, check):
+                self._begun[batch.id] = check
+                return False
+            problems = check.validation.problems()
+        except FileGone:
+            problems = [LineError(None, "file_not_found", "The batch's file is gone.")]
+        except _Lost:
+            return True
+        await self._end(batch, check, problems)
+        return True
+
+    async def _end(self, batch: BatchRow, check: _Check, problems: Sequence[LineError]) -> None:
+        validation = check.validation
+        model = next(iter(validation.models)) if len(validation.models) == 1 else None
+        async with self._db.begin() as connection:
+            if await rows.claim(connection, batch.id, CLAIM_SECONDS, check.claim) is None:
+                return
+            if not problems:
+                problems = await _too_large(connection, batch.project, validation.total)
+            if problems:
+                await rows.move(connection, batch.id, BatchStatus.FAILED, _listed(problems))
+            else:
+                await rows.validated(connection, batch.id, validation.total, model, validation.queue)
+        log.info("%s: %d lines, %d of them wrong", batch.id, validation.total, validation.bad)
+
+    async def _check_next(self, batch: BatchRow, check: _Check) -> bool:
+        """Returns whether the rest of the file need not be read. Raises FileGone and _Lost."""
+        await self._claim(batch, check)
+        accepts = await self._acceptor.line_check(batch.project)
+        validation = check.validation
+        splitter = LineSplitter(self._settings.max_body_bytes, number=check.number, offset=check.end)
+        last = validation.total + TURN_LINES
+        async with aclosing(content.read_from(self._db, batch.project, batch.input_file, check.end)) as pieces:
+            async for piece in pieces:
+                await self._claim(batch, check)
+                for raw in splitter.feed(piece):
+                    await self._check(batch, validation, raw, accepts)
+                    check.number, check.end = raw.number, raw.end
+                    if validation.is_over or validation.total == last:
+                        return validation.is_over
+        for raw in splitter.end():
+            await self._check(batch, validation, raw, accepts)
+        return True
+
+    async def _claim(self, batch: BatchRow, check: _Check) -> None:
+        async with self._db.autocommit() as connection:
+            check.claim = await rows.claim(connection, batch.id, CLAIM_SECONDS, check.claim)
+        if check.claim is None:
+            raise _Lost
+
+    async def _check(self, batch: BatchRow, validation: Validation, raw: RawLine, accepts: LineCheck) -> None:
+        """What nobody foresaw in a line is that line's error, and logged for the first one of the batch."""
+        try:
+            await off_loop(partial(_add, validation, raw, accepts), len(raw.data or b""))
+        except Exception as error:
+            if not validation.has_broken:
+                log.error("%s: line %d cannot be checked: %s", batch.id, raw.number, type_and_places(error))
+            validation.has_broken = True
+            validation.refuse(LineError(raw.number, "server_error", BROKEN))
+        await asyncio.sleep(0)  # Others of this process go on.
+
+
+def _add(validation: Validation, raw: RawLine, accepts: LineCheck) -> None:
+    if (line := validation.add(raw)) is None:
+        return
+    try:
+        validation.queue = accepts(line.request)
+    except ApiError as refused:
+        validation.refuse(line_error(raw.number, refused_in(line, refused)))
+
+
+async def _too_large(connection: Connection, project: str, lines: int) -> list[LineError]:
+    """What the lines come to counts from now on, so a batch cannot grow beyond its project's limit while it runs."""
+    try:
+        await limits.check_stored(connection, project, rows.LINE_BYTES * lines)
+    except LimitReached as refused:
+        return [line_error(None, refused)]
+    return []
+
+
+def _listed(problems: Sequence[LineError]) -> Json:
+    return {"object": "list", "data": [problem.body() for problem in problems]}
