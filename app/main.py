@@ -165,7 +165,7 @@ def _runtime(
         reader=reader,
         canceller=canceller,
         conversations=ConversationService(db, references, catalogs, settings),
-        batches=BatchService(db, pubsub, catalogs, status_of, settings),
+        batches=BatchService(db, pubsub, status_of, settings),
         files=FileService(db, catalogs.is_limited),
         charges=charges,
         shutdown=Shutdown(settings.api_grace_seconds),

@@ -782,6 +782,8 @@ batches = Table(
     Column("status", Text, nullable=False),
     # The batch whose failed lines these are; NULL: a client made the file.
     Column("retry_of", Text),
+    # The places in the file of a retry's lines; NULL: all lines of the file are the batch's.
+    Column("lines", ARRAY(Integer)),
     Column("idempotency_key", Text),
     # Until when a process has it to itself that validates it; NULL: none has begun.
     _time("validating_until"),
