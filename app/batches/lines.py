@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
 from app.batches.jsonl import LineSplitter, RawLine
@@ -19,11 +19,12 @@ async def read_lines(
 
     `end` and `number` are those of the last line before. `max_bytes` bounds a line. Raises FileGone.
     """
-    places = None if batch.retry_of is None else await rows.places(db, batch.id, done, done + most)
-    place, wanted = _wanted(places, done, most)
+    places: Sequence[int] = range(done, done + most + 1)
+    if batch.retry_of is not None:
+        places = await rows.places(db, batch.id, done, most) or places
+    place, wanted, last = places[0], frozenset(places[1:]), places[-1]
     if not wanted:
         return
-    last = max(wanted)
 
     def taken(lines: Iterator[RawLine]) -> Iterator[RawLine]:
         nonlocal place
@@ -41,11 +42,3 @@ async def read_lines(
             if place == last:
                 return
     yield list(taken(splitter.end()))
-
-
-def _wanted(places: list[int] | None, done: int, most: int) -> tuple[int, Collection[int]]:
-    """Returns the place in the file of the line before, and those of the next ones. `places`: of all these, if not all
-    lines are the batch's."""
-    if places is None:
-        return done, range(done + 1, done + most + 1)
-    return (places[0], frozenset(places[1:])) if done else (0, frozenset(places))

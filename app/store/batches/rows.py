@@ -131,7 +131,12 @@ _LOCK = text(f"SELECT {_COLUMNS}, {SECONDS_LEFT} FROM batches b WHERE id = :id F
 _FIND_BY_KEY = text(
     f"SELECT {_COLUMNS}, {SECONDS_LEFT} FROM batches b WHERE project = :project AND idempotency_key = :key"
 )
-_PLACES = text("SELECT lines[CAST(:first AS integer) : CAST(:last AS integer)] AS places FROM batches WHERE id = :id")
+_PLACES = text(
+    """
+    SELECT (0 || lines)[CAST(:first AS integer) : CAST(:last AS integer)] AS places
+    FROM batches WHERE id = :id AND lines IS NOT NULL
+    """
+)
 _COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})")
 _RETRY = text(
     f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({UNFINISHED_BATCHES}) LIMIT 1"
@@ -259,11 +264,13 @@ async def unfinished_retry(connection: AsyncConnection, project: str, batch_id: 
     return found.scalar_one_or_none()
 
 
-async def places(db: Database, batch_id: str, first: int, last: int) -> list[int] | None:
-    """Where the lines from the `first` to the `last` one are in the file of a retry; None: it has all lines of it."""
-    found = await db.execute(_PLACES, {"id": batch_id, "first": first, "last": last})
-    places: list[int] | None = found[0].places if found else []
-    return places
+async def places(db: Database, batch_id: str, done: int, most: int) -> Sequence[int]:
+    """The places in its file of a retry's line number `done`, 0 if that is none, and of up to `most` behind it.
+
+    Nothing: the batch has all lines of its file.
+    """
+    found = await db.execute(_PLACES, {"id": batch_id, "first": done + 1, "last": done + most + 1})
+    return found[0].places if found else ()
 
 
 async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:
