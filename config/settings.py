@@ -147,9 +147,9 @@ class Settings(BaseSettings):
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of API processes."""
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s?#]*)?$")] | None = None
-    """URL of the API that the operators' commands ask; unset: they work on DATABASE_URL themselves."""
+    """URL of the API that the operators' commands ask; unset: the API of this machine."""
     api_key: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
-    """The key that they send to `url`, of scope `operator`."""
+    """The key that they send to it, of scope `operator`; unset: none to `url`, and the first key on this machine."""
     cors_origins: Origins = ()
     """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
     allowed_hosts: Hosts = ()

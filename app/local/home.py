@@ -22,7 +22,8 @@ ADMIN_KEY_FILE = "admin-key"
 LOCK_FILE = "lock"
 """Locked while `longhaul up` runs."""
 SERVICES_FILE = "services"
-"""The URLs of the services of a running `longhaul up`."""
+"""The URLs of the services of a running `longhaul up`, and of its API."""
+API_LINE = "LONGHAUL_URL"
 WORKERS_FILE = "workers"
 """Its workers: name, model and devices of each."""
 SCRAPES_FILE = "metrics.json"
@@ -149,6 +150,12 @@ def with_running_services(settings: Settings) -> Settings:
     urls = dict(line.split("=", 1) for line in lines if "=" in line)
     found = {"database_url": urls.get("DATABASE_URL"), "redis_url": urls.get("REDIS_URL")}
     return settings.model_copy(update={name: url for name, url in found.items() if getattr(settings, name) is None})
+
+
+def running_api(settings: Settings) -> str | None:
+    """The URL of the API that `longhaul up` runs here; None if it does not run."""
+    lines = (line.partition("=") for line in _lines_of_up(settings, SERVICES_FILE))
+    return next((url for name, _, url in lines if name == API_LINE), None)
 
 
 def running_workers(settings: Settings) -> list[tuple[str, str, str]]:

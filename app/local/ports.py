@@ -7,7 +7,7 @@ import secrets
 import socket
 
 from app.local.errors import LocalError
-from config.settings import ConfigError
+from config.settings import ConfigError, Settings
 
 HOST = "127.0.0.1"
 FIRST, END = 10_000, 30_000
@@ -49,6 +49,12 @@ def check_port(variable: str, host: str, port: int) -> None:
 def local_host(host: str) -> str:
     """The address by which this machine reaches what listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+
+
+def api_url(settings: Settings) -> str:
+    """The URL by which this machine reaches an API with these settings."""
+    host = local_host(settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 
 def free_port() -> int:

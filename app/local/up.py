@@ -15,8 +15,8 @@ from pathlib import Path
 from app.local.children import run
 from app.local.console import Console
 from app.local.errors import LocalError
-from app.local.home import Home, first_key, where_first_key_lies
-from app.local.ports import check_port
+from app.local.home import API_LINE, Home, first_key, where_first_key_lies
+from app.local.ports import api_url, check_port
 from app.local.procfile import API, RELEASE, WORKER, Process, parse
 from app.local.programs import absolute_paths
 from app.local.restarts import Stopped, StopRequest, describe, run_unless_stopped
@@ -74,7 +74,7 @@ async def up(settings: Settings, model: str | None, workers: int, procfile: Path
             await check_postgres(settings)
             await check_redis(settings)
             async with embedded(start.settings, home, lock, stopping, console.log) as urls:
-                with home.showing_services(urls.processes):
+                with home.showing_services({**urls.processes, API_LINE: api_url(start.settings)}):
                     await _run(start, urls, lock, stopping, console)
     except Stopped:
         pass

@@ -1,4 +1,4 @@
-"""The operators' commands as processes: beside the services, or with the URL of an API."""
+"""The operators' commands as processes, with the URL of an API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import os
 import sys
 from dataclasses import dataclass
 from typing import Any
-
-from app.store.roles.rights import API
 
 CODE = "from app.cli import main; main()"
 
@@ -33,11 +31,6 @@ class Shell:
     """Where commands run: their variables."""
 
     variables: dict[str, str]
-
-    @classmethod
-    def beside(cls, services: Any, **more: str) -> Shell:
-        urls = {"DATABASE_URL": services.url_of(API), "REDIS_URL": services.redis_url}
-        return cls({**urls, **more})
 
     @classmethod
     def of(cls, url: str, key: str | None = None) -> Shell:

@@ -1,4 +1,4 @@
-"""How a command speaks to the operators' API: over HTTP to LONGHAUL_URL, or to the same routes in this process."""
+"""How a command speaks to the operators' API: that of LONGHAUL_URL, or else the one of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import orjson
 import typer
 
 from app.local.errors import LocalError, NotAllowed, OutOfReach
-from app.local.home import with_running_services
+from app.local.home import first_key, running_api
+from app.local.ports import api_url
 from config.settings import ConfigError, Settings, load_settings
 
 CONNECT_SECONDS = 10.0
@@ -22,7 +23,7 @@ ANSWER_SECONDS = 60.0
 
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", help="The URL of the API; by default LONGHAUL_URL, and else the services themselves."),
+    typer.Option("--url", help="The URL of the API; by default LONGHAUL_URL, or else the API of this machine."),
 ]
 
 T = TypeVar("T")
@@ -93,7 +94,8 @@ def _named_troubles() -> Any:
     try:
         yield
     except httpx.HTTPError as error:
-        raise OutOfReach(f"the API cannot be reached ({str(error) or type(error).__name__})") from None
+        reason = str(error) or type(error).__name__
+        raise OutOfReach(f"the API cannot be reached ({reason}); LONGHAUL_URL says where it is") from None
 
 
 def _check(response: httpx.Response) -> None:
@@ -126,17 +128,13 @@ async def _ask(settings: Settings, act: Callable[[OperatorClient], Awaitable[T]]
 
 @contextlib.asynccontextmanager
 async def _http(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    if settings.url is None:
-        settings = with_running_services(settings)
-        if settings.database_url is None:
-            raise ConfigError("name an API by LONGHAUL_URL and a key of it by LONGHAUL_API_KEY, or set DATABASE_URL")
-        from app.local.commands.in_process import routes_on  # The API's imports take a second.
-
-        async with routes_on(settings) as http:
-            yield http
-        return
-    key = {} if settings.api_key is None else {"authorization": f"Bearer {settings.api_key}"}
+    """The first key is sent to the API of this machine alone."""
+    url, api_key = settings.url, settings.api_key
+    if url is None:
+        url = running_api(settings) or api_url(settings)
+        api_key = api_key or first_key(settings)
+    key = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
     timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
-    base = settings.url.rstrip("/").removesuffix("/v1")
+    base = url.rstrip("/").removesuffix("/v1")
     async with httpx.AsyncClient(base_url=base, headers=key, timeout=timeout) as http:
         yield http

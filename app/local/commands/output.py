@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,12 +31,6 @@ class Column:
     """Its value; None is shown as `-`."""
     is_number: bool = False
     """Numbers stand at the right."""
-    is_extra: bool = False
-    """A table leaves it out where a terminal has no room for all, the last such column first."""
-
-
-def extra(column: Column) -> Column:
-    return replace(column, is_extra=True)
 
 
 def column(title: str, name: str | None = None) -> Column:
@@ -109,7 +103,9 @@ def show(entries: Iterable[Entry], columns: Sequence[Column], *, as_json: bool) 
     if as_json:
         show_json(entries)
     elif sys.stdout.isatty():
-        _show_table(entries, columns)
+        from rich.console import Console
+
+        Console(highlight=False).print(_table(entries, columns))
     else:
         typer.echo("\t".join(each.title for each in columns))
         for entry in entries:
@@ -154,25 +150,6 @@ def plain(text: str) -> str:
 
 def _cell(value: Any) -> str:
     return "-" if value is None else plain(str(value))
-
-
-_WIDE = 10_000
-"""More columns of characters than any table has."""
-
-
-def _show_table(entries: Iterable[Entry], columns: Sequence[Column]) -> None:
-    """Tells the columns that it leaves out."""
-    from rich.console import Console
-
-    console, rows, shown = Console(highlight=False), list(entries), list(columns)
-    while console.measure(_table(rows, shown), options=console.options.update_width(_WIDE)).maximum > console.width:
-        extra = [each for each in shown if each.is_extra]
-        if not extra:
-            break
-        shown.remove(extra[-1])
-    console.print(_table(rows, shown))
-    if left_out := [each.title for each in columns if each not in shown]:
-        say(f"Not shown for lack of room: {', '.join(left_out)}.")
 
 
 def _table(entries: Iterable[Entry], columns: Sequence[Column]) -> Table:

@@ -1,4 +1,4 @@
-"""An API that asks for keys, an operator's key, and the commands in both ways."""
+"""An API that asks for keys, an operator's key, and the commands that ask it."""
 
 from __future__ import annotations
 
@@ -47,11 +47,6 @@ async def carried(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Carr
 @pytest.fixture
 def player(db: Database, pubsub: PubSub) -> Player:
     return Player(db, pubsub)
-
-
-@pytest.fixture(params=["beside the services", "over HTTP"])
-def shell(request: pytest.FixtureRequest, services: Any, remote: Shell) -> Shell:
-    return remote if request.param == "over HTTP" else ShellHere.beside(services)
 
 
 @pytest.fixture

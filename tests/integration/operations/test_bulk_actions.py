@@ -191,22 +191,22 @@ async def test_a_reader_of_a_cancelled_response_is_told(
         assert last["response"]["status"] == "cancelled"
 
 
-async def test_commands_cancel_and_retry(db: Database, shell: Shell, acting: None) -> None:
+async def test_commands_cancel_and_retry(db: Database, remote: Shell, acting: None) -> None:
     ids = await many_queued(db, 10, metadata={"run": "a"})
     await many_queued(db, 2)
-    ran = await shell.run("responses", "cancel", "--metadata", "run=a", "--reason", "wrong", "--yes", "--json")
+    ran = await remote.run("responses", "cancel", "--metadata", "run=a", "--reason", "wrong", "--yes", "--json")
     assert ran.status == 0, ran.err
     (action,) = ran.lines
     assert (action["state"], action["done"]) == ("completed", 10)
-    ran = await shell.run("responses", "list", "--status", "cancelled", "--json")
+    ran = await remote.run("responses", "list", "--status", "cancelled", "--json")
     assert sorted(entry["id"] for entry in ran.lines) == sorted(ids)
-    ran = await shell.run("responses", "retry", ids[0], "--yes")
+    ran = await remote.run("responses", "retry", ids[0], "--yes")
     assert ran.status == 0, ran.err
     assert "retry 1 of 1" in ran.out
-    ran = await shell.run("responses", "show", ids[0])
+    ran = await remote.run("responses", "show", ids[0])
     assert ran.status == 0, ran.err
     assert "retried by resp_" in ran.out
-    ran = await shell.run("responses", "actions", "--json")
+    ran = await remote.run("responses", "actions", "--json")
     assert [each["kind"] for each in ran.lines] == ["retry", "cancel"]
     assert len(await entries(db)) == 2
 

@@ -1,18 +1,19 @@
-"""The operators' commands: one service behind both ways, what they print, and their exit statuses."""
+"""The operators' commands: which API they ask, what they print, and their exit statuses."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from app.access.secret import new_secret
+from app.local.home import ADMIN_KEY_FILE, API_LINE, LOCK_FILE, Home
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.integration.operations.here import ShellHere
@@ -30,28 +31,28 @@ async def running(db: Database) -> ResponseRow:
     return await claimed(db, "w1")
 
 
-class TestBothWays:
-    async def test_each_command_answers_alike(self, db: Database, shell: Shell) -> None:
+class TestAnswers:
+    async def test_each_command_shows_what_the_api_answers(self, db: Database, remote: Shell) -> None:
         row = await running(db)
         for command, name, value in (
             (("workers",), "name", "w1"),
             (("queue", "--by", "key"), "id", None),
             (("why", row.id), "reason", "running"),
         ):
-            ran = await shell.run(*command, "--json")
+            ran = await remote.run(*command, "--json")
             assert (ran.status, ran.err) == (0, "")
             (entry,) = ran.lines
             assert entry[name] == value, command
 
-    async def test_status_says_what_is_wrong_and_what_to_do_and_fails(self, db: Database, shell: Shell) -> None:
+    async def test_status_says_what_is_wrong_and_what_to_do_and_fails(self, db: Database, remote: Shell) -> None:
         await queued(db)
-        ran = await shell.run("status")
+        ran = await remote.run("status")
         assert ran.status == 1
         assert "! No worker of " in ran.out and "Start a worker of " in ran.out
         assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: Something is wrong:\n", ran.out)
 
-    async def test_what_is_not_there_is_status_1_and_one_line(self, db: Database, shell: Shell) -> None:
-        ran = await shell.run("why", "resp_nobody")
+    async def test_what_is_not_there_is_status_1_and_one_line(self, db: Database, remote: Shell) -> None:
+        ran = await remote.run("why", "resp_nobody")
         assert (ran.status, ran.out) == (1, "")
         assert ran.err == "longhaul: There is no response with the id 'resp_nobody'.\n"
 
@@ -74,33 +75,37 @@ class TestOutput:
         assert ran.err and "Traceback" not in ran.err
 
 
-class TestBesideTheServices:
-    async def test_it_works_without_redis(self, services: Any, db: Database) -> None:
-        response = await queued(db)
-        await alive(db, "w1", HOUR)
-        away = ShellHere.beside(services, REDIS_URL="redis://127.0.0.1:1/0")
-        status, why = await asyncio.gather(away.run("status", "--json"), away.run("why", response, "--json"))
-        assert status.status == 1
-        assert "redis_away" in {each["code"] for each in status.lines[0]["problems"]}
-        assert (why.status, why.lines[0]["reason"]) == (0, "due")
-
-    async def test_each_outage_and_each_wrong_setting_has_its_status_and_one_line(
-        self, services: Any, db: Database, tmp_path: Path
+class TestOnTheMachineOfAnApi:
+    async def test_its_address_and_its_first_key_are_found(
+        self, db: Database, api: Api, operator_key: str, tmp_path: Path
     ) -> None:
-        (tmp_path / "models.toml").write_text("models = 1")
-        beside = partial(ShellHere.beside, services)
+        await alive(db, "w1", HOUR)
+        (tmp_path / ADMIN_KEY_FILE).write_text(operator_key)
+        port = str(urlsplit(api.url).port)
+        here = {"LONGHAUL_HOME": str(tmp_path), "LONGHAUL_PORT": port}
+        ran = await ShellHere(here).run("workers", "--json")
+        assert [each["name"] for each in ran.lines] == ["w1"]
+        ran = await ShellHere({**here, "LONGHAUL_URL": api.url}).run("workers")
+        assert ran.status == 4, "the first key goes to no API that is named"
+
+    async def test_the_api_of_longhaul_up_is_found_at_its_port(
+        self, db: Database, api: Api, operator_key: str, tmp_path: Path
+    ) -> None:
+        home = Home.prepare(tmp_path)
+        with home.showing_services({API_LINE: api.url}), (tmp_path / LOCK_FILE).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            variables = {"LONGHAUL_HOME": str(tmp_path), "LONGHAUL_PORT": "1", "LONGHAUL_API_KEY": operator_key}
+            assert (await ShellHere(variables).run("queue")).status == 0
+
+    async def test_each_outage_and_each_wrong_setting_has_its_status_and_one_line(self, tmp_path: Path) -> None:
         for shell, status, said in (
-            (beside(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none"), 3, "The database cannot be reached"),
-            (beside(LONGHAUL_MODELS=str(tmp_path / "models.toml")), 2, "LONGHAUL_MODELS: "),
-            (ShellHere({"LONGHAUL_HOME": str(tmp_path)}), 2, ""),
+            (ShellHere({"LONGHAUL_HOME": str(tmp_path), "LONGHAUL_PORT": "1"}), 3, "the API cannot be reached"),
             (ShellHere.of("http://127.0.0.1:1", new_secret()), 3, "the API cannot be reached"),
             (ShellHere.of("longhaul.example"), 2, "LONGHAUL_URL: "),
         ):
             ran = await shell.run("status")
             assert (ran.status, ran.out) == (status, ""), said
-            assert ran.err.startswith(f"longhaul: {said}")
-        ran = await ShellHere({"LONGHAUL_HOME": str(tmp_path)}).run("status")
-        assert "LONGHAUL_URL" in ran.err and "DATABASE_URL" in ran.err
+            assert ran.err.startswith(f"longhaul: {said}") and "LONGHAUL_URL" in ran.err
 
 
 class TestOverHttp:

@@ -110,14 +110,14 @@ async def test_a_paused_project_is_refused_in_the_foreground_and_accepted_in_the
     assert {row.project for row in await db.execute(text(statement))} == {paused.project, other.project}
 
 
-async def test_commands_pause_and_resume(db: Database, shell: Shell) -> None:
+async def test_commands_pause_and_resume(db: Database, remote: Shell) -> None:
     await alive(db, "w", model=MODEL)
-    paused = await shell.run("pause", MODEL, "--reason", "a bad release")
+    paused = await remote.run("pause", MODEL, "--reason", "a bad release")
     assert (paused.status, paused.out) == (0, f"{MODEL} is paused; end it by: longhaul resume {MODEL}\n"), paused.err
-    assert (await shell.run("pause", MODEL, "--project", DEFAULT_PROJECT)).status == 0
-    listed = (await shell.run("pauses", "--json")).lines
+    assert (await remote.run("pause", MODEL, "--project", DEFAULT_PROJECT)).status == 0
+    listed = (await remote.run("pauses", "--json")).lines
     assert [(each["model"], each["project"]) for each in listed] == [(MODEL, None), (MODEL, DEFAULT_PROJECT)]
-    resumed = await shell.run("resume", MODEL)
+    resumed = await remote.run("resume", MODEL)
     assert resumed.out.splitlines() == [
         f"{MODEL} is resumed",
         f"{MODEL} for project {DEFAULT_PROJECT} is still paused; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
 from app.access.administration import Administration
@@ -14,6 +15,7 @@ from app.queue.message import Priority
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.dispatch import dispatch
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 from tests.support.api import MODEL, Api, client_of, serving, settings_for
 from tests.support.rows import alive, claimed, queued, release_all
 from tests.support.tenants import Tenant, as_caller
@@ -94,6 +96,13 @@ class TestStatus:
         (only,) = model["classes"]
         assert (only["tier"], only["mode"], only["waiting"]) == ("default", "background", 2)
         assert [(each["code"], each["model"]) for each in found["problems"]] == [("no_worker", "org/other-model")]
+
+    async def test_it_tells_that_redis_is_away(self, operator: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def ping(_: PubSub) -> None:
+            raise PubSubUnavailable("away")
+
+        monkeypatch.setattr(PubSub, "ping", ping)
+        assert "redis_away" in {each["code"] for each in (await asked(operator, "status"))["problems"]}
 
     async def test_limits_that_refuse_are_listed_and_others_are_not(
         self, db: Database, operator: Api, admin: Administration, mine: Tenant

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from app.local.commands.operator_client import OperatorClient, path
-from app.local.commands.output import Column, column, extra, moment, number, plain, say, show_json
+from app.local.commands.output import Column, column, moment, number, plain, say, show_json
 from app.protocol.text import shortened
 
 POLL_SECONDS = 0.5
@@ -33,16 +33,16 @@ COLUMNS = (
     column("id"),
     column("status"),
     Column("error", lambda entry: entry["error_code"]),
-    extra(column("worker", "sent_to")),
-    extra(number("crashes")),
-    extra(Column("project", lambda entry: entry["project_name"] or entry["project"])),
-    extra(moment("created (UTC)", "created_at")),
-    extra(number("attempt")),
-    extra(moment("finished (UTC)", "finished_at")),
-    extra(column("tier", "service_tier")),
-    extra(column("model")),
+    column("worker", "sent_to"),
+    number("crashes"),
+    Column("project", lambda entry: entry["project_name"] or entry["project"]),
+    moment("created (UTC)", "created_at"),
+    number("attempt"),
+    moment("finished (UTC)", "finished_at"),
+    column("tier", "service_tier"),
+    column("model"),
 )
-"""What tells most about a response comes first: a table without room leaves out the last ones."""
+"""What tells most about a response comes first."""
 _FIXED = {"status": "status", "model": "model", "project": "project", "service_tier": "tier"}
 """The columns of which a filter's field says the value."""
 
