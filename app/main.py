@@ -21,7 +21,7 @@ from app.announcer import Announcer
 from app.api import openapi, routes
 from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
-from app.api.errors import add_error_handlers, status_of
+from app.api.errors import add_error_handlers
 from app.api.holdings import ProcessBounds
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin, switch_access_log
 from app.api.readiness import RecentReadiness
@@ -165,7 +165,7 @@ def _runtime(
         reader=reader,
         canceller=canceller,
         conversations=ConversationService(db, references, catalogs, settings),
-        batches=BatchService(db, pubsub, status_of, settings),
+        batches=BatchService(db, pubsub, settings),
         files=FileService(db, catalogs.is_limited),
         charges=charges,
         shutdown=Shutdown(settings.api_grace_seconds),

@@ -47,8 +47,9 @@ class ModelsFile:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 has_changed = await asyncio.to_thread(self.look)
-            except ConfigError as error:
-                complain(f"{error}; the models stay as they were")
+            except Exception as error:  # Whatever reading raises: who follows the file must go on.
+                said = error if isinstance(error, ConfigError) else type(error).__name__
+                complain(f"{said}; the models stay as they were")
             else:
                 if has_changed:
                     yield self.catalog

@@ -17,6 +17,7 @@ from app.aio import end_tasks
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.metrics.server import serving
+from app.protocol.text import type_and_places
 from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
@@ -210,7 +211,11 @@ async def _follow(file: ModelsFile, mcp_sessions: McpSessions) -> None:
     """Lets new responses use the MCP servers that the models file has now. The model stays as it was at the start."""
     async for catalog in file.changes(log.error):
         if catalog.tools != mcp_sessions.servers:
-            await asyncio.to_thread(McpSessions(catalog.tools).open)
+            try:
+                await asyncio.to_thread(McpSessions(catalog.tools).open)
+            except Exception as error:  # an import of a library: the next change finds this task at work
+                log.error("the MCP servers stay as they were: %s", type_and_places(error))
+                continue
             mcp_sessions.servers = catalog.tools
             log.info("the MCP servers are now %s", ", ".join(server.label for server in catalog.tools) or "none")
 

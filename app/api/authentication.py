@@ -17,12 +17,12 @@ from app.access.caller import ANYBODY, PROJECT_SCOPES, STRANGER, Caller
 from app.access.caller import Scope as KeyScope
 from app.access.directory import Directory
 from app.access.known_key import KnownKey
-from app.api.errors import api_error_of, bound_error, refuse, status_of, unknown_url
+from app.api.errors import api_error_of, bound_error, refuse, unknown_url
 from app.api.holdings import holdings_of
 from app.api.middleware import CALLER, may_connect
 from app.bounds import BoundReached
 from app.heavy import PROJECT
-from app.protocol.errors import Forbidden, NotFound, Unauthorized
+from app.protocol.errors import Forbidden, NotFound, Unauthorized, status_of
 from app.store.database import StoreUnavailable
 
 DIRECTORY = "directory"

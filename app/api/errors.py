@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: the only module that knows status codes."""
+"""Errors as HTTP answers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,16 @@ from app.access.changes import AdministrationError, NothingThere
 from app.api.rate_limits import RETRY_AFTER_SECONDS, headers_of_error
 from app.bounds import BoundReached, ShareReached
 from app.protocol.errors import (
+    STATUSES,
     ApiError,
-    Forbidden,
-    HeadTooLarge,
     InvalidRequest,
-    LimitReached,
     MethodNotAllowed,
-    Misdirected,
     NotFound,
     RangeNotSatisfiable,
-    RequestTimeout,
     ServerFault,
     ShareUsed,
-    TimedOut,
-    TooLarge,
-    Unauthorized,
     Unavailable,
-    UnsupportedMedia,
-    UrlTooLong,
+    status_of,
 )
 from app.protocol.text import shortened
 from app.protocol.types import Json
@@ -47,37 +39,11 @@ SERVICE_UNAVAILABLE = 503
 
 MAX_URL_CHARS = 120
 
-_STATUS: dict[type[ApiError], int] = {
-    InvalidRequest: 400,
-    Unauthorized: 401,
-    Forbidden: 403,
-    NotFound: 404,
-    MethodNotAllowed: 405,
-    RequestTimeout: 408,
-    TooLarge: 413,
-    UrlTooLong: 414,
-    UnsupportedMedia: 415,
-    RangeNotSatisfiable: 416,
-    Misdirected: 421,
-    LimitReached: 429,
-    ShareUsed: 429,
-    HeadTooLarge: 431,
-    ServerFault: 500,
-    Unavailable: SERVICE_UNAVAILABLE,
-    TimedOut: 504,
-}
-
-
 _HEADERS: Mapping[int, Mapping[str, str]] = {
     401: {"www-authenticate": "Bearer"},
     SERVICE_UNAVAILABLE: {"retry-after": str(RETRY_AFTER_SECONDS)},
 }
 """Headers that belong to a status."""
-
-
-def status_of(error: ApiError) -> int:
-    """Returns the HTTP status of the error's class, or of its nearest base class."""
-    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
 def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None) -> Response:
@@ -184,12 +150,12 @@ def unknown_url(method: str, path: str) -> NotFound:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Answers errors of Starlette's router: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
-    if error.status_code == _STATUS[MethodNotAllowed]:
+    if error.status_code == STATUSES[MethodNotAllowed]:
         url = shortened(f"{request.method} {request.url.path}", MAX_URL_CHARS)
         allowed = ", ".join(sorted(_allowed(request)))
         message = f"Method not allowed ({url}); the 'allow' header lists the methods."
         return refuse(MethodNotAllowed(message), {"allow": allowed})
-    if error.status_code == _STATUS[NotFound]:
+    if error.status_code == STATUSES[NotFound]:
         return refuse(unknown_url(request.method, request.url.path))
     return reply(InvalidRequest(str(error.detail)).error.body(), error.status_code, error.headers)
 

@@ -22,6 +22,7 @@ from app.api.errors import REFUSED, crash, refuse
 from app.api.holdings import known_holdings
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import Misdirected, Unavailable
+from app.protocol.text import shortened
 from config.hosts import is_allowed_host
 from config.logging.context import Subject, about
 
@@ -152,13 +153,15 @@ class HostMiddleware:
         if scope["type"] == "lifespan" or self._answers_to(scope):
             await self._app(scope, receive, send)
         else:
-            await refuse(Misdirected(_NOT_OURS, "Host"))(scope, receive, send)
+            message = _NOT_OURS.format(shortened(", ".join(_sent(scope, b"host")), MAX_HOST_CHARS))
+            await refuse(Misdirected(message, "Host"))(scope, receive, send)
 
     def _answers_to(self, scope: Scope) -> bool:
         return is_allowed_host(_sent(scope, b"host"), self._allowed) or scope["path"].startswith("/health/")
 
 
-_NOT_OURS = "The API is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to."
+MAX_HOST_CHARS = 100
+_NOT_OURS = "The API does not answer to the host '{}'; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to."
 
 
 EXPOSED = (

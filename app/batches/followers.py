@@ -10,7 +10,7 @@ from functools import partial
 
 from app.aio import BackgroundTasks, Turns
 from app.batches.batch_object import batch_object
-from app.batches.results import StatusOf, result
+from app.batches.results import result
 from app.batches.writer import ended_by
 from app.heavy import off_loop
 from app.protocol.events.frames import encode_line
@@ -54,10 +54,9 @@ class _Watch:
 class Followers:
     """The followers of this process. While Postgres is away they wait for it, as readers of events do."""
 
-    def __init__(self, db: Database, pubsub: PubSub, status_of: StatusOf) -> None:
+    def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
         self._pubsub = pubsub
-        self._status_of = status_of
         self._watches: dict[str, _Watch] = {}
         self._tasks = BackgroundTasks()
         self._turns = Turns()
@@ -129,6 +128,6 @@ class Followers:
     def _shown(self, row: BatchRow, found: Sequence[ResultRow]) -> bytes:
         shown = []
         for each in found:
-            line = result(each, row.endpoint, ended_by(row), self._status_of)
+            line = result(each, row.endpoint, ended_by(row))
             shown.append(b'{"number":%d,%b' % (each.number or 0, line.data[1:]))
         return b"".join(shown)

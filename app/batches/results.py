@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.chat.completion import completion
-from app.protocol.errors import ApiError, ErrorObject
+from app.protocol.errors import ErrorObject, status_of
 from app.protocol.events.frames import encode_line
 from app.protocol.failures import failure
 from app.protocol.requests.bodies.batch import CHAT
@@ -14,9 +13,6 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.batches.results import CANCELLED as CANCELLED_LINE
 from app.store.batches.results import ResultRow
-
-StatusOf = Callable[[ApiError], int]
-"""Returns the HTTP status of an error."""
 
 _ANSWERED = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 
@@ -44,7 +40,7 @@ class Result:
     """By which `errors` groups it."""
 
 
-def result(row: ResultRow, endpoint: str, ended: Json | None, status_of: StatusOf) -> Result:
+def result(row: ResultRow, endpoint: str, ended: Json | None) -> Result:
     """Returns the result of a line. `ended` is what ended its batch early: EXPIRED, CANCELLED or nothing."""
     if row.error is not None:
         return _failed(row, None, row.error)

@@ -9,7 +9,6 @@ import orjson
 
 from app.batches.batch_object import batch_object
 from app.batches.followers import Followers
-from app.batches.results import StatusOf
 from app.batching import Batcher
 from app.heavy import off_loop
 from app.ids import may_exist, new_batch_id
@@ -46,14 +45,14 @@ class BatchService:
     Every method that takes a `batch_id` raises NotFound if the project has no such batch.
     """
 
-    def __init__(self, db: Database, pubsub: PubSub, status_of: StatusOf, settings: Settings) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, settings: Settings) -> None:
         self._db = db
         self._pubsub = pubsub
         self._looks: Batcher[str, BatchRow | None] = Batcher(
             partial(rows.find_each, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
         """Of those who wait for an end."""
-        self._followers = Followers(db, pubsub, status_of)
+        self._followers = Followers(db, pubsub)
         self._settings = settings
 
     async def create(

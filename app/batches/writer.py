@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from app.batches.results import CANCELLED, EXPIRED, Result, StatusOf, result
+from app.batches.results import CANCELLED, EXPIRED, Result, result
 from app.heavy import off_loop
 from app.ids import new_file_id, new_part_id
 from app.protocol.status import BatchStatus
@@ -25,9 +25,8 @@ PART_BYTES = 1024 * 1024
 class ResultWriter:
     """Writes the results of batches into parts of files, and in the end the files."""
 
-    def __init__(self, db: Database, status_of: StatusOf) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._status_of = status_of
 
     async def write(self, batch_id: str) -> bool:
         """Writes the next results, of which no line before them is missing; returns whether it wrote any."""
@@ -83,7 +82,7 @@ class ResultWriter:
         return found if is_whole or size >= PART_BYTES else []
 
     def _results(self, batch: BatchRow, page: Sequence[ResultRow]) -> list[Result]:
-        return [result(row, batch.endpoint, ended_by(batch), self._status_of) for row in page]
+        return [result(row, batch.endpoint, ended_by(batch)) for row in page]
 
     async def _part(self, batch: BatchRow, lines: Sequence[bytes]) -> PartWriter | None:
         if not lines:

@@ -13,8 +13,10 @@ import sys
 from collections.abc import AsyncIterable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from app.heavy import off_loop
 from app.killable.program import ENDED
 from config.process import CHECKOUT, deaf_children
 
@@ -98,7 +100,7 @@ class KillableProgram:
                     await writer.drain()
             while len(found) < answers and (line := await reader.readline()):
                 with suppress(ValueError):  # the child ended in the middle of a line
-                    answer = json.loads(line)
+                    answer = await off_loop(partial(json.loads, line), len(line))
                     if ENDED in answer:
                         return found, answer[ENDED]
                     found.append(answer)

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from app.access.charges import Charges
 from app.access.directory import Directory
 from app.announcer import Announcer
-from app.api.errors import status_of
 from app.batches.expander import Dispatch, Expander
 from app.batches.followers import doorbell_of
 from app.batches.progress import BatchProgress
@@ -58,6 +57,6 @@ def batch_progress(
     async def tell_results(batch_id: str) -> None:
         await pubsub.ring(doorbell_of(batch_id))
 
-    writer = ResultWriter(db, status_of)
+    writer = ResultWriter(db)
     progress = BatchProgress(db, validator, expander, writer, cancel_lines, pubsub.tell_ends, tell_results)
     return progress, catalogs

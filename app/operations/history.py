@@ -27,6 +27,7 @@ SAID: dict[str, str] = {
     HandOver.ENGINE_DIED: "the engine died",
     HandOver.ENGINE_GAVE_UP: "the engine gave the request up",
     HandOver.STORE_TROUBLE: "Postgres ended its statements",
+    HandOver.CUT_OFF: "its attempt was cancelled, and nobody had asked for that",
     HandOver.ORPHANED: "its worker owned it and did not run it",
 }
 """What a hand-over is called in a moment."""

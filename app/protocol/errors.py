@@ -1,4 +1,4 @@
-"""The errors that a request can be refused with, without HTTP: app/api/errors.py gives each its status code.
+"""The errors that a request can be refused with, and the HTTP status of each, which lines of batches have, too.
 
 ApiError
  ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
@@ -205,3 +205,29 @@ BAD_PROMPT_CODES: Mapping[str, str] = MappingProxyType(
 
 FAILURES: Mapping[str, type[ApiError]] = MappingProxyType({"queue_timeout": Unavailable, "run_timeout": TimedOut})
 """Other codes of a failed response's `error`, each with the error for a client that waits for the response."""
+
+
+STATUSES: dict[type[ApiError], int] = {
+    InvalidRequest: 400,
+    Unauthorized: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    MethodNotAllowed: 405,
+    RequestTimeout: 408,
+    TooLarge: 413,
+    UrlTooLong: 414,
+    UnsupportedMedia: 415,
+    RangeNotSatisfiable: 416,
+    Misdirected: 421,
+    LimitReached: 429,
+    ShareUsed: 429,
+    HeadTooLarge: 431,
+    ServerFault: 500,
+    Unavailable: 503,
+    TimedOut: 504,
+}
+
+
+def status_of(error: ApiError) -> int:
+    """Returns the HTTP status of the error's class, or of its nearest base class."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)

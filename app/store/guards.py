@@ -66,6 +66,8 @@ class HandOver(StrEnum):
     ENGINE_GAVE_UP = "engine_gave_up"
     STORE_TROUBLE = "store_trouble"
     """Postgres ended the same statement again and again."""
+    CUT_OFF = "cut_off"
+    """Something cancelled the attempt that had no business to."""
     ORPHANED = "orphaned"
     """The worker owned the response and did not run it."""
 

@@ -179,6 +179,20 @@ async def test_every_kind_of_source_gets_its_verdict(probe: GrammarProbe) -> Non
     assert verdicts[1].size > 1000  # what the engine's cache holds of it
 
 
+async def test_the_threads_of_a_machine_with_many_cores_have_room_beside_the_grammar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.engine.grammar_probe._CODE", f"import os; os.cpu_count = lambda: 64; {limited()}")
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(100)}}
+    probe = GrammarProbe(vocabulary, KEPT)
+    probe.start()
+    try:
+        [verdict] = await tried(probe, [tag(many)])
+        assert not verdict.refusal
+    finally:
+        await asyncio.to_thread(probe.close)
+
+
 async def test_a_grammar_that_is_cheap_to_compile_and_dear_at_each_token_is_refused(probe: GrammarProbe) -> None:
     meanings = " | ".join(" ".join(["x"] * count) for count in range(2, 40))  # of each text: with each letter more
     [made] = await tried(probe, [Source("lark", f"start: x\nx: {meanings} | /[a-z ]/", "tools[0].format.definition")])

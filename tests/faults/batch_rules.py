@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from app.api.errors import status_of
 from app.batches.results import result
 from app.batches.writer import ended_by
 from app.protocol.requests.bodies.batch import CHAT
@@ -93,7 +92,7 @@ def files_are_what_the_rows_say(evidence: Evidence) -> Iterator[tuple[str, str]]
     """
     stories = {story.batch_id: story for story in evidence.batch_stories}
     for batch_id, batch in evidence.batches.items():
-        shown = [result(each, batch.row.endpoint, ended_by(batch.row), status_of) for each in batch.results]
+        shown = [result(each, batch.row.endpoint, ended_by(batch.row)) for each in batch.results]
         for kind in FILES:
             expected = b"".join(each.data for each in shown if each.is_answer is (kind == "output"))
             if batch.files.get(kind, b"") != expected or (kind in batch.files) is not bool(expected):

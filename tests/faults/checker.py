@@ -30,6 +30,7 @@ CRASH_SECONDS = 1.0
 CRASH_WORDS = (
     " crashed: ",
     "went wrong",
+    "cancelled by nobody",
     "goes wrong",
     "cannot be corrected",
     "did not stop",
@@ -66,6 +67,7 @@ FORESEEN_ERRORS = (
     "its file is gone",
     "Flower shows events alone",
     "MCP server %r",
+    "the MCP servers stay as they were",
     "an error in Celery's main thread",
     "Postgres ended its statements",
 )

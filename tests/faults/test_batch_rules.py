@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 import pytest
 
-from app.api.errors import status_of
 from app.batches.results import result
 from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import BatchStatus, Status
@@ -67,7 +66,7 @@ def shown(**changes: Any) -> Json:
 
 
 def data(each: ResultRow) -> bytes:
-    return result(each, RESPONSES, None, status_of).data
+    return result(each, RESPONSES, None).data
 
 
 OUTPUT = b"".join(map(data, RESULTS))

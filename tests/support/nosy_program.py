@@ -1,4 +1,4 @@
-"""A killable program whose job looks for what it should not have."""
+"""A killable program whose job looks for what it should not have, and answers at length if it is asked to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def _work(asked: BinaryIO, answers: BinaryIO) -> None:
-    port = json.loads(asked.readline())
+    port, padding = json.loads(asked.readline())
     tried: dict[str, Callable[[], Any]] = {
         "network": lambda: socket.create_connection(("127.0.0.1", port)),
         "environment of the parent": Path(f"/proc/{os.getppid()}/environ").read_bytes,
@@ -25,7 +25,7 @@ def _work(asked: BinaryIO, answers: BinaryIO) -> None:
         "other files": lambda: os.fstat(4),
     }
     had = [what for what, attempt in tried.items() if _works(attempt)]
-    answers.write(json.dumps({"environment": dict(os.environ), "had": had}).encode() + b"\n")
+    answers.write(json.dumps({"environment": dict(os.environ), "had": had, "padding": "x" * padding}).encode() + b"\n")
 
 
 def _works(attempt: Callable[[], Any]) -> bool:

@@ -24,6 +24,10 @@ def test_the_api_imports_no_heavy_package_and_no_worker_at_its_start() -> None:
     assert not {*HEAVY, "workers"} & imported("import app.cli, app.main, app.local.programs")
 
 
+def test_maintenance_imports_no_web_framework() -> None:
+    assert not {*HEAVY, "fastapi", "starlette", "uvicorn", "workers"} & imported("import app.maintenance.__main__")
+
+
 def test_the_command_imports_little_before_it_knows_what_to_run() -> None:
     assert not {*HEAVY, "celery", "fastapi", "redis", "sqlalchemy", "uvicorn"} & imported("import app.cli")
 

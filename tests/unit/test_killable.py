@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.killable import jobs
 from app.killable.jobs import KillableProgram, code_of
+from app.sizes import LARGE_BYTES
 from tests.support import nosy_program
 
 
@@ -20,7 +25,7 @@ async def test_a_job_has_no_environment_no_network_and_no_file(monkeypatch: pyte
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         async def job() -> AsyncIterator[bytes]:
-            yield f"{listening.getsockname()[1]}\n".encode()
+            yield f"[{listening.getsockname()[1]}, 0]\n".encode()
 
         try:
             [found], _ = await program.ask(job(), 1, 2**16)
@@ -32,3 +37,23 @@ async def test_a_job_has_no_environment_no_network_and_no_file(monkeypatch: pyte
         *("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH"),
     }
     assert found["environment"]["PYTHONPATH"] == os.environ["PYTHONPATH"]
+
+
+async def test_a_large_answer_is_parsed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, loads = list[int](), json.loads
+
+    def noted(text: bytes) -> Any:
+        threads.append(threading.get_ident())
+        return loads(text)
+
+    async def job() -> AsyncIterator[bytes]:
+        yield f"[1, {LARGE_BYTES}]\n".encode()
+
+    program = KillableProgram("long work", lambda: code_of(nosy_program.__name__))
+    monkeypatch.setattr(jobs.json, "loads", noted)
+    try:
+        [found], _ = await program.ask(job(), 1, 2 * LARGE_BYTES)
+    finally:
+        program.close()
+    assert len(found["padding"]) == LARGE_BYTES
+    assert threads and threading.get_ident() not in threads

@@ -123,3 +123,28 @@ async def test_a_worker_that_leaves_in_peace_stops_nothing(played: Played) -> No
     async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
         await asyncio.sleep(0)
     assert codes == []
+
+
+async def test_servers_that_cannot_be_opened_leave_the_task_that_follows_the_models_file_at_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    used: list[Any] = []
+
+    class Sessions:
+        def __init__(self, servers: Any = ()) -> None:
+            self.servers = servers
+
+        def open(self) -> None:
+            used.append(self.servers)
+            if self.servers == ["bad"]:
+                raise ImportError("of a library")
+
+    async def changes(_: object) -> AsyncIterator[Any]:
+        for servers in (["bad"], [good]):
+            yield SimpleNamespace(tools=servers)
+
+    monkeypatch.setattr(module, "McpSessions", Sessions)
+    good, sessions, file = SimpleNamespace(label="good"), Sessions(), SimpleNamespace(changes=changes)
+    await module._follow(file, sessions)  # type: ignore[arg-type]
+    assert (used, sessions.servers) == ([["bad"], [good]], [good])
+    assert "the MCP servers stay as they were: ImportError" in caplog.text

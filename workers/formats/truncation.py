@@ -39,12 +39,11 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
     if found is not None:
         return found
 
+    async def with_newest(kept: int) -> Sequence[Item]:
+        return await off_loop(partial(without, items, units[: len(units) - kept]), items=item_count(items))
+
     async def newest(kept: int) -> tuple[int, ...] | None:
-        return await _render_within(
-            render,
-            await off_loop(partial(without, items, units[: len(units) - kept]), items=item_count(items)),
-            max_tokens,
-        )
+        return await _render_within(render, await with_newest(kept), max_tokens)
 
     fits, too_many = 0, 1
     while too_many < len(units) and (shorter := await newest(too_many)) is not None:
@@ -56,7 +55,7 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
             too_many = middle
         else:
             found, fits = shorter, middle
-    return found if found is not None else await render(without(items, units[:-1]))
+    return found if found is not None else await render(await with_newest(1))
 
 
 async def _render_within(render: Render, items: Sequence[Item], max_tokens: int) -> tuple[int, ...] | None:

@@ -97,7 +97,7 @@ class ErrorHandler:
         """Nothing to write: the response belongs to another run, or has ended."""
 
     async def _on_cancellation(self, run: Run, error: Any) -> Outcome | None:
-        """The heartbeat fenced the run, a revoke cancelled it, it is to yield, or this worker stops."""
+        """The heartbeat fenced the run, a revoke cancelled it, it is to yield, this worker stops; or it is a bug."""
         if run.fenced:
             return None
         if why_cancelled() is Cancelled.REVOKED:
@@ -107,7 +107,10 @@ class ErrorHandler:
             return None
         if run.yielding and why_cancelled() is None:
             return await self._yield(run)
-        return await self._release(run, HandOver.DRAINED)
+        if why_cancelled() is Cancelled.SHUTDOWN:
+            return await self._release(run, HandOver.DRAINED)
+        log.error("the attempt was cancelled by nobody: %s", type_and_places(error))
+        return await self._release(run, HandOver.CUT_OFF)
 
     async def _on_abort(self, run: Run, error: RequestAborted) -> Outcome | None:
         log.error("the engine gave up its request: %s", error)

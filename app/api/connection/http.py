@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.connection.writing import BoundedWriting
-from app.api.errors import bound_error, error_headers, status_of
+from app.api.errors import bound_error, error_headers
 from app.api.holdings import known_holdings
 from app.api.shutdown import END_SECONDS
 from app.bounds import BoundReached, UnknownAddress
-from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong
+from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong, status_of
 
 MAX_HEAD_BYTES = 64 * 1024
 """The names and values of a request's headers together, with its URL."""

@@ -8,15 +8,14 @@ Source: openai 3.52.0 (types/responses/responses_{client,server}_event.py) and O
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import orjson
 
-from app.api.errors import error_headers, status_of
-from app.protocol.errors import ApiError, InvalidRequest
+from app.api.errors import error_headers
+from app.protocol.errors import ApiError, InvalidRequest, status_of
 from app.protocol.events import frames
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
@@ -25,23 +24,16 @@ from app.protocol.tasks import COUNT
 from app.protocol.text import shortened
 from app.protocol.types import Json
 
-
-class Kind(Enum):
-    """What a client may send."""
-
-    CREATE = "response.create"
-    STEER = "response.steer"
-
+CREATE = "response.create"
+"""All that a client may send."""
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
-_STEER_FIELDS = frozenset({"type", "previous_response_id", "input"})
 
 
 @dataclass(frozen=True, slots=True)
 class ClientEvent:
     """One frame of a client; `fields` are those of its request, not checked yet."""
 
-    kind: Kind
     stream_id: str | None
     fields: Json
 
@@ -49,20 +41,17 @@ class ClientEvent:
 def read_event(frame: bytes, *, checked: bool = True) -> ClientEvent:
     """Returns the event in a text frame; unless `checked`, only to look at it. Raises InvalidRequest."""
     fields = decode_object(frame, checked=checked)
-    kind = _kind(fields.pop("type", None))
-    return ClientEvent(kind, _take_stream_id(fields) if kind is Kind.CREATE else None, fields)
+    _check_type(fields.pop("type", None))
+    return ClientEvent(_take_stream_id(fields), fields)
 
 
-def _kind(sent: Any) -> Kind:
-    names = [kind.value for kind in Kind]
+def _check_type(sent: Any) -> None:
     if sent is None:
         raise InvalidRequest("Missing required parameter: 'type'.", "type", "missing_required_parameter")
-    if sent not in names:
+    if sent != CREATE:
         shown = shortened(sent) if isinstance(sent, str) else type(sent).__name__
-        supported = ", ".join(f"'{name}'" for name in names)
-        message = f"Invalid value for 'type': '{shown}'. Supported values are: {supported}."
+        message = f"Invalid value for 'type': '{shown}'. Supported values are: '{CREATE}'."
         raise InvalidRequest(message, "type", "invalid_value")
-    return Kind(sent)
 
 
 def _take_stream_id(fields: Json) -> str | None:
@@ -92,22 +81,6 @@ def request_of(fields: Json, omitted: Collection[str] = ()) -> ResponseRequest:
         raise InvalidRequest("'stream' must be true on a WebSocket.", "stream", "unsupported_parameter")
     body["stream"] = True
     return checked_request(omit_tools(body, omitted), COUNT if generate is False else None)
-
-
-def steer_refused(fields: Mapping[str, Any]) -> str:
-    """Returns the answer to a `response.steer`: no engine takes input while it generates. Raises InvalidRequest."""
-    for name in fields:
-        if name not in _STEER_FIELDS:
-            shown = shortened(name)
-            raise InvalidRequest(f"Unknown parameter: '{shown}'.", shown, "unknown_parameter")
-    response_id, sent = fields.get("previous_response_id"), fields.get("input")
-    if not isinstance(response_id, str) or not isinstance(sent, str | list):
-        name = "input" if isinstance(response_id, str) else "previous_response_id"
-        raise InvalidRequest(f"Missing required parameter: '{name}'.", name, "missing_required_parameter")
-    message = "A response cannot be steered; continue it by 'previous_response_id' once it has ended."
-    error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": message}
-    steer = {"previous_response_id": response_id, "input": sent}
-    return _text({"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer})
 
 
 def error_event(error: ApiError, stream_id: str | None) -> str:

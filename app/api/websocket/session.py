@@ -19,16 +19,16 @@ from app.access.caller import Caller
 from app.aio import run_until
 from app.api.authentication import check_scopes_now
 from app.api.dependencies import Runtime
-from app.api.errors import OK, api_error_of, crash, status_of
+from app.api.errors import OK, api_error_of, crash
 from app.api.foreground import detached_by
 from app.api.holdings import BODY_BYTES, holdings_of
 from app.api.middleware import CLIENT_LEFT, log_crash, note_access
 from app.api.view import obfuscated
-from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
+from app.api.websocket.messages import CREATE, error_event, read_event, request_of, server_events
 from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.bounds import BoundReached, Holding
 from app.heavy import off_loop
-from app.protocol.errors import ApiError, InvalidRequest, TooLarge, Unavailable
+from app.protocol.errors import ApiError, InvalidRequest, TooLarge, Unavailable, status_of
 from app.protocol.events.chunk import LAST_OPENING_EVENT
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
@@ -86,7 +86,7 @@ class Session:
 
     async def _read(self, message: Message, holding: Holding) -> None:
         """Adds the client's request to its stream, or sends an error. `holding` has the message's bytes."""
-        stream_id, kind, begun = None, None, perf_counter()
+        stream_id, kind, begun = None, "invalid", perf_counter()
         with ExitStack() as held, about():
             held.enter_context(holding)
             try:
@@ -95,31 +95,25 @@ class Session:
                 parsed = await off_loop(partial(parsed_size, frame), len(frame))
                 with await holdings_of(self._socket.scope).wait_to_accept(parsed):
                     event = await off_loop(partial(read_event, frame, checked=False), len(frame))
-                stream_id, kind = event.stream_id, event.kind
-                if event.kind is Kind.STEER:
-                    checked = await off_loop(partial(read_event, frame), len(frame))
-                    await self._socket.send_text(steer_refused(checked.fields))
-                    self._note(OK, begun, kind)
-                elif self._shutdown.begun.is_set():
+                stream_id, kind = event.stream_id, CREATE
+                if self._shutdown.begun.is_set():
                     raise Unavailable(_STOPPING, code=_CONNECT_AGAIN)
-                else:
-                    if not self._streams.are_idle:  # What may wait counts, however small: it may be many.
-                        holding.resize(len(frame) + BODY_BYTES)
-                    continued = event.fields.get("previous_response_id")
-                    known = continued if isinstance(continued, str) else None
-                    pending = PendingRequest(frame, len(frame), parsed, known, holding)
-                    self._streams.add(stream_id, pending, self._run_request)
-                    held.pop_all()  # The request gives it back.
+                if not self._streams.are_idle:  # What may wait counts, however small: it may be many.
+                    holding.resize(len(frame) + BODY_BYTES)
+                continued = event.fields.get("previous_response_id")
+                known = continued if isinstance(continued, str) else None
+                pending = PendingRequest(frame, len(frame), parsed, known, holding)
+                self._streams.add(stream_id, pending, self._run_request)
+                held.pop_all()  # The request gives it back.
             except (ApiError, BoundReached) as raised:
                 error = api_error_of(raised)
                 assert error is not None
                 self._note(status_of(error), begun, kind)
                 await self._socket.send_text(error_event(error, stream_id))
 
-    def _note(self, status: int, begun: float, kind: Kind | None) -> None:
+    def _note(self, status: int, begun: float, event: str) -> None:
         """A message has its answer: a line of the log, with the id of the socket's request."""
-        spent, event = perf_counter() - begun, "invalid" if kind is None else kind.value
-        note_access("WEBSOCKET", ROUTE, status, spent, self._caller, event)
+        note_access("WEBSOCKET", ROUTE, status, perf_counter() - begun, self._caller, event)
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")
@@ -139,7 +133,7 @@ class Session:
                 # Without this the stream's next request would begin before `run` sees that the client is gone.
                 self._streams.drop_pending()
             finally:
-                self._note(status, begun, Kind.CREATE)
+                self._note(status, begun, CREATE)
 
     async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> int:
         """Returns the status that an HTTP answer would have."""

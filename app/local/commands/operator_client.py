@@ -58,16 +58,6 @@ class OperatorClient:
     async def delete(self, path: str, **query: Any) -> Any:
         return await self._answer("DELETE", path, params=_query(query))
 
-    async def lines(self, path: str, **query: Any) -> AsyncIterator[str]:
-        """The lines of an answer, as they come."""
-        with _named_troubles():
-            async with self._http.stream("GET", _url(path), params=_query(query), timeout=_PATIENT) as response:
-                if response.is_error:
-                    await response.aread()
-                _check(response)
-                async for line in response.aiter_lines():
-                    yield line
-
     async def _answer(self, method: str, path: str, **request: Any) -> Any:
         with _named_troubles():
             response = await self._http.request(method, _url(path), **request)
@@ -75,7 +65,6 @@ class OperatorClient:
         return orjson.loads(response.content)
 
 
-_PATIENT = httpx.Timeout(None, connect=CONNECT_SECONDS)
 """For an answer that lasts."""
 
 

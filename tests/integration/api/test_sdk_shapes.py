@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from app.api.docs import schemas
 from config.models import ModelCatalog
-from tests.integration.api.common import answer_to, event_of, rest_of, socket_of
+from tests.integration.api.common import event_of, rest_of, socket_of
 from tests.support.api import MODEL, Api, served
 from tests.support.batches import line
 from tests.support.player import Player
@@ -98,10 +98,6 @@ async def test_a_stream_and_what_comes_over_a_websocket(api: Api, player: Player
                 check(ResponsesServerEvent, event)
                 kinds.append(event["type"])
             last = kinds.pop()
-        steer = {"type": "response.steer", "previous_response_id": "resp_a", "input": "Stop"}
-        failed = await answer_to(socket, json.dumps(steer))
-    check(ResponsesServerEvent, failed)
-    assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", "steering_not_supported")
     assert last == "error"
     assert "response.output_text.delta" in kinds
 

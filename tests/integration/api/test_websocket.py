@@ -220,8 +220,7 @@ class TestErrors:
             (creation(temperature=9), "decimal_above_max_value", "temperature"),
             (creation(input="x" * 20_000), "request_too_large", None),
             (creation(previous_response_id="resp_no"), "previous_response_not_found", "previous_response_id"),
-            ('{"type": "response.steer", "stream_id": "a"}', "unknown_parameter", "stream_id"),
-            ('{"type": "response.steer"}', "missing_required_parameter", "previous_response_id"),
+            ('{"type": "response.steer", "previous_response_id": "resp_a", "input": "Stop"}', "invalid_value", "type"),
             *((creation(stream_id=bad), "invalid_stream_id", "stream_id") for bad in ("", "é", "x" * 257, 5, None)),
         ):
             answer = await answer_to(raw, sent)

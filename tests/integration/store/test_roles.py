@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 from sqlalchemy import Connection, text
 
-from app.api.errors import api_error_of, status_of
+from app.api.errors import api_error_of
+from app.protocol.errors import status_of
 from app.store import database
 from app.store.database import Database, StoreMismatch, StoreUnavailable
 from app.store.keys import SharedSealer, pubsub_key, salt_key

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.errors import refuse, status_of
+from app.api.errors import refuse
 from app.api.middleware import EXPOSED
 from app.api.rate_limits import HEADERS, duration, headers_of, headers_of_error
-from app.protocol.errors import LimitReached, NotFound
+from app.protocol.errors import LimitReached, NotFound, status_of
 from app.protocol.limits import Allowance, LimitKind, LimitState, Reservation, Shortage, admit
 
 REQUESTS = LimitState("proj_a", "*", LimitKind.REQUESTS_PER_MINUTE, 60, 30)

@@ -10,7 +10,6 @@ import pytest
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from app.api.errors import status_of
 from app.batches.results import CANCELLED, EXPIRED, Result, result
 from app.batches.writer import group_errors
 from app.protocol.requests.bodies.batch import CHAT, RESPONSES
@@ -43,7 +42,7 @@ def _result(
 ) -> Result:
     status = Status.COMPLETED.value if response is None else response.status.value
     row = ResultRow("batch_b", 7, 3, "mine", status, "resp_1", response, values.get("error"))
-    return result(row, endpoint, ended, status_of)
+    return result(row, endpoint, ended)
 
 
 def _answered() -> ResponseRow:

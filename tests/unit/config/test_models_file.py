@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from config import models_file
 from config.models_file import ModelsFile
 from config.settings import ConfigError, load_settings
 from tests.support.scripted import models_of as entries
@@ -82,3 +83,19 @@ def test_a_link_that_leads_to_another_folder_is_a_change_as_kubernetes_makes_it(
     file.look()
     assert file.look()
     assert names(file) == ["one", "two"]
+
+
+async def test_whatever_reading_raises_the_next_change_is_seen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_file, "LOOK_SECONDS", 0)
+    file, said = opened(path), list[str]()
+    looks = iter([RecursionError("of its text"), ConfigError("it is wrong"), True])
+
+    def look() -> bool:
+        found = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        return bool(found)
+
+    monkeypatch.setattr(file, "look", look)
+    assert await anext(file.changes(said.append)) is file.catalog
+    assert said == [f"{each}; the models stay as they were" for each in ("RecursionError", "it is wrong")]

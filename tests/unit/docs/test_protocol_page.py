@@ -10,9 +10,8 @@ from openai.types.responses import ResponseError
 from openai.types.responses.response import IncompleteDetails
 
 from app.api.docs import schemas
-from app.api.errors import _STATUS
 from app.main import create_app
-from app.protocol.errors import FAILURES
+from app.protocol.errors import FAILURES, STATUSES
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.response import error_object
@@ -78,4 +77,4 @@ def test_the_exceptions_from_the_packages_types_are_those_that_there_are() -> No
 
 
 def test_every_status_of_an_error_has_its_row() -> None:
-    assert {int(row[0]) for row in table("Errors")} == set(_STATUS.values())
+    assert {int(row[0]) for row in table("Errors")} == set(STATUSES.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.engine.base import PromptTooLong
+from workers.formats import truncation
 from workers.formats.truncation import droppable_units, fit_prompt, max_prompt_tokens, without
 
 Item = Mapping[str, Any]
@@ -131,3 +133,18 @@ async def test_a_search_renders_little_more_than_what_fits() -> None:
     assert len(await fit_prompt(items, render, truncate=True, max_tokens=100)) == 100
     assert rendered.count(45_000) == 1
     assert max(length for length in rendered if length != 45_000) < 200
+
+
+async def test_the_items_of_each_prompt_are_chosen_in_a_thread_if_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = set[int]()
+
+    def noted(*args: Any) -> list[Item]:
+        threads.add(threading.get_ident())
+        return without(*args)
+
+    monkeypatch.setattr(truncation, "without", noted)
+    with pytest.raises(PromptTooLong):
+        await fit_prompt([said("user", "x")] * 2_000, Model(0).render, truncate=True, max_tokens=ALL)
+    assert threads and threading.get_ident() not in threads

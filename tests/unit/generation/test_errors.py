@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from app.store.guards import HandOver
 from workers.engine.base import InvalidSampling, RequestAborted
+from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.errors import ErrorHandler
 
 
@@ -35,3 +37,21 @@ async def test_an_engine_that_fails_twice_at_one_place_has_found_the_callers_fau
     refusal = InvalidSampling("bad_words and text.format: together they leave no token to go on with")
     await handler.handle(run, RequestAborted("it says 'error'", counts=True, refusal=refusal))
     assert found == [written]
+
+
+@pytest.mark.parametrize(("why", "how"), [(Cancelled.SHUTDOWN, HandOver.DRAINED), (None, HandOver.CUT_OFF)])
+async def test_a_cancellation_that_nobody_asked_for_is_no_drain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: Cancelled | None, how: HandOver
+) -> None:
+    found: list[HandOver] = []
+
+    async def release(handler: Any, run: Any, how: HandOver, crashes: int | None = None) -> None:
+        found.append(how)
+
+    monkeypatch.setattr(ErrorHandler, "_release", release)
+    current_job.set(SimpleNamespace(cancelled=why, request=None))
+    handler = ErrorHandler(None, None, 5, lambda: None)  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(fenced=False, yielding=False)
+    await handler.handle(run, asyncio.CancelledError())
+    assert found == [how]
+    assert ("cancelled by nobody" in caplog.text) is (why is None)

@@ -37,7 +37,8 @@ async def harmony_draft(plan: TurnPlan) -> Draft:
     spec = _output_spec(request, tools)
     structured = await engine.harmony_grammar(spec)
     preface = _preface(plan, tools.allowed if tools.closed and structured is None else tools.all)
-    earlier = earlier_messages(request.get("previous_input_messages") or ())
+    sent = request.get("previous_input_messages") or ()
+    earlier = await off_loop(partial(earlier_messages, sent), json_size(sent), len(sent))
     conversations: dict[tuple[int, ...], Conversation] = {}
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:

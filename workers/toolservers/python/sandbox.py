@@ -181,7 +181,8 @@ class Sandbox:
                 try:
                     await writable.wait()
                 finally:
-                    loop.remove_writer(self._requests)
+                    if self.alive:  # else the pipe is closed, and another sandbox's may have its number
+                        loop.remove_writer(self._requests)
                 writable.clear()
             except OSError:
                 return  # the interpreter is gone
