@@ -17,8 +17,8 @@ from app.flower.tasks import FINAL, GONE, task_of
 from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import wait_for_schema
-from app.store.queue import shown
-from app.store.queue.shown import ShownRow
+from app.store.operations import listing
+from app.store.operations.listing import ListedResponse
 
 log = logging.getLogger("longhaul.flower")
 
@@ -56,7 +56,7 @@ class Follower:
     async def look(self) -> None:
         """Shows what is unfinished, and what became of the rest. Raises StoreUnavailable."""
         read_at = monotonic()
-        rows = await shown.read_unfinished(self._db, self._state.tasks.limit)
+        rows = await listing.find_unfinished(self._db, self._state.tasks.limit)
         listed = {row.id for row in rows}
         for row in rows:
             self._show(row, read_at)
@@ -69,7 +69,7 @@ class Follower:
         `at_once`: whatever events said a moment ago. Raises StoreUnavailable.
         """
         read_at = monotonic() + (SETTLE_SECONDS if at_once else 0.0)
-        rows = await shown.read(self._db, ids)
+        rows = await listing.find(self._db, ids)
         too_new = {row.id for row in rows if not self._show(row, read_at)}
         for gone in set(ids) - {row.id for row in rows}:
             task = self._state.tasks.data.get(gone)
@@ -80,7 +80,7 @@ class Follower:
     def _unfinished(self) -> list[str]:
         return [task_id for task_id, task in self._state.tasks.data.items() if task.state not in FINAL]
 
-    def _show(self, row: ShownRow, read_at: float) -> bool:
+    def _show(self, row: ListedResponse, read_at: float) -> bool:
         task = self._state.tasks.data.get(row.id)
         if task is None and row.finished_at is not None:
             return True  # dropped from Flower's memory meanwhile

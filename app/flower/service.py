@@ -11,7 +11,7 @@ from app.queue.commands import Command
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
-from app.store.queue import shown
+from app.store.operations import listing
 from app.store.responses import endings
 from app.store.tenants import projects
 from app.streaming.pubsub import PubSub
@@ -37,7 +37,7 @@ class FlowerService:
 
     async def cancel(self, response_id: str, by: Operator) -> None:
         """Cancels a response, queued or running, whether a worker is up or not. Raises Refused."""
-        rows = await shown.read(self.db, [response_id])
+        rows = await listing.find(self.db, [response_id])
         if not rows:
             raise Refused(f"There is no response {response_id}.")
         (row,) = rows

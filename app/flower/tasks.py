@@ -8,7 +8,7 @@ from typing import Any
 
 from app.protocol.response import code_of
 from app.queue.message import TASK, Message
-from app.store.queue.shown import ShownRow
+from app.store.operations.listing import ListedResponse
 
 ENDS: Mapping[str, tuple[str, str]] = {
     "completed": ("SUCCESS", "succeeded"),
@@ -23,10 +23,10 @@ GONE: Mapping[str, Any] = {"state": "REVOKED"}
 _TAKEN = ("RECEIVED", "STARTED")
 
 
-def task_of(row: ShownRow, shown_state: str) -> dict[str, Any]:
+def task_of(row: ListedResponse, shown_state: str) -> dict[str, Any]:
     """The fields of the task, which was shown in this state before; `worker` is a name."""
-    fields: dict[str, Any] = {"name": TASK, "state": state_of(row, shown_state), "worker": row.node}
-    claimed = row.runs or row.finished_at is not None
+    fields: dict[str, Any] = {"name": TASK, "state": state_of(row, shown_state), "worker": row.sent_to}
+    claimed = row.worker is not None or row.finished_at is not None
     attempt = max(row.attempt, 1) if claimed else row.attempt + 1
     message = Message(row.id, row.model, "", row.priority, row.project, row.stream, attempt)
     fields |= {"args": message.shown_mode, "kwargs": message.shown_owner, "timestamp": _seconds(_last(row))}
@@ -41,18 +41,18 @@ def task_of(row: ShownRow, shown_state: str) -> dict[str, Any]:
     return fields
 
 
-def state_of(row: ShownRow, shown_state: str) -> str:
+def state_of(row: ListedResponse, shown_state: str) -> str:
     """`RETRY`: another attempt is to come, after a worker died, was stopped, or gave way to a foreground response."""
     if row.finished_at is not None:
         return ENDS[row.status][0]
-    if row.runs:
+    if row.worker is not None:
         return "STARTED"
     if row.attempt:
         return "RETRY"
     return "RECEIVED" if shown_state in _TAKEN else "PENDING"
 
 
-def _last(row: ShownRow) -> datetime | None:
+def _last(row: ListedResponse) -> datetime | None:
     return row.finished_at or row.started_at or row.sent_at
 
 

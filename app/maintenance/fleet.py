@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -19,8 +19,8 @@ from app.metrics.labels import top
 from app.protocol.text import type_and_places
 from app.queue.message import CLASSES, class_of
 from app.store.database import Database
-from app.store.queue import fleet
-from app.store.queue.fleet import FleetFacts, WorkerFacts
+from app.store.operations import snapshot
+from app.store.operations.snapshot import Snapshot
 
 log = logging.getLogger("longhaul.metrics")
 
@@ -57,7 +57,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "slots": ("Slots of the living workers that take responses now.", ("model",)),
     "lease_seconds": ("Seconds until the first lease of a living worker runs out, unless it is renewed.", ("model",)),
     "reclaimable_log_bytes": (
-        f"Bytes of logs at the end of their retention, not deleted yet; of the {2 * fleet.MAX_LOGS} oldest at most.",
+        f"Bytes of logs at the end of their retention, not deleted yet; of the {2 * snapshot.MAX_LOGS} oldest at most.",
         (),
     ),
     "log_overdue_seconds": ("How long the oldest of these logs is at the end of its retention.", ()),
@@ -89,7 +89,7 @@ class FleetCollector(Collector):
             yield from _families(figures(facts, self._models()))
         yield from _own(int(facts is not None), time.perf_counter() - began)
 
-    def _facts(self) -> FleetFacts | None:
+    def _facts(self) -> Snapshot | None:
         """None while Postgres is away. From the thread of a scrape."""
         try:
             return asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(2 * READ_SECONDS)
@@ -99,9 +99,9 @@ class FleetCollector(Collector):
             self._is_away = True
             return None
 
-    async def _read(self) -> FleetFacts:
+    async def _read(self) -> Snapshot:
         async with asyncio.timeout(READ_SECONDS):
-            facts = await fleet.read(self._db, self._retention_seconds)
+            facts = await snapshot.read(self._db, self._retention_seconds)
         if self._is_away:
             log.info("the fleet's metrics are there again")
             self._is_away = False
@@ -121,84 +121,60 @@ def _families(found: Mapping[str, Mapping[_Key, float]]) -> Iterator[Metric]:
         yield family
 
 
-def figures(facts: FleetFacts, models: Mapping[str, str]) -> dict[str, dict[_Key, float]]:
+def figures(facts: Snapshot, models: Mapping[str, str]) -> dict[str, dict[_Key, float]]:
     """The values of all GAUGES by their labels. A response of an adapter counts for the model of its queue."""
-    of_queue = {**{worker.queue: worker.model for worker in facts.workers}, **models}
+    living = [each for each in facts.workers if each.is_living]
+    of_queue = {**{worker.queue: worker.model for worker in living}, **models}
+    known = list(dict.fromkeys(of_queue.values()))
+    tiers, modes = map(dict.fromkeys, zip(*CLASSES, strict=True))
 
     def model(queue: str) -> str:
         return of_queue.get(queue, queue.removeprefix("model."))
 
-    known = list(dict.fromkeys(of_queue.values()))
-    return {
-        **_queue_figures(facts, model, known),
-        **_worker_figures(facts, known),
-        "paused": _summed(
-            _none(known, _SCOPES)
-            + [((model(queue), "project" if project else "model"), 1.0) for queue, project in facts.pauses]
-        ),
-        "suspects": _summed(_none(known) + [((model(each.queue),), each.crashed) for each in facts.begun]),
-        "lines_in_files": _summed(_none(known) + [((model(each.queue),), each.count) for each in facts.in_files]),
-        "waiting_by_project": {(name,): count for name, count in top(_by_project(facts)).items()},
-        "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
-        "log_overdue_seconds": {(): facts.overdue_seconds},
-    }
-
-
-def _none(models: Iterable[str], *labels: Iterable[str]) -> list[tuple[_Key, float]]:
-    """Zeros for all of these labels: what has nothing is shown, and an alert sees it come."""
-    return [(key, 0.0) for key in product(models, *labels)]
-
-
-def _queue_figures(
-    facts: FleetFacts, model: Callable[[str], str], known: Sequence[str]
-) -> dict[str, dict[_Key, float]]:
-    tiers, modes = map(dict.fromkeys, zip(*CLASSES, strict=True))
-    counts = _none(known, tiers, modes, STATES)
-    oldest: dict[_Key, float] = dict(_none(known, tiers, modes))
-    for flow in facts.flows:
-        key = (model(flow.queue), *class_of(flow.priority))
-        counts.append(((*key, "waiting"), flow.count))
-        seconds = 0.0 if facts.is_paused(flow.queue, flow.project) else flow.oldest_seconds or 0.0
-        oldest[key] = max(oldest.get(key, 0.0), seconds)
-    for each in facts.begun:
-        key = (model(each.queue), *class_of(each.priority))
-        counts.append(((*key, each.state), each.count))
-        if each.in_line:  # they are among what waits, too
-            counts.append(((*key, "waiting"), -each.in_line))
-        seconds = each.oldest_seconds if each.state == "sent" else 0.0
-        oldest[key] = max(oldest.get(key, 0.0), seconds)
-    return {"responses": _summed(counts), "oldest_queued_seconds": oldest}
-
-
-def _worker_figures(facts: FleetFacts, known: Sequence[str]) -> dict[str, dict[_Key, float]]:
-    states: list[tuple[_Key, float]] = [((worker.model, _state(worker)), 1.0) for worker in facts.workers]
-    leases: dict[_Key, float] = {}
-    for worker in facts.workers:
-        leases[worker.model,] = min(leases.get((worker.model,), worker.lease_seconds_left), worker.lease_seconds_left)
-    slots = [((worker.model,), 0.0 if worker.is_drained else float(worker.slots)) for worker in facts.workers]
-    return {
-        "workers": _summed(_none(known, _WORKER_STATES) + states),
-        "drains": _summed(_none(known) + [((worker.model,), float(worker.is_drained)) for worker in facts.workers]),
-        "slots": _summed([*_none(known), *slots]),
-        "lease_seconds": leases,
-    }
-
-
-def _state(worker: WorkerFacts) -> str:
-    if worker.slots and not worker.is_drained:
-        return "ready"
-    return "drained" if worker.is_drained and not worker.has_work else "draining"
-
-
-def _by_project(facts: FleetFacts) -> Counter[str]:
+    responses = _zeros(known, tiers, modes, STATES)
+    oldest = _zeros(known, tiers, modes)
     waiting: Counter[str] = Counter()
-    for flow in facts.flows:
-        waiting[flow.project] += flow.count
-    return waiting
+    lines, suspects = _zeros(known), _zeros(known)
+    for each in facts.counts:
+        name = model(each.queue)
+        if each.state == "in_files":
+            lines[name,] += each.number
+            continue
+        key = (name, *class_of(each.priority))
+        responses[*key, each.state] += each.number
+        responses[*key, "waiting"] -= each.in_line  # they are among what waits, too
+        suspects[name,] += each.suspects
+        if each.state == "waiting":
+            waiting[each.project] += each.number
+        if each.state == "sent" or (each.state == "waiting" and not facts.is_paused(each.queue, each.project)):
+            oldest[key] = max(oldest[key], each.oldest_seconds or 0.0)
+    workers, drains, slots = _zeros(known, _WORKER_STATES), _zeros(known), _zeros(known)
+    leases: dict[_Key, float] = {}
+    for worker in living:
+        name = worker.model
+        workers[name, worker.state] += 1
+        drains[name,] += worker.draining_since is not None
+        slots[name,] += worker.slots if worker.is_ready else 0
+        leases[name,] = min(leases.get((name,), worker.lease_seconds), worker.lease_seconds)
+    paused = _zeros(known, _SCOPES)
+    for pause in facts.pauses:
+        paused[model(pause.queue), "project" if pause.project else "model"] += 1
+    return {
+        "responses": responses,
+        "oldest_queued_seconds": oldest,
+        "waiting_by_project": {(name,): count for name, count in top(waiting).items()},
+        "lines_in_files": lines,
+        "suspects": suspects,
+        "workers": workers,
+        "drains": drains,
+        "paused": paused,
+        "slots": slots,
+        "lease_seconds": leases,
+        "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
+        "log_overdue_seconds": {(): facts.late.logs},
+    }
 
 
-def _summed(pairs: Sequence[tuple[_Key, float]]) -> dict[_Key, float]:
-    sums: dict[_Key, float] = {}
-    for key, number in pairs:
-        sums[key] = sums.get(key, 0.0) + number
-    return sums
+def _zeros(models: Iterable[str], *labels: Iterable[str]) -> defaultdict[_Key, float]:
+    """Zeros for all of these labels: what has nothing is shown, and an alert sees it come."""
+    return defaultdict(float, dict.fromkeys(product(models, *labels), 0.0))

@@ -1,19 +1,17 @@
-"""Why a response does not run, where it runs, or how it ended: pure, from what the rows say."""
+"""Why a response does not run, where it runs, or how it ended: pure, from its row and a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
 
-from app.operations.turn import behind, when
+from app.operations.models import about_ahead
 from app.operations.words import count_of, ordinal, some_of, span
-from app.operations.workers import LIVING, WorkerState, state_of
-from app.scheduling.line import Place
-from app.store.queue.pace import of_queues
-from app.store.queue.response_facts import ResponseFacts, Surroundings
-from app.store.queue.worker_rows import WorkerRow
+from app.queue.message import class_of
+from app.store.operations.known import KnownResponse
+from app.store.operations.snapshot import Snapshot, Worker
 
 
 class Reason(StrEnum):
@@ -41,84 +39,61 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why, in words, and the numbers in them."""
+    """Why, in words."""
 
     reason: Reason
     text: str
     advice: str | None = None
     """What an operator can do; None: nothing needs to be done."""
-    place: Place | None = None
-    expected_seconds: float | None = None
-    """Until it is sent, at the pace of late; None: nobody knows."""
+    behind: int | None = None
+    """About so many are sent before it; None: it does not wait for its turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A response that has not ended, and what it stands among."""
-
-    response: ResponseFacts
-    around: Surroundings
-
-    @property
-    def able(self) -> Sequence[WorkerRow]:
-        """The living workers of its queue that know its layout."""
-        living = (each for each in self.around.workers if state_of(each) in LIVING)
-        return [each for each in living if each.layout >= self.response.layout]
-
-    @property
-    def ready(self) -> Sequence[WorkerRow]:
-        """Those of them that take responses."""
-        return [each for each in self.able if state_of(each) is WorkerState.READY]
-
-    def worker(self, name: str | None) -> WorkerRow | None:
-        """The worker of that id or name."""
-        return next((each for each in self.around.workers if name in (each.id, each.name)), None)
-
-    @property
-    def attempt(self) -> str:
-        """In words: which attempt, and why it is not the first."""
-        number, yields, crashes = self.response.attempt, self.response.yields, self.response.crashes
-        if number <= 1:
-            return "attempt 1"
-        parts = [f"yielded {count_of(yields, 'time')}"] if yields else []
-        parts += [f"crashed {count_of(crashes, 'time')}"] if crashes else []
-        return f"attempt {number}" + (f" ({', '.join(parts)})" if parts else "")
+_MAINTENANCE = "Maintenance sends it to another worker within seconds. If it does not, maintenance does not run."
 
 
-_Rule = Callable[[_Case], Explanation | None]
-
-
-def explain(response: ResponseFacts, around: Surroundings | None) -> Explanation:
-    """`around` is None if the response has ended."""
-    if around is None:
+def explain(response: KnownResponse, snapshot: Snapshot, open_calls: Sequence[str] = ()) -> Explanation:
+    """`open_calls` are the tools of its last turn that have not answered."""
+    if response.finished_at is not None:
         return _ended(response)
-    case = _Case(response, around)
+    workers = snapshot.workers_of(response.queue)
     if response.worker is not None:
-        rules = _RUNNING
-    elif response.waits:
-        rules = _WAITING
-    else:
-        rules = _RELEASED if response.sent_seconds is None else _SENT
-    return next(found for rule in rules if (found := rule(case)) is not None)
+        return _running(response, workers, open_calls)
+    if response.sent_at is not None:
+        return _sent(response, workers)
+    if response.waits and (paused := _paused(response, snapshot)) is not None:
+        return paused
+    able = [each for each in workers if each.is_living and each.layout >= response.layout]
+    if not any(each.is_ready for each in able):
+        return _without_worker(response, workers, able)
+    if not response.waits:
+        return _released(response)
+    return _in_line(response, snapshot, [each for each in able if each.is_ready])
 
 
-def _paused(case: _Case) -> Explanation | None:
-    project = case.response.project
-    found = next((each for each in case.around.pauses if each.project in (None, project)), None)
+def _paused(response: KnownResponse, snapshot: Snapshot) -> Explanation | None:
+    of_queue = [each for each in snapshot.pauses if each.queue == response.queue]
+    found = next((each for each in of_queue if each.project in (None, response.project)), None)
     if found is None:
         return None
-    what = found.model if found.project is None else f"project {project} in {found.model}"
+    what = found.model if found.project is None else f"project {found.project} in {found.model}"
     why = f": {found.reason}" if found.reason else ""
     text = f"It waits because {what} is paused since {found.since.astimezone(UTC):%Y-%m-%d %H:%M} UTC{why}."
-    option = "" if found.project is None else f" --project {project}"
+    option = "" if found.project is None else f" --project {found.project}"
     return Explanation(Reason.PAUSED, text, f"`longhaul resume {found.model}{option}` lets it go on.")
 
 
-def _no_worker(case: _Case) -> Explanation | None:
-    model, layout = case.response.model, case.response.layout
-    if case.able:
-        return None
-    if any(each.layout < layout and each.lease_seconds > 0 for each in case.around.workers):
+def _without_worker(response: KnownResponse, workers: Sequence[Worker], able: Sequence[Worker]) -> Explanation:
+    model = response.model
+    if able:
+        names = some_of([each.name for each in able], 5)
+        text = f"It waits for a worker: all of {model} take no responses now ({names})."
+        drained = [each for each in able if each.draining_since is not None]
+        advice = "They stop, or have no connection to Redis: see their logs, or start another one."
+        if drained:
+            advice = f"`longhaul undrain {drained[0].name}` lets it take responses again."
+        return Explanation(Reason.DRAINING, text, advice)
+    if any(each.layout < response.layout and each.lease_seconds > 0 for each in workers):
         text = f"It waits for a worker of a newer version: the living workers of {model} cannot read what it needs."
         return Explanation(
             Reason.OLDER_WORKERS, text, f"Upgrade the workers of {model}, or start one of the newer version."
@@ -127,62 +102,41 @@ def _no_worker(case: _Case) -> Explanation | None:
     return Explanation(Reason.NO_WORKER, text, f"Start a worker of {model}; `longhaul workers` shows which live.")
 
 
-def _draining(case: _Case) -> Explanation | None:
-    if case.ready:
-        return None
-    names = some_of([each.name for each in case.able], 5)
-    text = f"It waits for a worker: all of {case.response.model} take no responses now ({names})."
-    drained = [each for each in case.able if each.draining_since is not None]
-    if drained:
-        return Explanation(Reason.DRAINING, text, f"`longhaul undrain {drained[0].name}` lets it take responses again.")
-    advice = "They stop, or have no connection to Redis: see their logs, or start another one."
-    return Explanation(Reason.DRAINING, text, advice)
+def _in_line(response: KnownResponse, snapshot: Snapshot, ready: Sequence[Worker]) -> Explanation:
+    foreground = class_of(response.priority)[1] == "foreground"
+    waiting = [
+        each
+        for each in snapshot.counts
+        if each.queue == response.queue and each.state == "waiting" and not snapshot.is_paused(each.queue, each.project)
+    ]
+    behind = about_ahead(waiting, response.project, response.priority, response.before, foreground=foreground)
+    yielded = "It has yielded its slot to a foreground response, and waits for its turn again. "
+    said = yielded if response.status == "in_progress" else ""
+    slots = f"{count_of(sum(each.slots for each in ready), 'slot')} of {count_of(len(ready), 'worker')}"
+    loads = [each.load for each in ready if each.load is not None]
+    room = sum(max(each.open_room, each.most_room if foreground else 0, 0) for each in loads)
+    if room > behind:
+        text = "A slot is free for it: the next dispatch sends it."
+        advice = "If that lasts for seconds, nobody dispatches: see that maintenance, workers and API reach Postgres."
+        return Explanation(Reason.DUE, said + text, advice, behind)
+    if behind:
+        text = f"It waits behind about {count_of(behind, 'response')} in this queue, for {slots} of {response.model}."
+        advice = "`longhaul queue --by project` shows whose they are; weights and service tiers decide the shares."
+        return Explanation(Reason.BEHIND_OTHERS, said + text, advice, behind)
+    text = f"It is the next one, and waits for a slot: all {slots} of {response.model} are taken."
+    return Explanation(Reason.NO_SLOT, said + text, None, 0)
 
 
-def _in_line(case: _Case) -> Explanation | None:
-    place, room = case.around.place, case.around.state.room()
-    if place is None:
-        return Explanation(Reason.DUE, "It is being sent to a worker at this moment.")
-    pace = of_queues(case.around.paces).get(case.response.queue)
-    expected = None if pace is None else (place.number + 1) / pace.ended_per_second
-    has_yielded = case.response.status == "in_progress"
-    yielded = "It has yielded its slot to a foreground response, and waits for its turn again. " if has_yielded else ""
-    if place.number == 0:
-        is_foreground = case.response.service_class[1] == "foreground"
-        if room.open or (room.foreground and is_foreground):
-            advice = (
-                "If that lasts for seconds, nobody dispatches: see that maintenance, workers and API reach Postgres."
-            )
-            text = "It is the next one, and a slot is free: the next dispatch sends it."
-            return Explanation(Reason.DUE, yielded + text, advice, place, 0.0)
-        text = f"It is the next one, and waits for a slot: all {_slots(case)} of {case.response.model} are taken."
-        return Explanation(Reason.NO_SLOT, yielded + text + when(expected), None, place, expected)
-    others = behind(place, case.response.project, case.response.priority)
-    text = f"It waits for its turn behind {others}, for {_slots(case)} of {case.response.model}."
-    advice = "`longhaul queue --by project` shows whose they are; weights and service tiers decide the shares."
-    return Explanation(Reason.BEHIND_OTHERS, yielded + text + when(expected), advice, place, expected)
-
-
-def _slots(case: _Case) -> str:
-    slots = sum(each.slots for each in case.ready)
-    return f"{count_of(slots, 'slot')} of {count_of(len(case.ready), 'worker')}"
-
-
-def _count(case: _Case) -> Explanation | None:
-    response = case.response
-    if response.sent_to is not None or response.sent_seconds is None:
-        return None
-    ago = span(response.sent_seconds)
-    text = f"It is a count of tokens, and was sent {ago} ago to the workers of {response.model}: any of them takes it."
-    return Explanation(Reason.SENT, text, "A worker runs few counts at once. One that nobody takes is sent again.")
-
-
-def _sent(case: _Case) -> Explanation:
-    response = case.response
-    assert response.sent_seconds is not None
-    worker, ago = case.worker(response.sent_to), span(response.sent_seconds)
+def _sent(response: KnownResponse, workers: Sequence[Worker]) -> Explanation:
+    ago = span(response.seconds_since(response.sent_at) or 0.0)
+    if response.sent_to is None:
+        text = (
+            f"It is a count of tokens, and was sent {ago} ago to the workers of {response.model}: any of them takes it."
+        )
+        return Explanation(Reason.SENT, text, "A worker runs few counts at once. One that nobody takes is sent again.")
+    worker = _worker(workers, response.sent_to)
     again = "" if response.sends <= 1 else f", for the {ordinal(response.sends)} time"
-    if worker is None or state_of(worker) not in LIVING:
+    if worker is None or not worker.is_living:
         text = f"It was sent to worker {response.sent_to} {ago} ago{again}, which does not live any more."
         return Explanation(Reason.SENT_TO_LOST_WORKER, text, _MAINTENANCE)
     text = (
@@ -195,68 +149,58 @@ def _sent(case: _Case) -> Explanation:
     return Explanation(Reason.SENT, text, advice)
 
 
-_MAINTENANCE = "Maintenance sends it to another worker within seconds. If it does not, maintenance does not run."
-
-
-def _released(case: _Case) -> Explanation:
-    response = case.response
+def _released(response: KnownResponse) -> Explanation:
     if response.crashes:
         text = (
             f"Its worker died {count_of(response.crashes, 'time')} since it made progress, so it is a suspect: "
             "it waits for a worker without others' work, at most 30 seconds."
         )
-        return Explanation(
-            Reason.SUSPECT, text, "If it crashes workers again and again, cancel it, and see their logs."
-        )
-    text = f"Its worker ({response.sent_to}) died or handed it over after {case.attempt}; no other has it yet."
+        advice = "If it crashes workers again and again, cancel it, and see their logs."
+        return Explanation(Reason.SUSPECT, text, advice)
+    text = f"Its worker ({response.sent_to}) died or handed it over after {_attempt(response)}; no other has it yet."
     return Explanation(Reason.RELEASED, text, _MAINTENANCE)
 
 
-def _lost_owner(case: _Case) -> Explanation | None:
-    response = case.response
-    worker = case.worker(response.worker)
-    if worker is not None and state_of(worker) in LIVING:
-        return None
-    gone = "is not registered any more" if worker is None else "shows no sign of life"
-    text = f"Worker {response.worker} had it in {case.attempt}, and {gone}."
-    return Explanation(Reason.LOST_WORKER, text, _MAINTENANCE)
+def _running(response: KnownResponse, workers: Sequence[Worker], open_calls: Sequence[str]) -> Explanation:
+    worker = _worker(workers, response.worker)
+    if worker is None or not worker.is_living:
+        gone = "is not registered any more" if worker is None else "shows no sign of life"
+        text = f"Worker {response.worker} had it in {_attempt(response)}, and {gone}."
+        return Explanation(Reason.LOST_WORKER, text, _MAINTENANCE)
+    begun = span(response.seconds_since(response.started_at) or 0.0)
+    since = f"begun {begun} ago, attempt 1"
+    if response.attempt > 1:
+        sent = span(response.seconds_since(response.sent_at) or 0.0)
+        since = f"sent there {sent} ago, {_attempt(response)}, first begun {begun} ago"
+    text = f"It runs on worker {worker.name} ({worker.host}, process {worker.pid}), {since}"
+    if open_calls:
+        text += f", and waits for its tools: {', '.join(open_calls)}."
+        return Explanation(Reason.IN_TOOLS, text, "A tool server that hangs holds it until the tool's time limit.")
+    return Explanation(Reason.RUNNING, f"{text}.")
 
 
-def _in_tools(case: _Case) -> Explanation | None:
-    if not case.around.open_calls:
-        return None
-    names = ", ".join(case.around.open_calls)
-    text = f"It runs on worker {_name(case)}, {_since(case)}, and waits for its tools: {names}."
-    return Explanation(Reason.IN_TOOLS, text, "A tool server that hangs holds it until the tool's time limit.")
+def _worker(workers: Sequence[Worker], name: str | None) -> Worker | None:
+    """The worker of that id or name."""
+    return next((each for each in workers if name in (each.id, each.name)), None)
 
 
-def _running(case: _Case) -> Explanation:
-    return Explanation(Reason.RUNNING, f"It runs on worker {_name(case)}, {_since(case)}.")
-
-
-def _name(case: _Case) -> str:
-    worker = case.worker(case.response.worker)
-    return str(case.response.worker) if worker is None else f"{worker.name} ({worker.host}, process {worker.pid})"
-
-
-def _since(case: _Case) -> str:
-    response = case.response
-    assert response.started_seconds is not None and response.sent_seconds is not None
+def _attempt(response: KnownResponse) -> str:
+    """In words: which attempt, and why it is not the first."""
     if response.attempt <= 1:
-        return f"begun {span(response.started_seconds)} ago, attempt 1"
-    sent, begun = span(response.sent_seconds), span(response.started_seconds)
-    return f"sent there {sent} ago, {case.attempt}, first begun {begun} ago"
+        return "attempt 1"
+    parts = [f"yielded {count_of(response.yields, 'time')}"] if response.yields else []
+    parts += [f"crashed {count_of(response.crashes, 'time')}"] if response.crashes else []
+    return f"attempt {response.attempt}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _ended(response: ResponseFacts) -> Explanation:
-    assert response.finished_seconds is not None
-    ago = f"{span(response.finished_seconds)} ago"
-    ran = (
-        "before it began"
-        if response.started_seconds is None
-        else (f"after {span(response.started_seconds - response.finished_seconds)}, in attempt {response.attempt}")
-    )
-    text = f"It ended as {response.status} {ago}, {ran}"
+def _ended(response: KnownResponse) -> Explanation:
+    assert response.finished_at is not None
+    ran = "before it began"
+    if response.started_at is not None:
+        ran = (
+            f"after {span((response.finished_at - response.started_at).total_seconds())}, in attempt {response.attempt}"
+        )
+    text = f"It ended as {response.status} {span(response.seconds_since(response.finished_at) or 0.0)} ago, {ran}"
     match response.status:
         case "failed":
             error = response.error or {}
@@ -265,10 +209,5 @@ def _ended(response: ResponseFacts) -> Explanation:
             return Explanation(Reason.INCOMPLETE, f"{text}: {(response.incomplete_details or {}).get('reason')}.")
         case "cancelled":
             return Explanation(Reason.CANCELLED, f"{text}.")
-    return Explanation(Reason.COMPLETED, f"{text}, with {count_of(response.output_tokens or 0, 'output token')}.")
-
-
-_WAITING: Sequence[_Rule] = (_paused, _no_worker, _draining, _in_line)
-_SENT: Sequence[_Rule] = (_count, _sent)
-_RELEASED: Sequence[_Rule] = (_no_worker, _draining, _released)
-_RUNNING: Sequence[_Rule] = (_lost_owner, _in_tools, _running)
+    tokens = (response.usage or {}).get("output_tokens", 0)
+    return Explanation(Reason.COMPLETED, f"{text}, with {count_of(tokens, 'output token')}.")

@@ -1,4 +1,4 @@
-"""The history of one response, from its rows: what happened when, on which worker, and how it ended. Pure.
+"""What became of one response, from its row and its log: no prompt and no output is read.
 
 A row keeps the time of each attempt that handed the response over, and of the last one: an ordinary response has one
 attempt, and costs nothing more. Times are Postgres'.
@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
+from app.heavy import off_loop
+from app.ids import may_exist
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.types import Json
+from app.responses.read.reader import no_such_response
+from app.store.database import Database
 from app.store.guards import HandOver
-from app.store.operations.history import ResponseFacts, ToolCall
-from app.store.operations.stories import LoggedAttempt
+from app.store.operations import known
+from app.store.operations.known import KnownResponse, LoggedAttempt, ToolCall
+from app.store.responses import logs
 
 RUNS = "runs"
 """How the last attempt stands, while a worker has the response."""
@@ -56,70 +65,88 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What became of a response."""
+    """A response, and how it came to where it is."""
 
-    request_id: str | None
-    traceparent: str | None
-    attempts: Sequence[Attempt]
+    response: KnownResponse
+    runs: Sequence[Attempt]
     """In order; the oldest are missing if there were too many."""
-    calls: Sequence[ToolCall]
-    """Of hosted tools."""
     moments: Sequence[Moment]
     """In the order of time."""
+    attempts: Sequence[LoggedAttempt]
+    """What each attempt has written, as long as the log is kept."""
+    calls: Sequence[ToolCall]
+    """Of hosted tools."""
 
 
-def history_of(facts: ResponseFacts, logged: Sequence[LoggedAttempt] = ()) -> History:
-    """What the rows tell of a response. `logged` is what its attempts have written."""
-    attempts = tuple(_attempts(facts))
-    moments = sorted(_moments(facts, attempts, logged), key=lambda moment: moment.at)
-    return History(facts.request_id, facts.traceparent, attempts, facts.calls, moments)
+async def find_history(db: Database, response_id: str) -> History:
+    """Raises NotFound and StoreUnavailable."""
+    response = await known.find(db, response_id) if may_exist(response_id) else None
+    if response is None:
+        raise no_such_response(response_id)
+    logged, calls = await known.read_attempts(db, response_id), await known.read_calls(db, response)
+    return history_of(response, logged, calls)
+
+
+def history_of(
+    response: KnownResponse, logged: Sequence[LoggedAttempt] = (), calls: Sequence[ToolCall] = ()
+) -> History:
+    """`logged` is what its attempts have written."""
+    runs = tuple(_runs(response))
+    moments = sorted(_moments(response, runs, logged), key=lambda moment: moment.at)
+    return History(response, runs, moments, logged, calls)
 
 
 def _said(how: str) -> str:
     return SAID.get(how, f"handed over: {how.replace('_', ' ')}")  # by a newer version
 
 
-def _error(facts: ResponseFacts) -> str | None:
-    if facts.error_code is not None:
-        return f"{facts.error_code}: {facts.error_message}"
-    return facts.incomplete_reason
-
-
-def _attempts(facts: ResponseFacts) -> Iterator[Attempt]:
-    for each in facts.history:
+def _runs(response: KnownResponse) -> Iterator[Attempt]:
+    for each in response.history:
         yield Attempt(each.attempt, each.worker, each.began_at, each.ended_at, each.how)
-    if facts.attempt and not (facts.history and facts.history[-1].attempt == facts.attempt):
-        yield _last_attempt(facts)
+    if response.attempt and not (response.history and response.history[-1].attempt == response.attempt):
+        how = RUNS if response.worker is not None else UNKNOWN
+        if response.finished_at is not None:
+            how = response.status
+        yield Attempt(response.attempt, response.sent_to, response.claimed_at, response.finished_at, how)
 
 
-def _last_attempt(facts: ResponseFacts) -> Attempt:
-    if facts.status.final:
-        how, ended = facts.status.value, facts.finished_at
-    else:
-        how, ended = (RUNS if facts.is_owned else UNKNOWN), None
-    return Attempt(facts.attempt, facts.sent_to, facts.claimed_at, ended, how)
-
-
-def _whether_crash(attempt: int, facts: ResponseFacts, logged: Sequence[LoggedAttempt]) -> str:
+def _whether_crash(attempt: int, response: KnownResponse, logged: Sequence[LoggedAttempt]) -> str:
     """Whether a worker's death counts as a crash of the response; a log that was merged does not tell."""
     if any(each.attempt == attempt and each.has_progressed for each in logged):
         return "; counted as a crash: no, it had made progress"
-    return "" if facts.status.final else "; counted as a crash: yes, it had made no progress"
+    return "" if response.finished_at is not None else "; counted as a crash: yes, it had made no progress"
 
 
-def _moments(facts: ResponseFacts, attempts: Sequence[Attempt], logged: Sequence[LoggedAttempt]) -> Iterator[Moment]:
-    yield Moment(facts.inserted_at, "accepted")
-    for attempt in attempts:
-        where = (attempt.number, attempt.worker)
-        if attempt.began_at is not None:
-            yield Moment(attempt.began_at, "claimed", *where)
-    for each in facts.history:
-        counted = _whether_crash(each.attempt, facts, logged) if each.how == HandOver.CRASHED else ""
+def _moments(response: KnownResponse, runs: Sequence[Attempt], logged: Sequence[LoggedAttempt]) -> Iterator[Moment]:
+    yield Moment(response.inserted_at, "accepted")
+    for run in runs:
+        if run.began_at is not None:
+            yield Moment(run.began_at, "claimed", run.number, run.worker)
+    for each in response.history:
+        counted = _whether_crash(each.attempt, response, logged) if each.how == HandOver.CRASHED else ""
         yield Moment(each.ended_at, _said(each.how) + counted, each.attempt, each.worker)
-    waits = not facts.is_owned and not facts.status.final
-    if waits and facts.sent_at is not None:
-        sent = "sent to a worker" if facts.sends <= 1 else f"sent to a worker, for the {facts.sends}. time"
-        yield Moment(facts.sent_at, sent, None, facts.sent_to)
-    if facts.finished_at is not None:
-        error = _error(facts)
-        yield Moment(facts.finished_at, facts.status.value if error is None else f"{facts.status.value} ({error})")
+    if response.sent_at is not None and response.worker is None and response.finished_at is None:
+        sent = "sent to a worker" if response.sends <= 1 else f"sent to a worker, for the {response.sends}. time"
+        yield Moment(response.sent_at, sent, None, response.sent_to)
+    if response.finished_at is not None:
+        error = (response.incomplete_details or {}).get("reason")
+        if response.error is not None:
+            error = f"{response.error.get('code')}: {response.error.get('message')}"
+        yield Moment(response.finished_at, response.status if error is None else f"{response.status} ({error})")
+
+
+async def read_events(db: Database, response_id: str, after: int) -> tuple[str, list[Json], bool]:
+    """The response's status, numbers and types of its events after a number, and whether there are more by now.
+
+    Raises NotFound and StoreUnavailable.
+    """
+    log = await logs.read_page(db, response_id, after) if may_exist(response_id) else None
+    if log is None or log.status is None:
+        raise no_such_response(response_id)
+    size = sum(len(chunk.frames) for chunk in log.chunks)
+    return log.status.value, await off_loop(partial(_names, log.chunks), size), log.has_more
+
+
+def _names(chunks: Sequence[Chunk]) -> list[Json]:
+    events = (event for chunk in chunks for event in frames.decode(chunk.frames))
+    return [{"sequence_number": event["sequence_number"], "type": event["type"]} for event in events]

@@ -10,8 +10,7 @@ from app.protocol.text import shortened
 from app.store.batches import rows as batches
 from app.store.database import Database
 from app.store.operations.filters import ResponseFilter
-from app.store.queue import backlog
-from app.store.tenants import projects
+from app.store.tenants import api_keys, projects
 
 
 async def project_of(db: Database, named: str, param: str = "project") -> str:
@@ -30,7 +29,7 @@ async def resolved(db: Database, only: ResponseFilter, inside: str = "") -> Resp
 
     Raises as `project_of` does, and NothingThere for a key or a batch that does not exist.
     """
-    if only.key is not None and only.key not in await backlog.key_names(db, [only.key]):
+    if only.key is not None and only.key not in await api_keys.names(db, [only.key]):
         raise NothingThere(f"there is no API key with the id '{shortened(only.key)}'", f"{inside}key")
     if only.batch is not None and await batches.find(db, None, only.batch) is None:
         raise NothingThere(f"there is no batch with the id '{shortened(only.batch)}'", f"{inside}batch")

@@ -283,7 +283,7 @@ responses = Table(
         text("(COALESCE(rank, position))"),
         "position",
         # For operators who ask whose they are, and how many are before one: Postgres uses no index alone of which it
-        # needs an expression, unless what that is made of is there, too (queue/backlog.py, queue/response_facts.py).
+        # needs an expression, unless what that is made of is there, too (operations/snapshot.py, operations/known.py).
         postgresql_include=["key_id", "rank"],
         postgresql_where=text(_WAITS),
     ),

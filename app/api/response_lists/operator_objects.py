@@ -8,11 +8,10 @@ from typing import Any, Literal, Self
 from app.api.admin_objects import RowShape, Seconds, Shape
 from app.api.response_lists.objects import ListedObject
 from app.operations.bulk import Reach
-from app.operations.history import Attempt
-from app.operations.story import Story
+from app.operations.history import Attempt, History
 from app.protocol.types import Json
 from app.store.operations.actions import ActionKind, ActionRow
-from app.store.operations.stories import LoggedAttempt
+from app.store.operations.known import LoggedAttempt
 
 
 class OperatorResponse(ListedObject):
@@ -82,20 +81,16 @@ class ResponseStory(OperatorResponse):
     retried_by: str | None
 
     @classmethod
-    def of_story(cls, story: Story) -> Self:
+    def of_history(cls, history: History) -> Self:
         return cls.of(
-            story.response,
-            project_name=story.project_name,
-            request_id=story.history.request_id,
-            traceparent=story.history.traceparent,
+            history.response,
             moments=[
                 StoryMoment(what=each.what, at=each.at.timestamp(), attempt=each.attempt, worker=each.worker)
-                for each in story.history.moments
+                for each in history.moments
             ],
-            runs=[_run(each) for each in story.history.attempts],
-            attempts=list(story.attempts),
-            tool_calls=[StoryCall.of(each) for each in story.history.calls],
-            retried_by=story.retried_by,
+            runs=[_run(each) for each in history.runs],
+            attempts=list(history.attempts),
+            tool_calls=[StoryCall.of(each) for each in history.calls],
         )
 
 

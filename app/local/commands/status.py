@@ -15,7 +15,6 @@ from app.local.commands.output import (
     JsonOption,
     clock,
     column,
-    duration,
     number,
     oldest_waiting,
     rate,
@@ -45,7 +44,6 @@ MODELS = (
     number("sent"),
     number("released"),
     oldest_waiting(),
-    Column("empty in", lambda model: _empty_in(model), is_number=True),
     rate("ended/s", "ended_per_second", 2),
     rate("tokens/s", "tokens_per_second", 0),
     RATE_TIME,
@@ -109,13 +107,3 @@ def _show(found: dict[str, Any]) -> None:
 def _workers(model: Entry) -> str:
     states = ", ".join(f"{number} {state}" for state, number in model["workers"].items() if number) or "none"
     return f"{states} (paused)" if model["is_paused"] else states
-
-
-def _empty_in(model: Entry) -> str | None:
-    """Until all that waits is sent; None: nobody knows."""
-    is_held = model["waiting"] and (model["waiting"] == model["paused"] or not model["workers"]["ready"])
-    if model["is_paused"] or is_held:
-        return "never"
-    if not model["waiting"] and not model["in_files"]:
-        return "now"
-    return duration(model["empty_in_seconds"])

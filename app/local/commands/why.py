@@ -27,7 +27,7 @@ def why(
     if found["advice"]:
         say(found["advice"])
     for name, value in _details(found):
-        say(f"  {name:<12}{value}")
+        say(f"  {name:<14}{value}")
 
 
 def _details(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -39,8 +39,7 @@ def _details(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("key", found["key_id"]),
         ("class", f"{found['tier']}, {found['mode']}"),
         ("worker", found["worker"]),
-        ("position", found["position"]),
-        ("expected in", duration(found["expected_seconds"])),
+        ("behind about", found["behind"]),
         ("fails in", duration(found["queue_seconds_left"] or found["run_seconds_left"])),
     ]
     return [(name, str(value)) for name, value in details if value is not None]

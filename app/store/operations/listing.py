@@ -19,6 +19,7 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.operations.filters import Place, ResponseFilter, window
+from app.store.tables import IS_SENT
 
 WINDOWS = (256, *[2048] * 8)
 """Rows that a page reads, one after the other until it is full, or has taken PAGE_SECONDS."""
@@ -87,6 +88,7 @@ class ResponsePage:
 
 
 _COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
+_SENT = IS_SENT.format("r.")
 # A bad plan would read the whole table, or all that a filter matches, to sort it: with old statistics Postgres does not
 # know how few rows a window has. The indexes have the order.
 _BY_INDEX = text(
@@ -158,10 +160,45 @@ def _listed(row: Row[Any]) -> ListedResponse:
     return ListedResponse(**{name: row._mapping[name] for name in ListedResponse.__slots__})
 
 
-async def find_one(db: Database, response_id: str) -> ListedResponse | None:
-    """Returns a response of whatever project, for operators."""
-    page = await find_page(db, ResponseFilter(ids=(response_id,)), 1, None)
-    return page.entries[0] if page is not None and page.entries else None
+# Steps from worker to worker over the index of what was sent: see snapshot.py.
+_UNFINISHED = text(
+    f"""
+    WITH RECURSIVE node AS (
+        (SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to IS NOT NULL ORDER BY r.sent_to LIMIT 1)
+        UNION ALL
+        SELECT n.sent_to FROM node o CROSS JOIN LATERAL (
+            SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to > o.sent_to ORDER BY r.sent_to LIMIT 1
+        ) n
+    )
+    SELECT r.* FROM node n CROSS JOIN LATERAL (
+        SELECT {_COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
+    ) r
+    UNION ALL
+    SELECT {_COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to IS NULL
+    UNION ALL
+    SELECT {_COLUMNS} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
+    LIMIT :most
+    """
+)
+_BY_IDS = text(f"SELECT {_COLUMNS} FROM responses r WHERE r.id = ANY(CAST(:ids AS text[]))")
+MAX_IDS = 1_000
+"""Rows that one statement finds by their ids."""
+
+
+async def find_unfinished(db: Database, most: int) -> Sequence[ListedResponse]:
+    """Responses that were sent, that run, or that go on later; not those that wait for their first worker.
+
+    Raises StoreUnavailable.
+    """
+    return [_listed(row) for row in await db.execute(_UNFINISHED, {"most": most})]
+
+
+async def find(db: Database, ids: Sequence[str]) -> Sequence[ListedResponse]:
+    """Those of these responses that there are, of whatever project. Raises StoreUnavailable."""
+    found: list[ListedResponse] = []
+    for start in range(0, len(ids), MAX_IDS):
+        found += [_listed(row) for row in await db.execute(_BY_IDS, {"ids": list(ids[start : start + MAX_IDS])})]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ WORKER = "longhaul_worker"
 """Workers run models, and call tools: theirs are the fewest rights."""
 MAINTENANCE = "longhaul_maintenance"
 MONITOR = "longhaul_monitor"
-"""Metrics and boards: no prompt, no output, no key."""
+"""Metrics and boards: the snapshot of operators, which has no prompt, no output and no key."""
 ROLES = (API, WORKER, MAINTENANCE, MONITOR)
 PROCESSES = (API, WORKER, MAINTENANCE)
 
@@ -32,7 +32,8 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         WORKER: "SELECT, UPDATE",
         MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE",
         MONITOR: "SELECT (id, queue, project, priority, rank, position, status, worker, attempt, yielded, crashes, "
-        "inserted_at, sent_at, sent_to, finished_at, log, log_bytes, batch_id, batch_line)",
+        "inserted_at, sent_at, sent_to, finished_at, log, log_bytes, batch_id, batch_line, key_id, started_at, store, "
+        "usage, history, queue_deadline, run_deadline, foreground_place)",
     },
     "chunks": {
         API: "SELECT, INSERT",
@@ -55,27 +56,29 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         API: "SELECT",
         WORKER: "SELECT, INSERT, UPDATE, DELETE",
         MAINTENANCE: "SELECT, UPDATE, DELETE",
-        MONITOR: "SELECT (model, queue, node, slots, lease_until, absent_since)",
+        MONITOR: "SELECT",
     },
     "drains": {
         API: "SELECT, INSERT, DELETE",
         WORKER: "SELECT (node)",
         MAINTENANCE: "SELECT (node, absent_since), UPDATE (absent_since), DELETE",
-        MONITOR: "SELECT (node)",
+        MONITOR: "SELECT",
     },
     "pauses": {
         API: "SELECT, INSERT, DELETE",
-        **dict.fromkeys((WORKER, MAINTENANCE, MONITOR), "SELECT (queue, project)"),
+        **dict.fromkeys((WORKER, MAINTENANCE), "SELECT (queue, project)"),
+        MONITOR: "SELECT",
     },
     "queues": dict.fromkeys(PROCESSES, "SELECT, INSERT, UPDATE"),
     "flows": {**dict.fromkeys(PROCESSES, "SELECT, INSERT, UPDATE"), MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
-    "worker_loads": _PROCESSES_READ,
+    "worker_loads": _ALL_READ,
     "waiting_responses": _PROCESSES_READ,
     # -- tenants
     "projects": {
         API: "SELECT, INSERT, UPDATE",
         WORKER: "SELECT (id, weight)",
         MAINTENANCE: "SELECT, UPDATE (stored_bytes, erase_at, erased_at)",
+        MONITOR: "SELECT (id, stored_bytes)",
     },
     "service_accounts": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT (project), DELETE"},
     "api_keys": {
@@ -84,10 +87,10 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     },
     # Nobody may change an entry; `delete_audit_entries` deletes old ones.
     "audit_logs": {API: "SELECT, INSERT", MAINTENANCE: "INSERT"},
-    "limits": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
+    "limits": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE", MONITOR: "SELECT"},
     "settlements": dict.fromkeys((API, MAINTENANCE), "SELECT, DELETE"),
     "stored_changes": dict.fromkeys((API, MAINTENANCE), "SELECT, DELETE"),
-    "usage_entries": {API: "SELECT", MAINTENANCE: "SELECT, UPDATE (id), DELETE"},
+    "usage_entries": {API: "SELECT", MAINTENANCE: "SELECT, UPDATE (id), DELETE", MONITOR: "SELECT (id, at)"},
     "usage": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "bulk_actions": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
     # -- files and batches

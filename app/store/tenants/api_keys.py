@@ -199,3 +199,11 @@ async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
 
 def _of(project: str | None) -> ColumnElement[bool]:
     return api_keys.c.project.is_(None) if project is None else api_keys.c.project == project
+
+
+_NAMES = text("SELECT id, name FROM api_keys WHERE id = ANY(:ids)")
+
+
+async def names(db: Database, ids: Collection[str]) -> dict[str, str]:
+    """Of those of these ids that there are. Raises StoreUnavailable."""
+    return {row.id: row.name for row in await db.execute(_NAMES, {"ids": list(ids)})} if ids else {}

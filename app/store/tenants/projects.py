@@ -159,3 +159,11 @@ async def _update(connection: AsyncConnection, project_id: str, values: dict[str
     """The project exists: it is locked."""
     statement = update(projects).where(projects.c.id == project_id).values(**values).returning(*_COLUMNS)
     return _row((await connection.execute(statement)).one())
+
+
+_NAMES = text("SELECT id, name FROM projects WHERE id = ANY(:ids)")
+
+
+async def names(db: Database, ids: Collection[str]) -> dict[str, str]:
+    """Of those of these ids that there are. Raises StoreUnavailable."""
+    return {row.id: row.name for row in await db.execute(_NAMES, {"ids": list(ids)})} if ids else {}

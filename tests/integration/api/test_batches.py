@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import openai
 import orjson
@@ -19,15 +19,15 @@ from sqlalchemy import text
 from app.access.administration import Administration
 from app.api.docs import schemas
 from app.batches import expander, followers, service, validation, validator
-from app.operations.backlog import added_up
+from app.operations.models import backlog
 from app.protocol.limits import LimitKind
 from app.scheduling.loads import KEPT_PART
 from app.store.batches import rows, unfinished
 from app.store.batches.results import read_results
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.files import files
-from app.store.queue import backlog, fleet, workers
-from app.store.queue.fleet import LinesInFiles
+from app.store.operations import snapshot
+from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity
 from app.streaming.pubsub import PubSub
 from tests.integration.api.common import change, sdk_of
@@ -185,10 +185,14 @@ class TestLines:
                 patched.setattr(expander, "LINES_AHEAD", 6)
                 await created(client, numbered(12))
                 await until(lambda: has_responses(db, 6), what="as many lines are responses as may be")
-                assert (await fleet.read(db, 0.0)).in_files == [LinesInFiles(f"model.{MODEL}", "default", 6)]
+                found_now = await snapshot.read(db, 0.0, by_key=True)
+                in_files = [each for each in found_now.counts if each.state == "in_files"]
+                assert [(each.queue, each.project, each.number) for each in in_files] == [
+                    (f"model.{MODEL}", "default", 6)
+                ]
                 assert [row.queue for row in await db.execute(text("SELECT queue FROM batches"))] == [f"model.{MODEL}"]
-                for by in get_args(backlog.By):
-                    (entry,) = added_up(await backlog.read(db, by), by, {})
+                for by in ("model", "project", "key"):
+                    (entry,) = backlog(found_now, by, {})
                     assert (entry.waiting, entry.in_files, entry.unfinished) == (6, 6, 12)
             await until(lambda: has_responses(db, 12), what="all lines are responses")
         found = await db.execute(

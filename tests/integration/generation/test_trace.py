@@ -12,7 +12,7 @@ from sqlalchemy import text
 from app.operations.history import History, history_of
 from app.store.database import Database
 from app.store.guards import MAX_HISTORY, HandOver
-from app.store.operations import history as store
+from app.store.operations import known
 from app.store.responses import claims
 from app.store.responses.inserts import Inserter
 from app.store.rows import Origin
@@ -52,7 +52,7 @@ def watch(at_work: Worker, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str,
 
 
 async def told(db: Database, response_id: str) -> History:
-    facts = await store.read(db, response_id)
+    facts = await known.find(db, response_id)
     assert facts is not None
     return history_of(facts)
 
@@ -76,7 +76,7 @@ async def test_the_engine_gets_the_same_trace_at_each_attempt(
     assert [(line["message"], line["attempt"]) for line in ours] == [("claimed", 2), ("completed", 2)]
     assert {(line["response_id"], line["request_id"]) for line in ours} == {(response_id, "req_1")}
     found = await told(db, response_id)
-    assert [(each.number, each.worker, each.how) for each in found.attempts] == [
+    assert [(each.number, each.worker, each.how) for each in found.runs] == [
         (1, dying.lease.node, HandOver.CRASHED),
         (2, first.lease.node, "completed"),
     ]
@@ -87,20 +87,20 @@ async def test_the_engine_gets_the_same_trace_at_each_attempt(
         "claimed",
         "completed",
     ]
-    assert (found.request_id, found.traceparent) == ("req_1", PARENT)
+    assert (found.response.request_id, found.response.traceparent) == ("req_1", PARENT)
 
 
 async def test_an_ordinary_response_has_no_history_and_tells_its_one_attempt(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     before = await told(db, response_id)
-    assert (before.attempts, [moment.what for moment in before.moments][:1]) == ((), ["accepted"])
+    assert (before.runs, [moment.what for moment in before.moments][:1]) == ((), ["accepted"])
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     (row,) = await db.execute(
         text("SELECT history, claimed_at = started_at AS same FROM responses WHERE id = :id"), {"id": response_id}
     )
     assert row.history is None and row.same
-    (attempt,) = (await told(db, response_id)).attempts
+    (attempt,) = (await told(db, response_id)).runs
     assert (attempt.number, attempt.worker, attempt.how) == (1, w.lease.node, "completed")
 
 
@@ -108,14 +108,14 @@ async def test_a_yield_and_a_drain_are_told(db: Database) -> None:
     row = await claimed(db)
     assert await claims.yield_(db, row.id, 1, WORKER)
     waiting = await told(db, row.id)
-    assert [each.how for each in waiting.attempts] == [HandOver.YIELDED]
+    assert [each.how for each in waiting.runs] == [HandOver.YIELDED]
     assert await claim(db, row.id, WORKER)
-    assert [each.how for each in (await told(db, row.id)).attempts] == [HandOver.YIELDED, "runs"]
+    assert [each.how for each in (await told(db, row.id)).runs] == [HandOver.YIELDED, "runs"]
     assert await claims.release(db, row.id, 2, WORKER)
     found = await told(db, row.id)
-    assert [(each.number, each.how) for each in found.attempts] == [(1, HandOver.YIELDED), (2, HandOver.DRAINED)]
-    assert all(each.began_at is not None and each.ended_at is not None for each in found.attempts)
-    assert all(each.began_at <= each.ended_at for each in found.attempts if each.began_at and each.ended_at)
+    assert [(each.number, each.how) for each in found.runs] == [(1, HandOver.YIELDED), (2, HandOver.DRAINED)]
+    assert all(each.began_at is not None and each.ended_at is not None for each in found.runs)
+    assert all(each.began_at <= each.ended_at for each in found.runs if each.began_at and each.ended_at)
 
 
 async def test_the_history_of_a_row_is_bounded(db: Database) -> None:
@@ -123,7 +123,7 @@ async def test_the_history_of_a_row_is_bounded(db: Database) -> None:
     for attempt in range(1, MAX_HISTORY + 3):
         assert await claims.yield_(db, row.id, attempt, WORKER)
         assert await claim(db, row.id, WORKER)
-    attempts = (await told(db, row.id)).attempts
+    attempts = (await told(db, row.id)).runs
     assert [each.number for each in attempts] == list(range(3, MAX_HISTORY + 4))
 
 

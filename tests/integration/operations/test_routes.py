@@ -11,7 +11,6 @@ from sqlalchemy import text
 from app.access.administration import Administration
 from app.access.caller import Scope
 from app.protocol.limits import LimitKind
-from app.queue.message import Priority
 from app.store.database import Database
 from app.store.migrate import head
 from app.store.queue import workers
@@ -20,7 +19,7 @@ from app.streaming.pubsub import PubSub, PubSubUnavailable
 from tests.support.api import MODEL, Api, client_of, serving, settings_for
 from tests.support.rows import alive, claimed, queued, release_all
 from tests.support.tenants import Tenant, as_caller
-from tests.support.waiting_rows import take, weigh, with_slots
+from tests.support.waiting_rows import take, with_slots
 from tests.support.waiting_rows import waiting as waiting_rows
 
 READS = ("status", "queue", "workers", "responses", "responses/resp_1", "responses/resp_1/why", "actions")
@@ -181,15 +180,14 @@ class TestWorkers:
 
 
 class TestWhy:
-    async def test_the_place_in_line_is_that_in_the_next_dispatch(self, db: Database, operator: Api) -> None:
-        await weigh(db, "red", 1.0)
-        await weigh(db, "blue", 2.0)
+    async def test_a_response_in_line_is_behind_about_those_whose_turn_comes_before(
+        self, db: Database, operator: Api
+    ) -> None:
         await with_slots(db, 64)
-        ids = [*await waiting(db, "red", 6), *await waiting(db, "blue", 6, cost=70)]
-        ids += await waiting(db, "blue", 3, priority=Priority.PRIORITY_BACKGROUND)
-        places = {name: (await asked(operator, f"responses/{name}/why"))["position"] for name in ids}
+        ids = [*await waiting(db, "red", 6), *await waiting(db, "blue", 6)]
+        behind = {name: (await asked(operator, f"responses/{name}/why"))["behind"] for name in ids}
         order = [message.response_id for message in await dispatch(db, "model.scripted") or ()]
-        assert [places[name] for name in order] == list(range(1, len(ids) + 1))
+        assert [behind[name] for name in order] == [each for turn in range(6) for each in (2 * turn + 1,) * 2]
 
     async def test_it_tells_each_step_of_a_response(self, db: Database, operator: Api) -> None:
         async def reason(of: str) -> Any:

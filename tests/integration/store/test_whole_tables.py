@@ -19,9 +19,9 @@ from app.queue.publisher import TaskQueue
 from app.store import retention
 from app.store.context import contents
 from app.store.database import Database
-from app.store.operations import casualties, listing
+from app.store.operations import known, listing, snapshot
 from app.store.operations.filters import ResponseFilter
-from app.store.queue import backlog, dispatch, fleet, pace, response_facts, shown, signs, worker_rows
+from app.store.queue import dispatch
 from app.store.responses import claims, endings, logs, lookup
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
@@ -133,17 +133,6 @@ async def test_nothing_that_is_done_to_one_response_and_no_look_reads_what_is_on
         assert await logs.append(db, [Writer(row).begin()])
         await claims.release(db, row.id, row.attempt, WORKER)
 
-    async def looks() -> None:
-        async with db.begin() as connection:
-            await fleet.follow_indexes(connection)
-            await pace.read(connection)
-            await signs.read(connection, 60.0)
-
-    async def explain() -> None:
-        found = await response_facts.find(db, waits[-1])
-        assert found is not None
-        await response_facts.surroundings(db, found)
-
     works: dict[str, Callable[[], Awaitable[object]]] = {
         "insert": lambda: queued(db, previous_response_id=template),
         "retrieve": lambda: lookup.find(db, template),
@@ -160,14 +149,10 @@ async def test_nothing_that_is_done_to_one_response_and_no_look_reads_what_is_on
         "merge": lambda: retention.merge_finished(db, now, 500),
         "delete events": lambda: retention.delete_events(db, now - timedelta(hours=19), 1),
         "delete responses": lambda: retention.delete_expired(db, now - DAY, now - DAY, 1),
-        "explain a response": explain,
-        "what waits, by project": lambda: backlog.read(db, "project"),
-        "what waits, by key": lambda: backlog.read(db, "key"),
-        "deaths and suspects": lambda: casualties.read(db),
-        "workers": lambda: worker_rows.read(db),
-        "what is unfinished": lambda: shown.read_unfinished(db, 10_000),
-        "pace and signs": looks,
-        "scrape": lambda: fleet.read(db, 3600.0),
+        "one response": lambda: known.find(db, waits[-1]),
+        "what is unfinished": lambda: listing.find_unfinished(db, 10_000),
+        "snapshot": lambda: snapshot.read(db, 3600.0),
+        "snapshot by key": lambda: snapshot.read(db, 3600.0, by_key=True),
         "list of a batch": lambda: listing.find_page(db, ResponseFilter(batch="batch_4"), 20, None),
         "dispatch of long lines": lambda: dispatch.dispatch(db, QUEUE),
     }

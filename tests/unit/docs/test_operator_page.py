@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from collections.abc import Iterable
 
 import pytest
 from fastapi.routing import APIRoute
@@ -12,9 +12,8 @@ from typer.main import get_group
 from app.api.routes.operator import ROUTERS
 from app.cli import _LAZY_COMMANDS
 from app.local.commands.responses import group
+from app.operations.conditions import CONDITIONS, Grade
 from app.operations.explanation import Reason
-from app.operations.notices import NoticeCode
-from app.operations.problems import ProblemCode
 from config.process import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "operator.md").read_text(encoding="utf-8")
@@ -27,11 +26,15 @@ def codes(section: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("section", "kind"),
-    [("What `why` says", Reason), ("What `status` finds", ProblemCode), ("What needs attention", NoticeCode)],
+    ("section", "names"),
+    [
+        ("What `why` says", Reason),
+        ("What `status` finds", [code for code, test in CONDITIONS.items() if test.grade is Grade.WRONG]),
+        ("What needs attention", [code for code, test in CONDITIONS.items() if test.grade is Grade.ATTENTION]),
+    ],
 )
-def test_the_page_has_every_code_in_the_order_of_the_code(section: str, kind: type[StrEnum]) -> None:
-    assert codes(section) == [each.value for each in kind]
+def test_the_page_has_every_code_in_the_order_of_the_code(section: str, names: Iterable[str]) -> None:
+    assert codes(section) == list(names)
 
 
 def test_the_page_has_every_route() -> None:

@@ -11,8 +11,8 @@ import click
 from typer.main import get_command
 
 from app.cli import cli
+from app.operations.conditions import Code
 from app.operations.explanation import Reason
-from app.operations.problems import ProblemCode
 from config.process import CHECKOUT
 from tests.support.promql import alerts
 
@@ -73,9 +73,7 @@ def test_every_question_has_a_command() -> None:
 def test_every_reason_to_wait_has_its_next_step() -> None:
     ended = {Reason.COMPLETED, Reason.INCOMPLETE, Reason.FAILED, Reason.CANCELLED}
     assert {each.value for each in Reason if each not in ended} - set(re.findall(r"`(\w+)`", PAGE)) == set()
-    assert {ProblemCode.MAINTENANCE_AWAY, ProblemCode.NOT_DISPATCHED, ProblemCode.LOGS_OVERDUE} <= set(
-        re.findall(r"`(\w+)`", PAGE)
-    )
+    assert {Code.MAINTENANCE_AWAY, Code.NOT_DISPATCHED, Code.LOGS_OVERDUE} <= set(re.findall(r"`(\w+)`", PAGE))
 
 
 def test_every_command_that_a_page_names_is_there_with_its_options() -> None:

@@ -10,12 +10,24 @@ import pytest
 
 from app.flower.tasks import task_of
 from app.queue.message import Priority
-from app.store.queue.shown import ShownRow
+from app.store.operations.listing import ListedResponse
 
 AT = datetime(2026, 11, 27, tzinfo=UTC)
-SENT = ShownRow("resp_1", "demo", "team-a", Priority.FLEX, True, "queued", 0, False, "w1", AT, None, None, None)
-RUNS = replace(SENT, status="in_progress", attempt=2, runs=True, started_at=AT)
-ENDED = replace(RUNS, runs=False, finished_at=AT + timedelta(seconds=5))
+_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(ListedResponse.__dataclass_fields__),
+    "id": "resp_1",
+    "model": "demo",
+    "project": "team-a",
+    "priority": Priority.FLEX,
+    "stream": True,
+    "attempt": 0,
+    "status": "queued",
+    "sent_to": "w1",
+    "sent_at": AT,
+}
+SENT = ListedResponse(**_FIELDS)
+RUNS = replace(SENT, status="in_progress", attempt=2, worker="w1#2", started_at=AT)
+ENDED = replace(RUNS, worker=None, finished_at=AT + timedelta(seconds=5))
 
 
 @pytest.mark.parametrize(
@@ -26,21 +38,21 @@ ENDED = replace(RUNS, runs=False, finished_at=AT + timedelta(seconds=5))
         (SENT, "STARTED", "RECEIVED"),
         (RUNS, "PENDING", "STARTED"),
         (RUNS, "SUCCESS", "STARTED"),
-        (replace(RUNS, runs=False), "STARTED", "RETRY"),
+        (replace(RUNS, worker=None), "STARTED", "RETRY"),
         (replace(ENDED, status="completed"), "STARTED", "SUCCESS"),
         (replace(ENDED, status="incomplete"), "STARTED", "SUCCESS"),
         (replace(ENDED, status="failed"), "REVOKED", "FAILURE"),
         (replace(ENDED, status="cancelled"), "STARTED", "REVOKED"),
     ],
 )
-def test_each_row_has_its_state(row: ShownRow, shown: str, state: str) -> None:
+def test_each_row_has_its_state(row: ListedResponse, shown: str, state: str) -> None:
     assert task_of(row, shown)["state"] == state
 
 
 @pytest.mark.parametrize(
-    ("row", "attempt"), [(SENT, 1), (RUNS, 2), (replace(RUNS, runs=False), 3), (replace(ENDED, status="completed"), 2)]
+    ("row", "attempt"), [(SENT, 1), (RUNS, 2), (replace(RUNS, worker=None), 3), (replace(ENDED, status="completed"), 2)]
 )
-def test_the_attempt_is_the_one_that_runs_or_that_is_to_come(row: ShownRow, attempt: int) -> None:
+def test_the_attempt_is_the_one_that_runs_or_that_is_to_come(row: ListedResponse, attempt: int) -> None:
     assert task_of(row, "PENDING")["args"] == f"flex, background, stream, attempt {attempt}"
 
 

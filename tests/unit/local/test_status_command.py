@@ -26,7 +26,6 @@ MODEL: dict[str, Any] = {
     "ended_per_second": 3.2,
     "tokens_per_second": 375.4,
     "pace_seconds": 58.0,
-    "empty_in_seconds": 18.75,
     "classes": [],
 }
 FOUND: dict[str, Any] = {"grade": "fine", "problems": [], "notices": [], "models": [MODEL], "pauses": [], "limits": []}
@@ -65,25 +64,14 @@ def test_the_first_lines_have_the_time_and_the_grade(
 
 def test_rates_stand_beside_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     line = cells(shown(monkeypatch, status, FOUND), "m")
-    assert (line["ended/s"], line["tokens/s"], line["over"], line["empty in"]) == ("3.20", "375", "58s", "19s")
+    assert (line["ended/s"], line["tokens/s"], line["over"]) == ("3.20", "375", "58s")
     assert (line["workers"], line["oldest waiting"]) == ("2 ready, 1 drained", "28s")
 
 
-@pytest.mark.parametrize(
-    ("model", "empty_in"),
-    [
-        ({"paused": 60, "is_paused": True, "empty_in_seconds": None}, "never"),
-        ({"workers": {"ready": 0, "draining": 1}, "empty_in_seconds": None}, "never"),
-        ({"pace_seconds": 0.0, "empty_in_seconds": None}, "-"),
-        ({"waiting": 0, "empty_in_seconds": 0.0}, "now"),
-        ({"waiting": 0, "is_paused": True, "empty_in_seconds": 0.0}, "never"),
-    ],
-)
-def test_what_is_never_empty_says_so(monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], empty_in: str) -> None:
-    line = cells(shown(monkeypatch, status, {**FOUND, "models": [{**MODEL, **model}]}), "m")
-    assert line["empty in"] == empty_in
-    assert line["workers"].endswith("(paused)") == ("is_paused" in model)
-    assert (line["ended/s"] == "-") == ("pace_seconds" in model)
+def test_a_paused_model_says_so_and_one_without_a_pace_has_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    still = {**MODEL, "is_paused": True, "pace_seconds": 0.0}
+    line = cells(shown(monkeypatch, status, {**FOUND, "models": [still]}), "m")
+    assert (line["workers"], line["ended/s"]) == ("2 ready, 1 drained (paused)", "-")
 
 
 def test_drained_workers_have_their_reason_and_others_no_column_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.scheduling.decisions import QueueState
-from app.scheduling.line import Place
 from app.scheduling.loads import Load
-from app.scheduling.order import Flow
 from app.store.layout import LAYOUT
-from app.store.queue.pace import Pace
-from app.store.queue.pauses import PauseRow
-from app.store.queue.response_facts import ResponseFacts, Surroundings
-from app.store.queue.worker_rows import WorkerRow
+from app.store.operations.known import KnownResponse
+from app.store.operations.snapshot import Count, Snapshot, Worker
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 QUEUE = "model.m"
 BACKGROUND, FOREGROUND = 6, 3
 
 
-def worker(name: str = "w1", **more: Any) -> WorkerRow:
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def worker(name: str = "w1", *, taken: int = 8, **more: Any) -> Worker:
+    """One to which `taken` background responses were sent, for dispatches."""
     fields: dict[str, Any] = {
         "id": name,
         "name": name,
@@ -34,80 +33,45 @@ def worker(name: str = "w1", **more: Any) -> WorkerRow:
         "is_absent": False,
         "layout": LAYOUT,
         "slots": 8,
-        "unit": None,
-        "devices": None,
-        "device": None,
         "version": "",
-        "draining_since": None,
-        "drain_reason": None,
-        "running": 0,
-        "sent": 0,
-        "in_tools": 0,
+        **dict.fromkeys(("unit", "devices", "device", "draining_since", "drain_reason")),
+        **dict.fromkeys(("running", "sent", "in_tools"), 0),
+        **more,
     }
-    return WorkerRow(**{**fields, **more})
+    load = Load(name, fields["slots"], answers=taken, background=taken)
+    return Worker(**fields, load=load if fields["slots"] and fields["draining_since"] is None else None)
 
 
-def response(**more: Any) -> ResponseFacts:
+def waiting(number: int = 5, project: str = "red", priority: int = BACKGROUND, seconds: float | None = 60.0) -> Count:
+    return Count(QUEUE, project, None, priority, "waiting", number, oldest_seconds=seconds)
+
+
+def begun(state: str, number: int = 1, *, in_line: int = 0, suspects: int = 0) -> Count:
+    return Count(QUEUE, "red", None, BACKGROUND, state, number, in_line, suspects, 30.0)
+
+
+def look(*workers: Worker, counts: Any = (), **more: Any) -> Snapshot:
+    return Snapshot(workers, counts, **more)
+
+
+def response(**more: Any) -> KnownResponse:
     """A queued background response of project `red`, which has waited for 90 s."""
-    fields: dict[str, Any] = {
-        "id": "resp_1",
-        "project": "red",
-        "project_name": "Red",
-        "key_id": None,
-        "model": "m",
-        "queue": QUEUE,
-        "priority": BACKGROUND,
-        "status": "queued",
-        "background": True,
-        "position": 7,
-        "rank": 7,
-        "attempt": 0,
-        "crashes": 0,
-        "yields": 0,
-        "yielded": False,
-        "sends": 0,
-        "worker": None,
-        "sent_to": None,
-        "layout": LAYOUT,
-        "inserted_at": NOW,
-        "inserted_seconds": 90.0,
-        "sent_seconds": None,
-        "started_seconds": None,
-        "finished_seconds": None,
-        "queue_seconds_left": None,
-        "run_seconds_left": None,
-        "error": None,
-        "incomplete_details": None,
-        "output_tokens": None,
-    }
-    return ResponseFacts(**{**fields, **more})
+    fields: dict[str, Any] = dict.fromkeys(KnownResponse.__dataclass_fields__)
+    fields |= {"id": "resp_1", "project": "red", "model": "m", "queue": QUEUE, "priority": BACKGROUND}
+    fields |= {"status": "queued", "background": True, "position": 7, "yielded": False, "layout": LAYOUT}
+    fields |= dict.fromkeys(("attempt", "crashes", "yields", "sends", "before"), 0)
+    fields |= {"inserted_at": ago(90), "read_at": NOW, "history": (), **more}
+    return KnownResponse(**fields)
 
 
-def running(**more: Any) -> ResponseFacts:
-    owned = {"status": "in_progress", "worker": "w1", "sent_to": "w1", "sent_seconds": 31.0, "started_seconds": 30.0}
+def running(**more: Any) -> KnownResponse:
+    owned = {"status": "in_progress", "worker": "w1", "sent_to": "w1", "sent_at": ago(31), "started_at": ago(30)}
     return response(**{**owned, "attempt": 1, "sends": 1, **more})
 
 
-def released(**more: Any) -> ResponseFacts:
-    return running(**{"worker": None, "sent_seconds": None, "sends": 0, **more})
+def released(**more: Any) -> KnownResponse:
+    return running(**{"worker": None, "sent_at": None, "sends": 0, **more})
 
 
-def ended(status: str, **more: Any) -> ResponseFacts:
-    return running(**{"worker": None, "status": status, "finished_seconds": 10.0, "started_seconds": 100.0, **more})
-
-
-def around(
-    *workers: WorkerRow,
-    ahead: dict[tuple[str, int], int] | None = None,
-    taken: int = 8,
-    ended_per_second: float = 0.0,
-    is_exact: bool = True,
-    in_files: int = 0,
-    open_calls: Sequence[str] = (),
-    pauses: Sequence[PauseRow] = (),
-) -> Surroundings:
-    """What a response stands among: workers of which each has `taken` responses, and those `ahead` by flow."""
-    loads = [Load(each.name, each.slots, answers=taken, background=taken) for each in workers if each.slots]
-    place = Place({Flow(*flow): number for flow, number in (ahead or {}).items()}, is_exact, in_files)
-    paces = [Pace(QUEUE, "w1", round(ended_per_second * 300), 0.0, 300.0)] if ended_per_second else []
-    return Surroundings(workers, QueueState(loads, True, False), paces, place, pauses, open_calls)
+def ended(status: str, **more: Any) -> KnownResponse:
+    return running(**{"worker": None, "status": status, "finished_at": ago(10), "started_at": ago(100), **more})

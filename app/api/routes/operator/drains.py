@@ -39,7 +39,8 @@ async def undrain_worker(name: str, sent: _Sent, changes: ChangesOf, service: Se
 
 
 async def _shown(service: OperatorService, name: str) -> Worker:
-    for worker in await service.workers():
-        if worker.row.name == name:
-            return Worker.of(worker)
+    snapshot = await service.snapshot()
+    for worker in snapshot.workers:
+        if worker.name == name:
+            return Worker.of_one(snapshot, worker)
     raise NotFound(f"The worker '{name}' has gone.", "name")

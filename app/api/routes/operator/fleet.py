@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,7 +10,6 @@ from app.api.queries import DIGITS, Query
 from app.api.routes.operator.common import ServiceOf, operator_router
 from app.api.routes.operator.objects import Backlog, Entries, Overview, Worker
 from app.api.routes.route import Asked
-from app.store.queue.backlog import By
 
 MAX_ENTRIES = 10_000
 """There are no more projects."""
@@ -19,7 +18,7 @@ router = operator_router()
 
 
 class QueueQuery(Query):
-    by: By = Field("model", description="Whose responses are counted together.")
+    by: Literal["model", "project", "key"] = Field("model", description="Whose responses are counted together.")
     limit: Annotated[int, Field(ge=1, le=MAX_ENTRIES), DIGITS] = Field(
         100, description="How many entries, those with most responses first."
     )
@@ -42,4 +41,4 @@ async def count_queue(query: Asked[QueueQuery], service: ServiceOf) -> Entries[B
 
 @router.get("/workers", summary="List the workers, and what each runs")
 async def list_workers(service: ServiceOf) -> Entries[Worker]:
-    return Entries(data=[Worker.of(worker) for worker in await service.workers()])
+    return Entries(data=Worker.all_of(await service.snapshot()))

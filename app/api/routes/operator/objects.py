@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from app.api.admin_objects import RowShape, Seconds, Shape
+from app.operations.conditions import Code, Grade, Names
 from app.operations.explanation import Explanation, Reason
-from app.operations.notices import NoticeCode
-from app.operations.problems import ProblemCode
-from app.operations.service import Grade, Status
-from app.operations.summary import ModelSummary
-from app.operations.workers import SeenWorker, WorkerState
-from app.protocol.limits import LimitKind
+from app.operations.models import Backlog as BacklogTotals
+from app.operations.models import ModelTotals
+from app.operations.service import Status
+from app.protocol.limits import LimitKind, LimitState
 from app.protocol.status import Status as ResponseStatus
-from app.queue.message import Mode
-from app.store.queue.response_facts import ResponseFacts
-from app.store.tenants.full_limits import FullLimit
+from app.queue.message import Mode, class_of
+from app.store.operations.known import KnownResponse
+from app.store.operations.snapshot import Snapshot, WorkerState
+from app.store.operations.snapshot import Worker as WorkerRow
 
 Entry = TypeVar("Entry", bound=Shape)
 
@@ -72,11 +72,17 @@ class Worker(RowShape):
     started_at: Seconds
 
     @classmethod
-    def of(cls, row: SeenWorker, **given: Any) -> Self:
-        worker = row.row
-        given |= {"lease_seconds": round(worker.lease_seconds, 1)}
-        rates = {"tokens_per_second": row.tokens_per_second, "pace_seconds": row.pace_seconds}
-        return super().of(worker, state=row.state, **rates, **given)
+    def all_of(cls, snapshot: Snapshot) -> list[Self]:
+        return [cls.of_one(snapshot, each) for each in snapshot.workers]
+
+    @classmethod
+    def of_one(cls, snapshot: Snapshot, worker: WorkerRow) -> Self:
+        paces = [each for each in snapshot.paces if each.node == worker.name]
+        rates = {
+            "tokens_per_second": round(sum(each.output_tokens / max(each.seconds, 1.0) for each in paces), 1),
+            "pace_seconds": round(max((each.seconds for each in paces), default=0.0), 1),
+        }
+        return cls.of(worker, lease_seconds=round(worker.lease_seconds, 1), **rates)
 
 
 class Pause(RowShape):
@@ -143,12 +149,10 @@ class ModelStatus(RowShape):
     """The time of which the two are the mean: since the first of these responses began, and five minutes at most.
 
     0: none ended."""
-    empty_in_seconds: float | None
-    """Until what waits or is in files now, and is not paused, is sent at that pace; null: never, or nobody knows."""
     classes: list[ClassStatus]
 
     @classmethod
-    def of(cls, row: ModelSummary, **given: Any) -> Self:
+    def of(cls, row: ModelTotals, **given: Any) -> Self:
         return super().of(row, classes=[ClassStatus.of(each) for each in row.classes], **given)
 
 
@@ -164,11 +168,10 @@ class Limit(Shape):
     remaining: int
 
     @classmethod
-    def of(cls, full: FullLimit) -> Self:
-        state = full.state
+    def of(cls, state: LimitState, names: Names) -> Self:
         return cls(
             project=state.project,
-            project_name=full.project_name,
+            project_name=names.projects.get(state.project, state.project),
             model=state.model,
             kind=state.kind,
             value=state.value,
@@ -176,19 +179,10 @@ class Limit(Shape):
         )
 
 
-class Problem(RowShape):
-    """What is wrong, in words, and what to do about it."""
+class Condition(RowShape):
+    """What is wrong or needs attention, in words, and what to do about it."""
 
-    code: ProblemCode
-    text: str
-    advice: str
-    model: str | None
-
-
-class Notice(RowShape):
-    """What needs attention although nothing is broken, in words, and what to do about it."""
-
-    code: NoticeCode
+    code: Code
     text: str
     advice: str
     model: str | None
@@ -200,8 +194,8 @@ class Overview(Shape):
     object: Literal["operator.status"] = "operator.status"
     version: str
     grade: Grade
-    problems: list[Problem]
-    notices: list[Notice]
+    problems: list[Condition]
+    notices: list[Condition]
     models: list[ModelStatus]
     limits: list[Limit]
     pauses: list[Pause]
@@ -211,11 +205,11 @@ class Overview(Shape):
         return cls(
             version=status.version,
             grade=status.grade,
-            problems=[Problem.of(each) for each in status.problems],
-            notices=[Notice.of(each) for each in status.notices],
+            problems=[Condition.of(each) for each in status.of_grade(Grade.WRONG)],
+            notices=[Condition.of(each) for each in status.of_grade(Grade.ATTENTION)],
             models=[ModelStatus.of(each) for each in status.models],
-            limits=[Limit.of(each) for each in status.limits],
-            pauses=[Pause.of(each) for each in status.pauses],
+            limits=[Limit.of(each, status.names) for each in status.snapshot.limits],
+            pauses=[Pause.of(each) for each in status.snapshot.pauses],
         )
 
 
@@ -235,6 +229,11 @@ class Backlog(RowShape):
     running: int
     released: int
     oldest_waiting_seconds: float | None
+    """Since the insert of the oldest that was never claimed; null: there is none."""
+
+    @classmethod
+    def of(cls, row: BacklogTotals, **given: Any) -> Self:
+        return super().of(row, oldest_waiting_seconds=row.oldest_waiting_seconds or None, **given)
 
 
 class Why(Shape):
@@ -257,19 +256,17 @@ class Why(Shape):
     attempt: int
     worker: str | None
     """That has it, or to which it was sent."""
-    position: int | None
-    """In line, 1 is next; null: it does not wait for its turn."""
-    position_is_exact: bool | None
-    expected_seconds: float | None
-    """Until it is sent, at the pace of late; null: nobody knows."""
+    behind: int | None
+    """About so many of its queue are sent before it; null: it does not wait for its turn."""
     queue_seconds_left: float | None
     """Until it fails unless a worker takes it; null: it may wait without an end, or does not wait."""
     run_seconds_left: float | None
 
     @classmethod
-    def of(cls, response: ResponseFacts, found: Explanation) -> Self:
-        tier, mode = response.service_class
-        place, is_sent = found.place, response.sent_seconds is not None and response.finished_seconds is None
+    def of(cls, response: KnownResponse, found: Explanation) -> Self:
+        tier, mode = class_of(response.priority)
+        is_sent = response.sent_at is not None and response.finished_at is None
+        queued, runs = response.status == "queued", response.status == "in_progress"
         return cls(
             id=response.id,
             reason=found.reason,
@@ -286,9 +283,7 @@ class Why(Shape):
             inserted_at=response.inserted_at,
             attempt=response.attempt,
             worker=response.worker or (response.sent_to if is_sent else None),
-            position=None if place is None else place.number + 1,
-            position_is_exact=None if place is None else place.is_exact,
-            expected_seconds=found.expected_seconds,
-            queue_seconds_left=response.queue_seconds_left if response.status == "queued" else None,
-            run_seconds_left=response.run_seconds_left if response.status == "in_progress" else None,
+            behind=found.behind,
+            queue_seconds_left=response.seconds_until(response.queue_deadline) if queued else None,
+            run_seconds_left=response.seconds_until(response.run_deadline) if runs else None,
         )

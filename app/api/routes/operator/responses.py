@@ -10,10 +10,10 @@ from app.api.response_lists.operator_objects import EventNames, OperatorResponse
 from app.api.response_lists.queries import OperatorResponsesQuery, filter_of
 from app.api.routes.operator.common import operator_router
 from app.api.routes.route import Asked
-from app.operations.story import find_story, read_events
+from app.operations.history import find_history, read_events
 from app.operations.whom import resolved
 from app.store.operations import listing
-from app.store.queue import backlog
+from app.store.tenants import projects
 
 router = operator_router("/responses")
 
@@ -24,8 +24,7 @@ async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeO
     `last_id`."""
     page, only = query.page, await resolved(runtime.db, filter_of(query))
     found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
-    projects = {entry.project for entry in found.entries} if found is not None else set()
-    names = await backlog.project_names(runtime.db, sorted(projects)) if projects else {}
+    names = await projects.names(runtime.db, {entry.project for entry in found.entries} if found is not None else ())
     return ResponsesPage.of_found(
         found, page, lambda row: OperatorResponse.of(row, project_name=names.get(row.project))
     )
@@ -33,7 +32,7 @@ async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeO
 
 @router.get("/{response_id}", summary="Read what became of a response")
 async def get_story(response_id: str, runtime: RuntimeOf) -> ResponseStory:
-    return ResponseStory.of_story(await find_story(runtime.db, response_id))
+    return ResponseStory.of_history(await find_history(runtime.db, response_id))
 
 
 @router.get("/{response_id}/events", summary="Read the types of a response's events")

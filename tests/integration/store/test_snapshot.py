@@ -1,4 +1,4 @@
-"""What the fleet's exporter reads of the rows, on real Postgres."""
+"""The read model of operators, as the fleet's metrics show it, on real Postgres."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from app.queue.message import Priority, class_of
 from app.store.batches import rows as batches
 from app.store.batches.rows import NewBatch
 from app.store.database import Database
-from app.store.queue import drains, fleet, pace, pauses
+from app.store.operations import snapshot
+from app.store.queue import drains, pauses
 from app.store.responses import claims
 from tests.integration.store.common import sql
 from tests.support.rows import alive, claim, claimed, queued, release_all
@@ -29,7 +30,7 @@ STATES = """
 
 
 async def shown(db: Database) -> dict[str, dict[tuple[str, ...], float]]:
-    return figures(await fleet.read(db, RETENTION), MODELS)
+    return figures(await snapshot.read(db, RETENTION), MODELS)
 
 
 async def counted(db: Database) -> dict[tuple[str, ...], float]:
@@ -160,9 +161,8 @@ async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_
     for response_id, ago in zip(ids, (200, 100, 0), strict=False):
         await sql(db, f"UPDATE responses SET sent_to = 'w', {times} WHERE id = :id", id=response_id, ago=ago)
     for most_read, ended, seconds in ((50, 2, 200), (1_000, 3, 300)):
-        monkeypatch.setattr(pace, "MOST_READ", most_read)
-        async with db.begin() as connection:
-            found = await pace.read(connection)
+        monkeypatch.setattr(snapshot, "MOST_READ", most_read)
+        found = (await snapshot.read(db, RETENTION)).paces
         assert sum(each.ended for each in found) == ended
         assert seconds - 1 <= found[0].seconds < seconds + 60
 
@@ -173,5 +173,5 @@ async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a
         for name in ("adapter", "scripted"):
             await batches.create(connection, NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", 86400))
             await batches.validated(connection, name, 20, name, "special")
-    found = figures(await fleet.read(db, RETENTION), {"special": "scripted"})
+    found = figures(await snapshot.read(db, RETENTION), {"special": "scripted"})
     assert nonzero(found["lines_in_files"]) == {("scripted",): 40}
