@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -30,15 +30,17 @@ class TemplateError(Exception):
 class ChatTemplate:
     texts: Mapping[str, str]
     """By name; `tool_use` is for requests with tools, `default` for the others."""
+    special: Mapping[str, str] = field(default_factory=dict)
+    """The tokenizer's special tokens, by the names that templates have for them."""
 
     def render(self, messages: Sequence[Any], tools: Sequence[Any] = (), **switches: Any) -> str:
-        """The prompt, without the tokenizer's special tokens. Raises TemplateError, and ImportError where there is no
+        """The prompt. Raises TemplateError, and ImportError where there is no
         jinja: workers have it."""
         names = ("tool_use", "default") if tools else ("default",)
         text = next((self.texts[name] for name in names if name in self.texts), "".join(self.texts.values()))
         given = {"messages": messages, "tools": list(tools) or None, "documents": None, "add_generation_prompt": True}
         try:
-            return str(_compiled(text).render({**_TOKENS, **given, **switches}))
+            return str(_compiled(text).render({**_TOKENS, **self.special, **given, **switches}))
         except ImportError:
             raise
         except Exception as error:  # a template is a program and may raise anything
@@ -46,12 +48,7 @@ class ChatTemplate:
 
     @cached_property
     def shows_tools(self) -> bool:
-        return self._shows() or self.needs_instructions
-
-    @cached_property
-    def needs_instructions(self) -> bool:
-        """Whether it shows tools only beside instructions."""
-        return not self._shows() and self._shows({"role": "system", "content": "longhaul_instructions"})
+        return self._shows() or self._shows({"role": "system", "content": "longhaul_instructions"})
 
     @cached_property
     def call(self) -> str:

@@ -17,6 +17,9 @@ from functools import cached_property
 from typing import Literal
 
 from config.chat_template import KEY, NAME, ChatTemplate
+from config.shaping.proof import Proof, proven
+from config.shaping.rendering import renderer
+from config.shaping.shape import AS_SENT, Shaping
 
 Format = Literal["chat", "harmony"]
 
@@ -62,7 +65,11 @@ FAMILIES: tuple[Family, ...] = (
     Family("Inkling", "inkling", "inkling", types=("inkling", "inkling_mm_model"), template=False),
     # Marks that no other family has.
     Family("Mistral with <think>", "mistral", marks=("[TOOL_CALLS]", "<think>")),
-    Family("Mistral", "mistral", "mistral", marks=("[TOOL_CALLS]",), thinks=r"\[THINK\]"),
+    Family(
+        "Mistral", "mistral", "mistral", marks=("[TOOL_CALLS]",), call=r"\[TOOL_CALLS\]\s*[^\[\s]", thinks=r"\[THINK\]"
+    ),
+    # vLLM's parser for Mistral reads lists of calls with Mistral's own tokenizer alone.
+    Family("Mistral's lists of calls", "xlam", "mistral", marks=("[TOOL_CALLS]",), thinks=r"\[THINK\]"),
     Family("DeepSeek V3.1", "deepseek_v31", "deepseek_v3", marks=(_DEEPSEEK, "thinking"), call=f"begin\uff5c>{NAME}"),
     Family("DeepSeek V3 and R1", "deepseek_v3", "deepseek_r1", marks=(_DEEPSEEK,)),
     Family("Kimi K2", "kimi_k2", "kimi_k2", marks=("<|im_middle|>",)),
@@ -72,7 +79,9 @@ FAMILIES: tuple[Family, ...] = (
     Family("Gemma 4", "gemma4", "gemma4", marks=("<|turn>",), thinks=r"<\|channel>"),
     Family("FunctionGemma", "functiongemma", marks=("<start_function_call>",)),
     Family("Apertus", "apertus", marks=("<|tools_prefix|>",)),
+    Family("LongCat 2", marks=("<longcat_arg_key>",), note="no parser of vLLM reads its calls"),
     Family("LongCat", "longcat", marks=("<longcat_tool_call>",)),
+    Family("K2 Horizon", "k2_horizon", "k2_horizon", marks=("<ifm|tool_call",), thinks=""),
     Family("Granite 4.2", "qwen3_coder", "granite_thinking_parser", types=_GRANITE, marks=("<function=",)),
     Family("Granite 4", "granite4", marks=("<|start_of_role|>", "<tools>")),
     Family("Granite 3", "granite", "granite", marks=("<|start_of_role|>",), thinks="my thought process"),
@@ -120,6 +129,14 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+SHAPINGS: Mapping[str, Shaping] = {"kimi_k2": Shaping(numbered=True), "mistral": Shaping(short=True)}
+"""By tool parser: what is tried first. A template may take other ids of calls than those that its model knows."""
+
+
+def first_shaping(tool_parser: str | None) -> Shaping:
+    return SHAPINGS.get(tool_parser or "", AS_SENT)
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """What a model's files say of its family."""
@@ -136,6 +153,14 @@ class ModelFiles:
     @cached_property
     def chat(self) -> ChatTemplate:
         return ChatTemplate(self.templates or {"default": "" if self.is_mistral else self.template})
+
+    def proof(self, reading: Reading, *, images: bool) -> Proof | None:
+        """What its chat template shows; None if its prompts are made by code. Raises ImportError where there is no
+        jinja."""
+        made_by_code = any(family.types and not family.template and _fits(family, self) for family in FAMILIES)
+        if self.is_mistral or made_by_code or not self.template:
+            return None
+        return proven(renderer(self.chat), first_shaping(reading.tool_parser), images=images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +224,4 @@ def _probed(family: Family, files: ModelFiles) -> str:
         return "its chat template shows no tools"
     if not family.template or files.is_mistral:
         return ""
-    if files.chat.needs_instructions:
-        return "its chat template shows tools only beside instructions"
     return "a call was probed" if files.chat.call else "its chat template shows no calls"

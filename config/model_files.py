@@ -36,14 +36,14 @@ def resolved(model: ServedModel) -> tuple[ServedModel, str]:
 
 
 def description(model: ServedModel) -> str:
-    """A line about the model's family, as far as files on this machine say it."""
+    """A line about the model's family, and what it refuses, as far as files on this machine say it."""
     if model.is_resolved:
-        return _line(model, model, "")
+        return _line(model, model, "") + "".join(f"; {line}" for line in _refusals(model))
     try:
         reading = _reading(model, download=False)
     except ConfigError:
         return _line(model, model, "its worker reads its files, which are not on this machine")
-    return _line(model, model.resolved(reading), reading.reason)
+    return _line(model, model.resolved(reading), reading.reason) + "".join(f"; {line}" for line in _refusals(model))
 
 
 def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:
@@ -55,15 +55,21 @@ def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:
     return f"{values} ({reason})" if reason else values
 
 
+def _refusals(model: ServedModel) -> Iterator[str]:
+    """What the model's chat template cannot show, if its files are on this machine."""
+    try:
+        files = _files(model, download=False)
+        proof = files.proof(reading_of(files), images=model.images)
+    except (ImportError, OSError, ValueError):
+        return
+    if proof is not None:
+        yield from proof.lines()
+
+
 def _reading(model: ServedModel, *, download: bool) -> Reading:
     """Raises ConfigError if the files cannot be had."""
-    args = model.engine_args
-    tokenizer, revision = args.get("tokenizer"), args.get("tokenizer_revision")
     try:
-        folder = _folder(model.path, model.revision, args, download)
-        written = folder if tokenizer is None else _folder(tokenizer, revision, args, download)
-        source, at = (model.path, model.revision) if tokenizer is None else (tokenizer, revision)
-        return reading_of(read_files(folder, written, _tokenizer_mode(written, source, at, args, download)))
+        return reading_of(_files(model, download=download))
     except ValueError:  # no hub id, but what else vLLM loads from
         return reading_of(ModelFiles())
     except (ImportError, OSError) as error:
@@ -72,6 +78,16 @@ def _reading(model: ServedModel, *, download: bool) -> Reading:
             f"model {model.name!r}: its files cannot be read ({what}). "
             "Without them, set format, tool_parser, reasoning_parser and default_sampling in the models file"
         ) from None
+
+
+def _files(model: ServedModel, *, download: bool) -> ModelFiles:
+    """Raises what huggingface_hub raises: ValueError for what is no hub id."""
+    args = model.engine_args
+    tokenizer, revision = args.get("tokenizer"), args.get("tokenizer_revision")
+    folder = _folder(model.path, model.revision, args, download)
+    written = folder if tokenizer is None else _folder(tokenizer, revision, args, download)
+    source, at = (model.path, model.revision) if tokenizer is None else (tokenizer, revision)
+    return read_files(folder, written, _tokenizer_mode(written, source, at, args, download))
 
 
 def _folder(path: str, revision: str | None, args: Mapping[str, Any], download: bool) -> Path:

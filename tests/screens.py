@@ -56,7 +56,7 @@ async def work(flower: FlowerClient) -> str:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as profile:
-        async with at_flower() as flower, browser(Path(profile)) as page:
+        async with at_flower(workers=2, maintenances=1) as flower, browser(Path(profile)) as page:
             response_id = await work(flower)
             await page.sign_in(*flower.auth)
             await page.size(WIDTH, HEIGHT)

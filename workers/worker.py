@@ -109,6 +109,14 @@ async def _resolved(model: ServedModel) -> ServedModel:
     return chosen
 
 
+def registered_as(model: ServedModel, engine: Engine) -> ServedModel:
+    """The model as its loaded engine knows it."""
+    for line in engine.proof.lines():
+        log.warning("%s %s", model.name, line)
+    refusals = {**engine.proof.refused, **model.refusals}
+    return replace(model, efforts=engine.efforts, refusals=refusals)
+
+
 @asynccontextmanager
 async def _loaded(
     model: ServedModel, db: Database, mcp_sessions: McpSessions, readiness: WorkerReadiness
@@ -151,7 +159,7 @@ async def _claiming(
         dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
         lease = Lease(
             db,
-            replace(model, efforts=engine.efforts),
+            registered_as(model, engine),
             settings.lease_seconds,
             runs,
             engine.context_length,

@@ -474,6 +474,8 @@ workers = Table(
     Column("default_sampling", JSON, nullable=False, server_default=text("'{}'")),
     # What becomes of each `reasoning.effort` (NULL: not known).
     Column("efforts", JSON(none_as_null=True)),
+    # What it refuses, and why, for GET /v1/models.
+    Column("refusals", JSON, nullable=False, server_default=text("'{}'")),
     # For operators: what restarts the process (a unit, a pod), CUDA_VISIBLE_DEVICES, the name of its devices, and
     # Longhaul's version; NULL: not known.
     Column("unit", Text),

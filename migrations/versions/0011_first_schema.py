@@ -479,6 +479,7 @@ CREATE TABLE workers (
     reasoning_parser TEXT,
     default_sampling JSON DEFAULT '{}' NOT NULL,
     efforts JSON,
+    refusals JSON DEFAULT '{}' NOT NULL,
     unit TEXT,
     devices TEXT,
     device TEXT,

@@ -25,7 +25,7 @@ ITEM_BODIES = ("Compact", "CountTokens", "CreateConversation", "CreateItems")
 ALTERNATIVES = 2 if EVERYTHING else 1
 """How many alternatives of a field these bodies are tried with."""
 LARGEST = "POST /v1/responses"
-SHARE = 1 if EVERYTHING else 8
+SHARE = 1 if EVERYTHING else 16
 """One in so many of the 4,500 requests that schemathesis derives from the fields of the largest body is sent."""
 NOWHERE = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 ERROR = {"$ref": "#/components/schemas/ErrorBody"}
@@ -169,6 +169,7 @@ def test_any_request_gets_a_documented_answer(scripted: Longhaul) -> None:
     assert failing(loaded(short_document()), scripted.url, 4, is_sent) == {}
 
 
+@pytest.mark.long
 def test_any_request_about_an_existing_resource_gets_a_documented_answer(
     scripted: Longhaul, known: dict[str, str]
 ) -> None:

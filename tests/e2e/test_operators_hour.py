@@ -12,7 +12,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from tests.e2e.conftest import SLOTS, admin_of, new_project
+from tests.e2e.conftest import SLOTS, admin_of, new_project, workers
 from tests.e2e.test_keys import command
 from tests.support.longhaul import COMMAND, Longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -88,7 +88,7 @@ def test_an_operator_finds_why_a_project_waits_and_puts_it_right(pair: Longhaul)
         # All is given back.
         run("undrain", drained)
         run("resume", MODEL, "--project", red, "--reason", "mended")
-        until_sync(lambda: {each["state"] for each in ask("workers")} == {"ready"})
+        until_sync(lambda: {each["state"] for each in workers(pair).values()} == {"ready"})
 
     with admin_of(pair) as admin:
         entries = admin.get("/organization/audit_logs", params={"limit": 100}).raise_for_status().json()["data"]

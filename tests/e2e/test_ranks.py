@@ -1,4 +1,8 @@
-"""An engine of two ranks (tensor parallelism) on real vLLM, on the CPU."""
+"""An engine of two ranks (tensor parallelism) on real vLLM, on the CPU.
+
+Each is a process of its own, as where the executor is `mp`. A seeded prompt that they read in several steps does not
+kill them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,12 @@ from openai import Stream
 from openai.types.responses import ResponseStreamEvent
 
 from config.settings import CHECKOUT
+from tests.engine.processes import niceness
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul, send_all
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
+from workers.engine.lifeline import CPU_NICENESS
 
 MODEL = "two-ranks"
 MODELS = f"""
@@ -32,8 +38,10 @@ enforce_eager = true
 block_size = 32
 kv_cache_memory_bytes = 67108864
 tensor_parallel_size = 2
+max_num_batched_tokens = 64
+max_num_seqs = 8
 """
-TOKENS = 700
+TOKENS = 200
 """Seconds on any machine: the rank is killed long before the end."""
 
 
@@ -49,10 +57,11 @@ def two_ranks() -> Iterator[Longhaul]:
 
 
 def story(longhaul: Longhaul) -> Stream[ResponseStreamEvent]:
-    fields: dict[str, Any] = {"ignore_eos": True}
+    fields: dict[str, Any] = {"ignore_eos": True, "seed": 7}
     return longhaul.client().responses.create(
         model=MODEL,
-        input="Tell me a story.",
+        input="word " * 200 + "Tell me a story.",
+        temperature=1.0,
         max_output_tokens=TOKENS,
         background=True,
         stream=True,
@@ -73,10 +82,10 @@ def text_of(events: list[ResponseStreamEvent]) -> str:
 
 @pytest.mark.long
 @pytest.mark.vllm
-def test_a_response_whose_rank_is_killed_goes_on_in_the_middle_of_its_text(two_ranks: Longhaul) -> None:
+def test_a_response_goes_on_when_a_rank_is_killed_and_no_rank_outlives_its_worker(two_ranks: Longhaul) -> None:
     whole = list(story(two_ranks))
     ranks = two_ranks.named(("VLLM::Worker_TP",))
-    assert len(ranks) == 2
+    assert len(ranks) == 2 and all(niceness(rank.pid) >= CPU_NICENESS for rank in ranks)
     events: list[ResponseStreamEvent] = []
     for event in story(two_ranks):
         events.append(event)
@@ -87,4 +96,8 @@ def test_a_response_whose_rank_is_killed_goes_on_in_the_middle_of_its_text(two_r
     assert text_of(events) == text_of(whole)
     assert events[-1].type == whole[-1].type == "response.incomplete"
     until_sync(lambda: not any(map(_runs, ranks)), what="the other rank ends with its engine")
-    until_sync(lambda: len(two_ranks.named(("VLLM::Worker_TP",))) == 2, what="the next engine has two ranks")
+    # Its last tokens may all have come before the rank died: then nobody has waited for the next engine yet.
+    until_sync(lambda: len(two_ranks.named(("VLLM::Worker_TP",))) == 2, what="the ranks of the next engine")
+    ranks = two_ranks.named(("VLLM::Worker_TP",))
+    send_all(two_ranks.named(("celeryd",))[:1], signal.SIGKILL)
+    until_sync(lambda: not any(map(_runs, ranks)), what="the ranks end with their worker")

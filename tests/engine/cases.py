@@ -13,10 +13,12 @@ from typing import Any
 
 from config.model_files import resolved
 from config.models import ServedModel, load_models
+from config.settings import Settings
 from tests.engine.processes import engine_processes
 from tests.support.scripted import SCRIPTED
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead, EngineDelta, Message, Sampling
+from workers.worker import with_statistics
 
 MODELS = Path(__file__).parents[2] / "config" / "models.toml"
 
@@ -24,7 +26,7 @@ COUNTED = ", ".join(str(number) for number in range(1, 61)) + "."
 MANY_SCRIPTS = "你好，世界！ Γειά σου, Κόσμε! 👋🌍🚂 — très à la carte, señor"  # noqa: RUF001
 
 STEP = 64
-"""Tokens of a prompt that `Stepping` reads in one step."""
+"""Tokens that `SharedEngine` reads in one step, and requests that it runs at once."""
 
 _numbers = count(1)
 
@@ -84,28 +86,38 @@ def scripted_model(context_length: int | None = 4096, **engine_args: Any) -> Ser
     return ServedModel("scripted", "", "model.scripted", SCRIPTED, context_length, engine_args)
 
 
-class Stepping:
-    """An engine that reads STEP tokens a step. It starts when it is asked for, and again if a test has killed it."""
+class SharedEngine:
+    """The demo model's engine, which reads at most STEP tokens a step. It starts when it is asked for, and again if a
+    test has killed it. It keeps statistics, as where a worker serves metrics."""
 
-    def __init__(self, case: Case, **engine_args: Any) -> None:
-        self._case = case
-        self._args = {"max_num_batched_tokens": STEP, "max_num_seqs": 8, "kv_cache_memory_bytes": 2**26, **engine_args}
-        self._engine: Engine | None = None
+    def __init__(self) -> None:
+        self._case: Case | None = None
         self.processes: set[int] = set()
 
     async def case(self) -> Case:
-        if self._engine is not None:
+        from tokenizers import Tokenizer  # comes with vLLM
+
+        if self._case is not None:
             with suppress(EngineDead):
-                await self._engine.check()
-                return replace(self._case, engine=self._engine)
+                await self._case.engine.check()
+                return self._case
         model = demo_model()
-        model = replace(model, engine_args={**model.engine_args, **self._args})
+        args = {**model.engine_args, "max_num_batched_tokens": STEP, "max_num_seqs": STEP}
+        model = with_statistics(replace(model, engine_args=args), Settings(metrics_port=9400))
         before = engine_processes(os.getpid())
-        self._engine = await asyncio.to_thread(make_engine, model)
-        await self._engine.start()
+        engine = await asyncio.to_thread(make_engine, model)
+        await engine.start()
         self.processes = engine_processes(os.getpid()) - before
-        return replace(self._case, engine=self._engine)
+        tokenizer = Tokenizer.from_file(f"{model.path}/tokenizer.json")
+        special = tuple(tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
+
+        def encode(text: str) -> list[int]:
+            tokens: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+            return tokens
+
+        self._case = Case(engine, "Count from 1 to 60.", encode, special, 32, model.chat_template_args)
+        return self._case
 
     async def stop(self) -> None:
-        if self._engine is not None:
-            await self._engine.stop()
+        if self._case is not None:
+            await self._case.engine.stop()

@@ -1,40 +1,22 @@
-"""`python -m tests.engine.owner plain|hung|vllm|apart`: a process that owns engine processes, for tests to kill.
+"""`python -m tests.engine.owner plain|hung`: a process that owns processes like vLLM's, for tests to kill.
 
-It prints `ready` once they run, and then does nothing. `hung`: they ignore every signal but SIGKILL. `apart`: the model
-runs in a process of its own, vLLM's default.
+It prints `ready` once they run, and then does nothing. `hung`: they ignore every signal but SIGKILL.
 """
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import signal
 import sys
 import threading
 import time
-from dataclasses import replace
-from typing import Any
 
-from tests.engine.cases import demo_model
-from workers.engine import make_engine
 from workers.engine.lifeline import Lifeline
 
 
 def say_ready() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-
-
-ENGINE_ARGS: dict[str, dict[str, Any]] = {"vllm": {}, "apart": {"distributed_executor_backend": "mp"}}
-
-
-async def own_vllm(kind: str) -> None:
-    model = demo_model()
-    args = {**model.engine_args, **ENGINE_ARGS[kind]}
-    engine = await asyncio.to_thread(make_engine, replace(model, engine_args=args))
-    await engine.start()
-    say_ready()
-    await asyncio.Event().wait()
 
 
 def end(*_: object) -> None:
@@ -70,7 +52,4 @@ def own_plain(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in ("plain", "hung"):
-        own_plain(sys.argv[1])
-    else:
-        asyncio.run(own_vllm(sys.argv[1]))
+    own_plain(sys.argv[1])

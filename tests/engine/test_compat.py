@@ -88,9 +88,9 @@ def test_only_compat_imports_vllms_internals() -> None:
         assert not deep, f"{file.name} imports {deep}: let compat.py do that"
 
 
-PRIVATE = {"_stream_state"}
-"""Of vLLM's parsers: how calls as a JSON list are read (docs/internals/decisions/libraries.md).
-tests/engine/test_tool_parsers.py fails if it changes."""
+PRIVATE = {"_stream_state", "_parse_arguments"}
+"""Of vLLM's parsers: how calls as a JSON list are read, and FunctionGemma's arguments (docs/internals/decisions/
+libraries.md). tests/engine/test_tool_parsers.py and test_template_proof.py fail if they change."""
 
 
 def test_no_module_touches_private_attributes_of_others() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.protocol.events.deltas import FinishReason
-from tests.engine.cases import COUNTED, GREEDY, Case, new_id
+from tests.engine.cases import COUNTED, GREEDY, STEP, Case, new_id
 from tests.support.scripted.engine import ScriptedEngine
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
@@ -46,7 +46,7 @@ async def test_gathered_tokens_and_those_behind_the_first_ones_are_the_same(case
 
 
 async def test_an_engine_says_how_many_requests_generate_at_once(case: Case) -> None:
-    assert case.engine.slots == 256
+    assert case.engine.slots == STEP
 
 
 async def test_an_engine_says_how_many_tokens_its_cache_holds(case: Case) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.cases import MANY_SCRIPTS, Case
 
+# All examples share the engine that the fixture hands over.
+SHARED = (HealthCheck.function_scoped_fixture,)
 TEXTS = st.one_of(st.text(max_size=40), st.just(MANY_SCRIPTS), st.text(alphabet="é世👋🏽a\u200d ", max_size=20))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=SHARED)
 @given(text=TEXTS, data=st.data())
 def test_a_decoder_gives_the_same_text_however_its_tokens_come(case: Case, text: str, data: st.DataObject) -> None:
     tokens = case.encode(text.encode(errors="replace").decode())
@@ -27,7 +29,7 @@ def test_a_decoder_gives_the_same_text_however_its_tokens_come(case: Case, text:
     assert at_once.flush() == one_by_one.flush() == split.flush()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=SHARED)
 @given(text=TEXTS)
 def test_a_decoder_never_shows_half_a_character(case: Case, text: str) -> None:
     text = text.encode(errors="replace").decode().replace("\ufffd", "")

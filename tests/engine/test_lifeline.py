@@ -1,4 +1,7 @@
-"""No process of an engine outlives the engine's owner, whatever killed the owner."""
+"""No process of an engine outlives the engine's owner, whatever killed the owner.
+
+tests/e2e/test_ranks.py kills the worker of a real engine.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from tests.engine.processes import alive, children, engine_processes, marked, ni
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
 from workers.engine.base import EngineDead
-from workers.engine.lifeline import CPU_NICENESS, KEY, Lifeline, bind_to_parent
+from workers.engine.lifeline import KEY, Lifeline, bind_to_parent
 
 CHECKOUT = Path(__file__).parents[2]
 MARK = "LONGHAUL_TEST_MARK"
@@ -41,25 +44,12 @@ class Owner:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def wait_engine_processes(self, number: int) -> set[int]:
-        def enough() -> set[int] | None:
-            assert self.process.poll() is None, "the owner gave up"
-            found = engine_processes(self.pid)
-            return found if len(found) >= number else None
-
-        found = until_sync(enough, START_SECONDS, f"{number} engine processes")
-        assert found
-        return found
-
     def kill(self, number: signal.Signals) -> None:
         """Kills only this process, and waits until it and its descendants are gone."""
         family = children(self.pid)
         assert family
         os.kill(self.pid, number)
         self.process.wait()
-        self.wait_nothing_left(family)
-
-    def wait_nothing_left(self, family: set[int]) -> None:
         until_sync(lambda: not [pid for pid in family if alive(pid)], DEATH_SECONDS, "processes that stay")
         until_sync(lambda: not marked(MARK, self.mark), DEATH_SECONDS, "processes that stay")
 
@@ -195,26 +185,6 @@ def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
 
 
 # -- with a real engine ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-@pytest.mark.vllm
-@pytest.mark.parametrize("kind", ["vllm", "apart"])
-def test_killing_a_worker_kills_its_engine_and_stdout_stays_empty(own: Own, kind: str) -> None:
-    """The one while it starts, the other while it runs: each start takes 20 s of CPU."""
-    owner = own(kind)
-    if kind == "vllm":
-        owner.wait_engine_processes(1)
-        owner.kill(signal.SIGKILL)
-        return
-    owner.wait_ready()
-    processes = engine_processes(owner.pid)
-    if not Path("/dev/nvidia0").exists():
-        assert len(processes) == 2
-        assert all(niceness(pid) >= CPU_NICENESS for pid in processes)
-    owner.kill(signal.SIGKILL)
-    assert owner.process.stdout is not None
-    assert owner.process.stdout.read() == ""  # engines log to stderr
 
 
 UNCLOSED = pytest.mark.filterwarnings("ignore:Unclosed context:ResourceWarning")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.engine.cases import STEP, Case, Stepping
+from tests.engine.cases import STEP, Case
 from tests.engine.test_resume import PERSON, rest, structured, tokens_of
 from workers.engine.base import Sampling
 
@@ -46,35 +47,40 @@ SAMPLERS = {
 }
 
 
+async def read(case: Case, prompt: Sequence[int], sampling: Sampling) -> tuple[list[int], int]:
+    """The tokens of an answer, and how many of the prompt the prefix cache had."""
+    deltas = await case.deltas(prompt, sampling)
+    return tokens_of(deltas), deltas[-1].cached_tokens
+
+
+async def check_steps(case: Case, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[list[int]]:
+    """Reads the first prompt alone and the others side by side, in several steps; then each in one, since the cache has
+    the rest of it. Returns the answers."""
+    first = await read(case, prompts[0], sampling)
+    several = [first, *await asyncio.gather(*(read(case, prompt, sampling) for prompt in prompts[1:]))]
+    assert [cached for _, cached in several] == [0] * len(prompts)
+    for prompt, (tokens, _) in zip(prompts, several, strict=True):
+        again, cached = await read(case, prompt, sampling)
+        assert len(prompt) - STEP < cached
+        assert again == tokens
+    return [tokens for tokens, _ in several]
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
-async def test_a_prompt_read_in_several_steps_gets_the_tokens_of_one_step(
-    vllm_case: Case, stepping: Case, name: str
-) -> None:
+async def test_a_prompt_read_in_several_steps_gets_the_tokens_of_one_step(vllm_case: Case, name: str) -> None:
     sampling, prompt = SAMPLERS[name](vllm_case), await vllm_case.prompt(QUESTION)
     assert len(prompt) > 3 * STEP
-    whole = await vllm_case.tokens(prompt, sampling)
-    assert await stepping.tokens(prompt, sampling) == whole
-    assert await asyncio.gather(*(stepping.tokens([n, *prompt[1:]], sampling) for n in (5, 6))) == [
-        await vllm_case.tokens([n, *prompt[1:]], sampling) for n in (5, 6)
-    ]
+    first = 100 + 3 * list(SAMPLERS).index(name)  # other first tokens: nothing of these prompts is in the cache
+    whole, *_ = await check_steps(vllm_case, [[first + n, *prompt[1:]] for n in range(3)], sampling)
     for cut in (1, len(whole) // 2):  # after a take-over
-        assert whole[:cut] + tokens_of(await rest(stepping, prompt, sampling, whole[:cut])) == whole
+        begun = [first, *prompt[1:]]
+        assert whole[:cut] + tokens_of(await rest(vllm_case, begun, sampling, whole[:cut])) == whole
 
 
-async def test_a_grammar_holds_after_a_prompt_read_in_several_steps(vllm_case: Case, stepping: Case) -> None:
-    sampling = await structured(stepping, PERSON, temperature=1.0, max_tokens=200, extra={"seed": 3})
+async def test_a_grammar_holds_after_a_prompt_read_in_several_steps(vllm_case: Case) -> None:
+    sampling = await structured(vllm_case, PERSON, temperature=1.0, max_tokens=200, extra={"seed": 3})
     prompt = await vllm_case.prompt("word " * (3 * STEP) + "Extract the person: Ada Lovelace, born in 1815.")
-    whole = await vllm_case.tokens(prompt, sampling)
+    (whole,) = await check_steps(vllm_case, [prompt], sampling)
     assert set(json.loads(vllm_case.text(whole))) == {"name", "year"}
-    assert await asyncio.gather(*(stepping.tokens(prompt, sampling) for _ in range(2))) == [whole, whole]
     cut = len(whole) // 2
-    assert whole[:cut] + tokens_of(await rest(stepping, prompt, sampling, whole[:cut])) == whole
-
-
-@pytest.mark.long
-async def test_a_model_in_a_process_of_its_own_lives_through_a_seeded_long_prompt(vllm_case: Case) -> None:
-    prompt = await vllm_case.prompt(QUESTION)
-    apart = Stepping(vllm_case, distributed_executor_backend="mp")
-    stepping = await apart.case()
-    assert await stepping.tokens(prompt, seeded()) == await vllm_case.tokens(prompt, seeded())
-    await apart.stop()
+    assert whole[:cut] + tokens_of(await rest(vllm_case, prompt, sampling, whole[:cut])) == whole

@@ -14,8 +14,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from workers.engine.schemas.documents import Refused
+from workers.engine.grammar_compiler import _answer
+from workers.engine.schemas.documents import MAX_REFERENCES, NoSchema, Refused
 from workers.engine.schemas.grammar import schema_grammar
+from workers.engine.schemas.languages import matches
+from workers.engine.schemas.loosening import loosened
+from workers.engine.schemas.patterns import pattern
 from workers.engine.schemas.tags import held
 
 pytestmark = pytest.mark.vllm
@@ -163,6 +167,124 @@ def test_schemas_of_chance_mean_the_same_to_a_validator() -> None:
         enforced += 1
         told_apart += len(set(valid)) == 2
     assert enforced > 45 and told_apart > 35
+
+
+EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+"""zod's."""
+NOT_HELD = {"pattern": "(?=a)"}
+ANY = {"properties": {"a": {}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        (string(format="email", pattern=EMAIL), string(format="email")),
+        (string(format="password", minLength=1), string(minLength=1)),
+        (string(maxLength=5000), string()),
+        (string(format="email", maxLength=254), string(format="email")),
+        ({"type": "array", "items": string(), "uniqueItems": True}, {"type": "array", "items": string()}),
+        ({"type": "string", "not": NOT_HELD, "minLength": 1}, string(minLength=1)),
+        ({"type": "string", "if": NOT_HELD, "then": {"maxLength": 3}}, string()),
+        ({"type": "array", "contains": NOT_HELD, "maxContains": 2}, {"type": "array"}),
+        ({"oneOf": [string(**NOT_HELD), {"type": "null"}]}, {"allOf": [{"anyOf": [string(), {"type": "null"}]}]}),
+        ({"patternProperties": {"(?=a)": {}}, "additionalProperties": False, "minProperties": 1}, {"minProperties": 1}),
+    ],
+)
+def test_what_cannot_be_held_is_left_out_of_a_schema_that_is_not_strict(said: Any, held: Any) -> None:
+    assert loosened({**ANY, "properties": {"a": said}}) == {**ANY, "properties": {"a": held}}
+
+
+def test_what_a_condition_refers_to_is_not_loosened_below_it() -> None:
+    definitions = {"$defs": {"x": string(**NOT_HELD)}, "properties": {"a": {"$ref": "#/$defs/x"}}}
+    made = loosened({**definitions, "not": {"properties": {"b": {"$ref": "#/$defs/x"}}}})
+    assert made == {**definitions, "$defs": {"x": string()}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "strng"}, {"$ref": "other.json"}, {"properties": {"a": False}, "required": ["a"], "type": "object"}],
+)
+def test_what_is_no_schema_is_refused_strict_or_not(schema: Any) -> None:
+    with pytest.raises(NoSchema):
+        loosened(schema)
+
+
+def test_loose_schemas_of_chance_admit_whatever_the_schema_admits() -> None:
+    chance, changed = random.Random(1), 0
+    for _ in range(150):
+        schema = {**_schema(chance, 0), "$defs": {"t": {"items": {"$ref": "#/$defs/t"}, **NOT_HELD}}}
+        try:
+            held = loosened(schema)
+        except Refused:
+            continue
+        asked, given = jsonschema.Draft202012Validator(schema), jsonschema.Draft202012Validator(held)
+        for value in VALUES:
+            assert given.is_valid(value) or not asked.is_valid(value), (schema, held, value)
+        changed += held != schema
+    assert changed > 40
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "bad"),
+    [
+        (r"^x{,3}$", "x{,3}", "xx"),
+        ("^{a}$", "{a}", "a"),
+        ("^[^]$", "\n", ""),
+        (r"^[\w-a]$", "-", "b-"),
+        (r"^[\b]$", "\b", "b"),
+        (r"^\/\-$", "/-", "\\/"),
+        (r"^\u{61}$", "a", "u"),
+        (r"^\0$", "\0", "0"),
+        ("^a{1,2}?b$", "aab", "aaab"),
+    ],
+)
+def test_a_pattern_is_read_as_a_browser_reads_it(text: str, good: str, bad: str) -> None:
+    assert matches(pattern(text), good) and not matches(pattern(text), bad)
+
+
+NOT_ECMASCRIPT = [
+    r"\a",
+    r"\A",
+    r"a\Z",
+    r"\e",
+    "(?#x)a",
+    "(?P<n>a)",
+    "(?>a)",
+    "(?i)a",
+    "a*+",
+    "a**",
+    "^*",
+    "{2}",
+    r"\x1",
+]
+
+
+@pytest.mark.parametrize("text", [*NOT_ECMASCRIPT, "(" * 200 + ")" * 200, "[z-a]", "a{2,1}", "[a", "a)"])
+def test_a_pattern_that_a_browser_reads_otherwise_or_not_at_all_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^the pattern "):
+        pattern(text)
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "allOf", "anyOf"])
+def test_a_chain_of_references_is_refused_where_it_gets_too_long(keyword: str) -> None:
+    def following(number: int) -> Any:
+        target = {"$ref": f"#/$defs/d{number + 1}"}
+        return target if keyword == "$ref" else {keyword: [target]}
+
+    last = 3_000
+    chain = {f"d{number}": following(number) for number in range(last)}
+    with pytest.raises(Refused, match=rf"^#/\$defs/d{MAX_REFERENCES}: more than {MAX_REFERENCES} references"):
+        schema_grammar({"$ref": "#/$defs/d0", "$defs": {**chain, f"d{last}": {}}})
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused_in_plain_words() -> None:
+    nested = {f"d{number}": {"properties": {"a": {"$ref": f"#/$defs/d{number + 1}"}}} for number in range(500)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**nested, "d500": {}}}
+
+    def compile_(text: str) -> dict[str, Any]:
+        return {"ebnf": schema_grammar(json.loads(text))}
+
+    assert _answer(compile_, json.dumps(schema)) == {"refusal": "it is nested too deeply"}
 
 
 VALUES: list[Any] = [None, True, 0, 1, -1, 3, 2.5, 0.1, "", "a", "ab", 'q"', "é\\", [], [1], ["a", 1], [[3]], {}]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from app.heavy import PROJECT
 from app.protocol.requests.items.images import MAX_PIXELS
 from config.settings import ConfigError
-from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, Stepping, asking, demo_model
+from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, SharedEngine, asking, demo_model
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, InvalidSampling, Sampling
 from workers.engine.output_format import Structured
@@ -194,32 +194,6 @@ def test_vllm_gets_a_quiet_environment_and_spawns(path: str, offline: str | None
 
 @package
 @pytest.mark.vllm
-async def test_readers_of_an_engine_that_is_killed_get_an_error(vllm_case: Case, stepping_engine: Stepping) -> None:
-    stepping = await stepping_engine.case()
-    engine, prompt = stepping.engine, await stepping.prompt()
-    stream = stepping.stream(prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
-    await anext(stream)
-    [process] = stepping_engine.processes
-    os.kill(process, signal.SIGKILL)
-    with pytest.raises(EngineDead) as had_request:
-        async for _ in stream:
-            pass
-    assert had_request.value.counts
-    with pytest.raises(EngineDead):
-        await engine.check()
-    with pytest.raises(EngineDead) as came_late:
-        await anext(stepping.stream(prompt, GREEDY))
-    assert not came_late.value.counts
-    with pytest.raises(EngineDead):
-        await engine.render(asking("Hello!"), {})
-    assert engine.running == 0
-    for _ in range(2):
-        await engine.stop()
-    await vllm_case.engine.check()
-
-
-@package
-@pytest.mark.vllm
 async def test_a_grammar_that_gets_dear_ends_its_own_response_alone_and_names_its_field(vllm_case: Case) -> None:
     """Four of one project, of which each text has ever more readings; another's stream beside them."""
     grammar = {"type": "grammar", "grammar": "root ::= v+\nv ::= w+\nw ::= x+\nx ::= [^\\x00]+ | [^\\x00] x"}
@@ -238,3 +212,29 @@ async def test_a_grammar_that_gets_dear_ends_its_own_response_alone_and_names_it
         assert await vllm_case.tokens(prompt) == undisturbed
     for said in await asyncio.gather(*ends):
         assert said.startswith("tools[0].format: its grammar takes ever longer to check")
+
+
+@package
+@pytest.mark.vllm
+async def test_readers_of_an_engine_that_is_killed_get_an_error(shared_engine: SharedEngine) -> None:
+    """The last test of this engine: the next one would start another."""
+    case = await shared_engine.case()
+    engine, prompt = case.engine, await case.prompt()
+    stream = case.stream(prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
+    await anext(stream)
+    [process] = shared_engine.processes
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(EngineDead) as had_request:
+        async for _ in stream:
+            pass
+    assert had_request.value.counts
+    with pytest.raises(EngineDead):
+        await engine.check()
+    with pytest.raises(EngineDead) as came_late:
+        await anext(case.stream(prompt, GREEDY))
+    assert not came_late.value.counts
+    with pytest.raises(EngineDead):
+        await engine.render(asking("Hello!"), {})
+    assert engine.running == 0
+    for _ in range(2):
+        await engine.stop()

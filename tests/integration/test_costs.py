@@ -169,23 +169,23 @@ class System:
         if mode == MODES["background"]:
             assert (await self._api.get(response_id)).json()["status"] == "completed"
 
-    async def answer_batch(self) -> None:
-        """A batch of LINES lines, from its file to its results; each line as a background response with one flush."""
+    async def answer_batch(self, count: int = LINES) -> None:
+        """A batch of so many lines, from its file to its results; each as a background response with one flush."""
         asked = {"custom_id": "line", "method": "POST", "url": "/v1/responses"}
         body = {"model": MODEL, "input": "/repeat 1 x"}
-        lines = [orjson.dumps({**asked, "custom_id": f"line-{number}", "body": body}) for number in range(LINES)]
+        lines = [orjson.dumps({**asked, "custom_id": f"line-{number}", "body": body}) for number in range(count)]
         files = {"file": ("batch.jsonl", b"\n".join(lines))}
         file = (await self._api.client.post("/v1/files", data={"purpose": "batch"}, files=files)).json()
         asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
         batch_id = (await self._api.client.post("/v1/batches", json=asked)).json()["id"]
         await self._carry_on()
         await self._dispatcher.dispatch(QUEUE)
-        for _ in range(LINES):
+        for _ in range(count):
             self._logs.committed = self._pubsub.published = self._dispatcher.dispatched = 0
             await self._run(1, await soon(self.take, what="a message"), **MODES["background"])
         await self._carry_on()
         batch = (await self._api.client.get(f"/v1/batches/{batch_id}")).json()
-        assert batch["request_counts"]["completed"] == LINES
+        assert batch["request_counts"]["completed"] == count
         await self._api.client.get(f"/v1/files/{batch['output_file_id']}/content")
 
     async def _carry_on(self) -> None:
@@ -288,7 +288,7 @@ async def measured(system: System, meters: Meters) -> tuple[dict[str, Costs], di
         short, long = (least([run[which][0] for run in runs]) for which in range(2))
         costs |= {name: short, FLUSH.format(name): (long - short) / FLUSHES}
         notes |= {name: runs[-1][0][1], FLUSH.format(name): runs[-1][1][1] - runs[-1][0][1]}
-    await system.answer_batch()
+    await system.answer_batch(WARM_UP)
     batches = [await cost_of(meters, system.answer_batch) for _ in range(2)]
     costs[LINE], notes[LINE] = least([cost for cost, _ in batches]) / LINES, batches[-1][1]
     return costs, notes

@@ -58,7 +58,7 @@ def count(worker: SlotWorker) -> Counter[str]:
 async def test_one_request_passes_the_long_queue_of_another_project_but_for_what_was_sent(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
-    await waiting(db, "a", 1000)
+    await waiting(db, "a", 300)
     async with slot_worker(db, broker, SLOTS) as worker:
         for number in range(3):
             await until(lambda number=number: len(worker.claimed) > 40 * number, what="the queue moves")

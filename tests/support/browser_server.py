@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from mcp import Client
 
 from tests.support.tool_process import Process, address, tool_process
 
-COMMAND = (sys.executable, "-m", "workers.toolservers.browser")
+MODULE = "workers.toolservers.browser"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class BrowserServer:
 @contextmanager
 def browser_server(log: Path, *options: str, **environment: str) -> Iterator[BrowserServer]:
     """Runs the server until the block ends; then it must stop on SIGTERM."""
-    with tool_process(COMMAND, log, *options, **environment) as process:
+    with tool_process(MODULE, log, *options, **environment) as process:
         yield BrowserServer(address(process, log), log, process)
 
 

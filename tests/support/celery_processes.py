@@ -1,4 +1,4 @@
-"""Real `celery worker` and `flower` processes for tests, on the session's Valkey."""
+"""Real processes of `longhaul`, `celery worker` and `flower` for tests, on the session's services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from celery import Celery
 
 from app.local.ports import free_port
-from tests.support.forks import CELERY, Forked
+from tests.support.forks import CELERY, LONGHAUL, Forked
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,18 @@ class Process:
         self.process.wait()
 
 
-class Worker(Process):
+class ForkedProcess(Process):
+    """A program of `tests.support.forks`; without the name of one, a `longhaul` command."""
+
+    def __init__(self, args: list[str], env: Mapping[str, str], output: Path, program: str = LONGHAUL) -> None:
+        self._program = program
+        super().__init__(args, env, output)
+
+    def _start(self, args: list[str], env: Mapping[str, str]) -> Forked:
+        return Forked(self._program, args, env, self.output)
+
+
+class Worker(ForkedProcess):
     """A worker whose node is its name."""
 
     def __init__(self, redis_url: str, folder: Path, name: str = "w1", concurrency: int = 64, **env: str) -> None:
@@ -79,10 +90,7 @@ class Worker(Process):
         args += ["--without-gossip", "--without-mingle"]
         env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", "PRETEND_NODE": name, **env}
         self._redis_url, self._name = redis_url, f"{name}@test"
-        super().__init__(args, env, folder / f"{name}.log")
-
-    def _start(self, args: list[str], env: Mapping[str, str]) -> Forked:
-        return Forked(CELERY, args, env, self.output)
+        super().__init__(args, env, folder / f"{name}.log", CELERY)
 
     def ready(self) -> Worker:
         """Waits until the worker answers: kombu subscribes to broadcasts only after Celery has logged "ready"."""

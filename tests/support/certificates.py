@@ -28,12 +28,15 @@ class Authority:
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def certify(self, address: str = "127.0.0.1") -> tuple[Path, Path]:
-        """The files of a certificate for a server at `address`, and of its key."""
+        """The files of a certificate for a server at `address`, or of that name, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
-        alternative = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
+        is_name = address[-1].isalpha()
+        alternative = x509.DNSName(address) if is_name else x509.IPAddress(ip_address(address))
         certificate, private = self._folder / f"{address}.pem", self._folder / f"{address}.key"
-        certificate.write_bytes(self._sign(name, key, alternative).public_bytes(serialization.Encoding.PEM))
+        certificate.write_bytes(
+            self._sign(name, key, x509.SubjectAlternativeName([alternative])).public_bytes(serialization.Encoding.PEM)
+        )
         form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         private.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
         return certificate, private

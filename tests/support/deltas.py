@@ -174,10 +174,16 @@ def end(stream: ResponseStream, how: str) -> list[dict[str, Any]]:
     return stream.finish(Finish(FinishReason(how), Usage(3, 0, 5)), 1_700_000_009)
 
 
-def play(said: list[Delta], ending: str, *, summary: str | None = None) -> tuple[ResponseStream, list[dict[str, Any]]]:
-    """Feeds `said` and the ending to a machine; returns the machine and all its events."""
-    stream = new_stream(summary=summary)
+def fed(*said: Delta, stream: ResponseStream | None = None) -> tuple[ResponseStream, list[dict[str, Any]]]:
+    """A machine that has begun and was fed with these, and all its events."""
+    stream = stream or new_stream()
     events = stream.accept() + stream.begin()
     for delta in said:
         events += stream.feed(delta)
+    return stream, events
+
+
+def play(said: list[Delta], ending: str, *, summary: str | None = None) -> tuple[ResponseStream, list[dict[str, Any]]]:
+    """The same, with the ending."""
+    stream, events = fed(*said, stream=new_stream(summary=summary))
     return stream, events + end(stream, ending)

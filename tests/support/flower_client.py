@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from app.local.ports import free_port
 from tests.faults.fleet import Fleet, running
 from tests.faults.member import Role
 from tests.faults.plan import Plan
-from tests.support.celery_processes import Process
+from tests.support.celery_processes import ForkedProcess
+from tests.support.forks import CELERY
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-PLAN = Plan(apis=1, workers=2, maintenances=1, tokens_per_second=40.0)
+PLAN = Plan(apis=1, workers=1, maintenances=0, tokens_per_second=40.0)
 AUTH = ("longhaul", "secret")
 
 
@@ -92,8 +94,8 @@ async def another_flower(fleet: Fleet, folder: Path, **env: str) -> AsyncIterato
     port = free_port()
     given = psutil.Process(fleet.of(Role.FLOWER)[0].pid).environ()
     own = {"FLOWER_PORT": str(port), "FLOWER_BASIC_AUTH": ":".join(AUTH), "FLOWER_DB": str(folder / "flower.db")}
-    args = psutil.Process(fleet.of(Role.FLOWER)[0].pid).cmdline()
-    process = Process(args, {**given, **own, **env}, folder / "another-flower.log")
+    _, _, _, *args = psutil.Process(fleet.of(Role.FLOWER)[0].pid).cmdline()  # after `python -m celery`
+    process = ForkedProcess(args, {**given, **own, **env}, folder / "another-flower.log", CELERY)
     flower = FlowerClient(fleet, f"http://127.0.0.1:{port}", AUTH)
     try:
         async with flower.http:
@@ -104,7 +106,7 @@ async def another_flower(fleet: Fleet, folder: Path, **env: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def at_flower() -> AsyncIterator[FlowerClient]:
+async def at_flower(**plan: int) -> AsyncIterator[FlowerClient]:
     """Of a Flower whose fleet is its own."""
-    async with running(PLAN) as fleet, client_of(fleet) as flower:
+    async with running(replace(PLAN, **plan)) as fleet, client_of(fleet) as flower:
         yield flower

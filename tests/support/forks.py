@@ -1,4 +1,4 @@
-"""`celery` and `longhaul` in processes that are forked from one that has imported them, which takes two seconds of CPU.
+"""Our programs in processes that are forked from one that has imported them, which takes two seconds of CPU for each.
 
 Such a process is what the command starts, in a session of its own; but what was imported is there already.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-CELERY, LONGHAUL = "celery.__main__", "app.cli"
-"""The modules whose `main` is the command."""
+from celery.concurrency import ALIASES
+
+CELERY, LONGHAUL, READ_ONLY = "celery.__main__", "app.cli", "tests.support.read_only"
+"""Modules whose `main` is the command. Others run as `python -m` runs them."""
 IMPORTED = [
     CELERY,
     "celery.bin.celery",
@@ -24,8 +27,13 @@ IMPORTED = [
     "workers.main",
     LONGHAUL,
     "app.local.up",
+    "uvicorn.main",
+    "app.main",
+    "app.maintenance.__main__",
+    "workers.toolservers.browser.__main__",
+    "workers.toolservers.python.__main__",
 ]
-"""None of them reads the environment, which is each process's own."""
+"""But for the name of Celery's pool, none of them reads the environment, which is each process's own."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(IMPORTED)
@@ -54,6 +62,12 @@ class Forked:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         return status
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
     def send_signal(self, signum: signal.Signals) -> None:
         if self.poll() is None:
             os.kill(self.pid, signum)
@@ -62,10 +76,16 @@ class Forked:
 def _run(command: str, args: list[str], env: dict[str, str], folder: str, output: str, errors: str) -> None:
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0)
     os.dup2(os.open(output, os.O_WRONLY), 1)
     os.dup2(os.open(errors, os.O_WRONLY) if errors else 1, 2)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
+    ALIASES["custom"] = "workers.celery_host.pool:TaskPool"  # Celery read the environment when it was imported
+    multiprocessing.current_process().daemon = False  # it may start others
     sys.argv = [command.partition(".")[0], *args]
-    sys.exit(import_module(command).main())
+    if (main := getattr(import_module(command), "main", None)) is None:
+        runpy.run_module(command, run_name="__main__", alter_sys=True)
+    else:
+        sys.exit(main())

@@ -16,29 +16,17 @@ Event = dict[str, Any]
 TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 PRELUDE = ["response.created", "response.queued", "response.in_progress"]
 
-# part type -> (delta event, done event, the field of `done` that has the whole text)
+# part or item type -> (what its `delta` and `done` begin with, the field of `done` that has the whole text)
 PARTS = {
-    "refusal": ("response.refusal.delta", "response.refusal.done", "refusal"),
-    "output_text": ("response.output_text.delta", "response.output_text.done", "text"),
-    "reasoning_text": ("response.reasoning_text.delta", "response.reasoning_text.done", "text"),
+    "refusal": ("response.refusal", "refusal"),
+    "output_text": ("response.output_text", "text"),
+    "reasoning_text": ("response.reasoning_text", "text"),
 }
 CALLS = {
-    "function_call": (
-        "response.function_call_arguments.delta",
-        "response.function_call_arguments.done",
-        "arguments",
-    ),
-    "custom_tool_call": (
-        "response.custom_tool_call_input.delta",
-        "response.custom_tool_call_input.done",
-        "input",
-    ),
-    "code_interpreter_call": (
-        "response.code_interpreter_call_code.delta",
-        "response.code_interpreter_call_code.done",
-        "code",
-    ),
-    "mcp_call": ("response.mcp_call_arguments.delta", "response.mcp_call_arguments.done", "arguments"),
+    "function_call": ("response.function_call_arguments", "arguments"),
+    "custom_tool_call": ("response.custom_tool_call_input", "input"),
+    "code_interpreter_call": ("response.code_interpreter_call_code", "code"),
+    "mcp_call": ("response.mcp_call_arguments", "arguments"),
 }
 ANNOTATION = "response.output_text.annotation.added"
 
@@ -230,7 +218,7 @@ class Checker:
         elif self.item["type"] in CALLS:
             self._text(CALLS[self.item["type"]], kind, event)
             if self.text_done and index in self.waiting:
-                self.waiting[index].item = {**self.item, CALLS[self.item["type"]][2]: self.text}
+                self.waiting[index].item = {**self.item, CALLS[self.item["type"]][1]: self.text}
                 self.item = None
         elif kind.startswith("response.reasoning_summary_"):
             require(self.item["type"] == "reasoning", "a summary of something else", event)
@@ -279,7 +267,7 @@ class Checker:
             self.annotations.append(event["annotation"])
         elif kind == "response.content_part.done":
             require(self.part is not None and self.text_done, "the part's text is not done", event)
-            field = PARTS[self.part["type"]][2]
+            field = PARTS[self.part["type"]][1]
             require(event["part"][field] == self.text, "the part differs from the stream", event)
             require(event["part"].get("annotations", []) == self.annotations, "annotations", event)
             self.parts.append(event["part"])
@@ -289,11 +277,11 @@ class Checker:
             assert self.part is not None
             self._text(PARTS[self.part["type"]], kind, event)
 
-    def _text(self, names: tuple[str, str, str], kind: str, event: Event) -> None:
-        delta, done, field = names
+    def _text(self, names: tuple[str, str], kind: str, event: Event) -> None:
+        beginning, field = names
         require(not self.text_done, "text after its done", event)
-        require(kind in (delta, done), "an event of another item type", event)
-        if kind == delta:
+        require(kind in (f"{beginning}.delta", f"{beginning}.done"), "an event of another item type", event)
+        if kind.endswith(".delta"):
             require(event["delta"], "an empty delta", event)
             self.text += event["delta"]
         else:
@@ -316,7 +304,7 @@ class Checker:
                 whole = item["status"] == "completed"
                 require(bool(item["encrypted_content"]) == whole, "a compaction is whole or empty", event)
             elif item["type"] in CALLS:
-                require(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
+                require(self.text_done and item[CALLS[item["type"]][1]] == self.text, "arguments", event)
             else:
                 require(item["content"] == self.parts and self.parts, "content", event)
             if item["type"] == "reasoning":

@@ -1,19 +1,14 @@
-"""Projects with limits, and responses that reserve; as a program, an API process that inserts many at once."""
+"""Projects with limits, and responses that reserve."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import text
 
-from app.protocol.errors import LimitReached
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.store.database import Database
-from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse, Reserving
 from app.store.tenants import limits, projects
 from app.store.tenants.limits import LimitRow
@@ -57,34 +52,3 @@ async def stop_the_clock(db: Database) -> None:
 
 def reserving(project: str = PROJECT, output_tokens: int | None = OUTPUT, **request: Any) -> NewResponse:
     return replace(new_response(None, project, **request), reserving=Reserving(0, output_tokens))
-
-
-async def insert_many(db: Database, count: int, project: str = PROJECT) -> Counter[str]:
-    """Inserts so many at once; returns how many were inserted, and how many were refused by each kind of limit."""
-    inserter = Inserter(db)
-    made = [inserter.create(reserving(project)) for _ in range(count)]
-    results = await asyncio.gather(*made, return_exceptions=True)
-    await inserter.close()
-    return Counter(_outcome(result) for result in results)
-
-
-def _outcome(result: object) -> str:
-    if isinstance(result, LimitReached):
-        return "refused"
-    if isinstance(result, BaseException):
-        raise result
-    return "inserted"
-
-
-async def _main(url: str, count: int) -> None:
-    db = Database(url, 4)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    await asyncio.to_thread(sys.stdin.readline)
-    outcomes = await insert_many(db, count)
-    await db.close()
-    sys.stdout.write(f"{outcomes['inserted']}\n")
-
-
-if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], int(sys.argv[2])))

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import httpx
@@ -97,25 +97,21 @@ class Longhaul:
 
     def stop(self) -> int:
         """SIGTERM; returns the exit status once every process is gone."""
-        if self._process is None:
-            return 0
+        return 0 if self._process is None else self._ended(lambda process, _: process.send_signal(signal.SIGTERM))
+
+    def terminate_all(self) -> None:
+        """SIGTERM to every process at once, as a machine that shuts down sends it; returns once all are gone."""
+        assert self._ended(lambda _, known: send_all(known, signal.SIGTERM)) == 0, self.tail()
+
+    def _ended(self, send: Callable[[subprocess.Popen[bytes], list[psutil.Process]], None]) -> int:
+        assert self._process is not None
         known = self.processes()
-        self._process.send_signal(signal.SIGTERM)
+        send(self._process, known)
         status = self._process.wait(STOP_SECONDS)
         self._process = None
         _gone, alive = psutil.wait_procs(known, timeout=STOP_SECONDS)
         assert not alive, f"left behind: {alive}"
         return status
-
-    def terminate_all(self) -> None:
-        """SIGTERM to every process at once, as a machine that shuts down sends it; returns once all are gone."""
-        assert self._process is not None
-        known = self.processes()
-        send_all(known, signal.SIGTERM)
-        assert self._process.wait(STOP_SECONDS) == 0, self.tail()
-        self._process = None
-        _gone, alive = psutil.wait_procs(known, timeout=STOP_SECONDS)
-        assert not alive, f"left behind: {alive}"
 
     def processes(self) -> list[psutil.Process]:
         """Every process that belongs to it now."""

@@ -157,7 +157,8 @@ async def serve_stdio(server: Server[Any], log: Log) -> None:
         log.write("closed", str(os.getpid()))
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
+    arguments = sys.argv[1:]
     path = Path(arguments[0])
     log = Log(path)
     server = make_server(log, path.parent)
@@ -170,4 +171,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,6 @@ class Request:
         self.kwargs: dict[str, Any] = {}
         self.kwargsrepr = repr({"project": "default", "model": "test"})
         self.pid: int | None = None
-        self.accepted_in = self.ended_in = ""
         self.result: Any = None
         self.ended = threading.Event()
         self.pool = pool
@@ -47,11 +47,9 @@ class Request:
         )
 
     def on_accepted(self, pid: int, _at: float) -> None:
-        self.accepted_in = threading.current_thread().name
         self.pid = pid
 
     def on_success(self, result: Any) -> None:
-        self.ended_in = threading.current_thread().name
         self.result = result
         self.ended.set()
 
@@ -90,13 +88,21 @@ def tracer(*_: Any) -> None:
     raise AssertionError("the pool runs the task itself")
 
 
-def start_pool(lifespan: Any = None, limit: int = 8) -> TaskPool:
+def start_pool(lifespan: Any = None, limit: int = 8, runner: Any = None, stop_worker: Any = None) -> TaskPool:
+    """A pool with this lifespan, or with one that only yields this runner."""
+
     class Pool(TaskPool):
         pass
 
-    if lifespan is not None:
-        Pool.lifespan = staticmethod(lifespan)
+    @asynccontextmanager
+    async def yielding(_: object, __: object) -> AsyncIterator[Any]:
+        yield runner
+
+    if lifespan is not None or runner is not None:
+        Pool.lifespan = staticmethod(lifespan or yielding)
     pool = Pool(limit)
+    if stop_worker is not None:
+        pool.stop_worker = stop_worker
     pool.start()
     return pool
 

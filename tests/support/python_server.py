@@ -14,10 +14,10 @@ from anyio import BrokenResourceError, ClosedResourceError
 from mcp import Client
 
 from tests.support.tool_process import Process, address, tool_process
-from tests.support.unprivileged import command
 from tests.support.waiting import until_sync
 
-PROGRAM = (sys.executable, "-m", "workers.toolservers.python")
+MODULE = "workers.toolservers.python"
+PROGRAM = (sys.executable, "-m", MODULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,7 @@ class PythonServer:
 @contextmanager
 def python_server(log: Path, *options: str, as_nobody: bool = False, **environment: str) -> Iterator[PythonServer]:
     """Runs the server until the block ends; then it must stop on SIGTERM, with all processes below it."""
-    program = command(*PROGRAM) if as_nobody else PROGRAM
-    with tool_process(program, log, *options, **environment) as process:
+    with tool_process(MODULE, log, *options, as_nobody=as_nobody, **environment) as process:
         server = PythonServer("", log, process)
         try:
             server = PythonServer(address(process, log), log, process)

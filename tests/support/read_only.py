@@ -1,4 +1,4 @@
-"""Runs a program, `python read_only.py PROGRAM ARG...`, where all file systems but /proc, /sys and /dev are read-only.
+"""A `longhaul` command where all file systems but /proc, /sys and /dev are read-only; tests.support.forks starts it.
 
 That is what a container with a read-only root sees. It happens in a mount namespace, so nothing changes on the machine.
 Only root may do so.
@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 
+from app.cli import main as longhaul
 from workers.toolservers.python.jail import linux
-
-
-def command(*program: str) -> list[str]:
-    """argv that runs `program` there. The working directory must be the checkout."""
-    return [sys.executable, "-m", "tests.support.read_only", *program]
 
 
 def main() -> None:
@@ -27,8 +22,5 @@ def main() -> None:
         if not mount.startswith(("/proc", "/sys", "/dev")):
             with contextlib.suppress(OSError):  # hidden below another one
                 linux.mount("", mount, "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY)
-    os.execvpe(sys.argv[1], sys.argv[1:], {**os.environ, "HOME": "/nonexistent"})
-
-
-if __name__ == "__main__":
-    main()
+    os.environ["HOME"] = "/nonexistent"
+    longhaul()

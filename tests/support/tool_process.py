@@ -5,30 +5,34 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.forks import Forked
+from tests.support.unprivileged import command
 from tests.support.waiting import until_sync
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
-Process = subprocess.Popen[bytes]
+Process = subprocess.Popen[bytes] | Forked
 
 
 @contextmanager
-def tool_process(program: Sequence[str], log: Path, *options: str, **environment: str) -> Iterator[Process]:
+def tool_process(
+    module: str, log: Path, *options: str, as_nobody: bool = False, **environment: str
+) -> Iterator[Process]:
     """Runs the server until the block ends; then it must stop on SIGTERM."""
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*program, "--port", "0", *options],
-            env={**os.environ, **environment},
-            stderr=errors,
-            stdin=subprocess.DEVNULL,
-            cwd=CHECKOUT,
-        )
+    args, env = ["--port", "0", *options], {**os.environ, **environment}
+    if as_nobody:
+        program = command(sys.executable, "-m", module, *args)
+        with log.open("wb") as errors:
+            process: Process = subprocess.Popen(program, env=env, stderr=errors, stdin=subprocess.DEVNULL, cwd=CHECKOUT)
+    else:
+        process = Forked(module, args, env, Path(os.devnull), log)
     try:
         yield process
     finally:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,11 @@ import httpx
 
 from app.local.ports import free_port
 from config.tools import McpServer
+from tests.support.forks import Forked
 from tests.support.waiting import until_sync
 
-PROGRAM = (sys.executable, "-m", "tests.support.mcp_server")
+MODULE = "tests.support.mcp_server"
+PROGRAM = (sys.executable, "-m", MODULE)
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -29,14 +31,15 @@ class ToolProcess:
         self.folder = folder
         self.log = folder / "calls.log"
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def start(self) -> None:
-        self._process = subprocess.Popen([*PROGRAM, str(self.log), str(self.port), *self._words], cwd=CHECKOUT)
+        words = [str(self.log), str(self.port), *self._words]
+        self._process = Forked(MODULE, words, os.environ, Path(os.devnull))
         until_sync(self._listens, what="the MCP server listens")
 
     def stop(self) -> None:

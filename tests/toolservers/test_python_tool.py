@@ -268,17 +268,6 @@ async def test_a_call_beyond_the_limit_of_interpreters_is_refused_and_the_log_ha
     assert "secret" not in (tmp_path / "log").read_text()
 
 
-async def test_an_interpreter_without_calls_ends_and_the_next_call_says_so(tmp_path: Path) -> None:
-    with python_server(tmp_path / "log", "--idle-seconds", "1") as server:
-        async with notebook(server) as client:
-            await run(client, "x = 1")
-            await until(lambda: not server.jailers(), what="the idle interpreter has ended")
-            ran = await run(client, "'x' in dir()")
-            assert ran.result == "False"
-            assert ran.text.startswith("[The interpreter was started anew: names of earlier calls are lost.]\n")
-            assert not ran.failed
-
-
 async def test_deleting_a_session_ends_its_interpreter_also_during_a_call(server: PythonServer) -> None:
     for busy in (False, True):
         others = await alone(server)

@@ -227,13 +227,6 @@ async def test_what_is_free_for_each_waits_for_nobody() -> None:
     assert await waiting.start(a1=12, a2=3, b1=2, b2=0) == ["a1", "b1", "b2"]
 
 
-async def test_one_that_is_larger_than_the_total_is_held_alone() -> None:
-    waiting = Waiting(Bound("bytes", 10))
-    assert await waiting.start(a1=1, b1=90, c1=1) == ["a1"]
-    assert await waiting.end("a1") == ["a1", "b1"]
-    assert await waiting.end("b1") == ["a1", "b1", "c1"]
-
-
 async def test_a_waiter_that_is_cancelled_when_it_is_let_in_gives_its_place_to_the_next() -> None:
     bound = Bound("places", 1)
     first = bound.take("a")

@@ -95,15 +95,18 @@ def settings() -> Settings:
 
 
 @pytest.mark.parametrize("fails", ["lease.start", "lease.close", "journal.close", ""])
-async def test_every_part_is_closed_whichever_of_them_fails(played: Played, fails: str) -> None:
+async def test_every_part_is_closed_whichever_of_them_fails_and_who_leaves_in_peace_stops_nothing(
+    played: Played, fails: str
+) -> None:
     closed, _ = played(fails)
+    codes: list[Any] = []
     try:
-        async with worker_lifespan(settings(), lambda _: None, WorkerReadiness()):
-            pass
+        async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
+            await asyncio.sleep(0)
     except ValueError as error:
         assert str(error) == fails
     else:
-        assert not fails
+        assert not fails and not codes
     assert closed == ["lease", "journal", "engine", "queue", "pubsub", "db"]
 
 
@@ -115,14 +118,6 @@ async def test_a_watch_that_ends_stops_the_worker(played: Played, error: Excepti
         parts["engine"].check_error = error
         await until(lambda: codes)
     assert codes == [PART_DIED]
-
-
-async def test_a_worker_that_leaves_in_peace_stops_nothing(played: Played) -> None:
-    played("")
-    codes: list[Any] = []
-    async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
-        await asyncio.sleep(0)
-    assert codes == []
 
 
 async def test_servers_that_cannot_be_opened_leave_the_task_that_follows_the_models_file_at_work(

@@ -14,11 +14,9 @@ from typing import Any, Protocol
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from app.sizes import LARGE_BYTES
+from config.shaping.proof import Proof
+from config.shaping.shape import Message as Message
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
-from workers.engine.template_rules import TemplateRules
-
-Message = Mapping[str, Any]
-"""A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""
 
 _CUT_TOKENS = 16
 """More than a cut between two pieces of a text adds to its tokens."""
@@ -154,8 +152,8 @@ class Engine(Protocol):
         """The name of its devices, for operators (`NVIDIA H100 80GB HBM3`, `2 x ...`); None: it cannot say."""
 
     @property
-    def template_rules(self) -> TemplateRules:
-        """Which orders of messages `render` takes."""
+    def proof(self) -> Proof:
+        """How messages have to be shaped for `render`, and which orders it refuses."""
 
     @property
     def efforts(self) -> Mapping[str, str | None] | None:

@@ -40,7 +40,6 @@ class ControlMarks:
     def __init__(self, marks: Iterable[str], mark_break: str) -> None:
         pattern = _either(sorted(set(marks)))
         self._pattern = re.compile(pattern) if pattern else None
-        self._beginning = re.compile(f"(?s)(?={pattern}).")
         self.mark_break = mark_break
 
     def in_messages(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -59,9 +58,11 @@ class ControlMarks:
         return _all_of(value, self.in_value) if isinstance(value, list | tuple) else value
 
     def _text(self, text: str) -> str:
-        if self._pattern is None or self._pattern.search(text) is None:
-            return text
-        return self._beginning.sub(lambda first: first[0] + self.mark_break, text)
+        pieces, end = [], 0
+        while self._pattern is not None and (found := self._pattern.search(text, end)) is not None:
+            pieces += [text[end : found.start() + 1], self.mark_break]
+            end = found.start() + 1  # marks may overlap
+        return "".join([*pieces, text[end:]]) if pieces else text
 
     def _message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         made = {name: self._field(name, value) for name, value in message.items()}

@@ -15,6 +15,7 @@ from workers.engine.grammar_walk import PLAIN_STEPS, STEPS, WALKS, Walker
 from workers.engine.json_grammar import in_json_string
 from workers.engine.mask_budget import BUDGET_SECONDS
 from workers.engine.schemas.grammar import schema_grammar
+from workers.engine.schemas.loosening import loosened
 from workers.engine.schemas.tags import held
 
 CPU_SECONDS = 2
@@ -59,6 +60,9 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
         schema_grammar(json.loads(text))
         return {}
 
+    def loose(text: str) -> Mapping[str, Any]:
+        return {"ebnf": json.dumps(loosened(json.loads(text)))}
+
     def printed(format_: Json) -> str:
         return str(xgrammar.Grammar.from_structural_tag({"type": "structural_tag", "format": format_}))
 
@@ -74,6 +78,7 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
 
     compilers = {
         "schema": schema,
+        "loose": loose,
         "lark": lambda text: {"ebnf": in_json_string(str(xgrammar.Grammar.from_lark(text)))},
         "regex": lambda text: {"ebnf": in_json_string(str(xgrammar.Grammar.from_regex(text)))},
         "tag": tag,
@@ -99,6 +104,8 @@ def _answer(compile_: Compile, text: str) -> Mapping[str, Any]:
     except Exception as error:  # xgrammar's C++ errors
         if isinstance(error, MemoryError) or "bad_alloc" in str(error):
             os.abort()
+        if isinstance(error, RecursionError):
+            return {"refusal": "it is nested too deeply"}
         said = str(error) if isinstance(error, (ValueError, RuntimeError)) else ""
         return {"refusal": " ".join((said or f"{type(error).__name__}: {error}").split())}
 

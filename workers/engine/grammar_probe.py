@@ -41,8 +41,9 @@ _OVERHEAD_BYTES = 512
 class Source:
     """What a caller sent, or what was made of it, that becomes a grammar."""
 
-    kind: Literal["schema", "lark", "regex", "tag"]
-    """`lark` and `regex` define the input of a custom tool, `tag` is a structural tag (xgrammar's JSON)."""
+    kind: Literal["schema", "loose", "lark", "regex", "tag"]
+    """`loose`: a schema of which only that counts which can be held. `lark` and `regex` define the input of a custom
+    tool, `tag` is a structural tag (xgrammar's JSON)."""
     text: str
     field: str
     """Its field of the request, for messages."""
@@ -57,7 +58,8 @@ class Verdict:
     refusal: str = ""
     """Why it cannot be made a grammar; empty: it can."""
     ebnf: str = ""
-    """Of a definition: the grammar of its text inside a JSON string. Of a tag: the tag that the engine gets."""
+    """Of a definition: the grammar of its text inside a JSON string. Of a tag: the tag that the engine gets. Of a loose
+    schema: the schema that can be held."""
     too_costly: bool = False
     """It takes more than a job may."""
     size: int = 0

@@ -37,7 +37,8 @@ def effort_args(effort: str) -> dict[str, Any]:
 
 def switches(reasons: bool) -> dict[str, Any]:
     """The template's arguments that turn reasoning on or off, under the names that templates have."""
-    return {"enable_thinking": reasons, "thinking": reasons}
+    # Hermes 4's keeps answers as they are only so: with "thinking" it cuts the thoughts that they do not have.
+    return {"enable_thinking": reasons, "thinking": reasons, "keep_cots": True}
 
 
 def applied_efforts(shown: Shown) -> dict[str, str | None] | None:

@@ -65,6 +65,7 @@ def new_identity(
         reasoning_parser=model.reasoning_parser,
         default_sampling=model.default_sampling or {},
         efforts=model.efforts,
+        refusals=model.refusals,
         device=device,
         **asdict(whereabouts()),
     )

@@ -74,6 +74,7 @@ Model = shape(
         output_modalities=list[Literal["text"]],
     ),
     reasoning_efforts=list[Effort],
+    refusals=Annotated[dict[str, str], Field(description="What the model cannot be shown, and why.")],
     **dict.fromkeys(("supported_parameters", "tool_types"), list[str]),
 )
 ModelList = shape(

@@ -20,8 +20,13 @@ HARMONY_ARGS = ("model_identity", "reasoning_effort")
 """The `chat_template_kwargs` that are honoured; the names are those of gpt-oss's chat template."""
 
 
-NO_TOOLS = "calls no tools: no 'tool_parser' follows from its files, and the models file sets none"
+_NO_PARSER = "no 'tool_parser' follows from its files, and the models file sets none"
 NO_REASONING = "does not reason: no 'reasoning_parser' follows from its files, and the models file sets none"
+
+
+def no_tools(reason: str | None) -> str:
+    """What a model lacks that calls no tools, for this `reason`."""
+    return f"calls no tools: {reason or _NO_PARSER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class Capabilities:
     reasoning: bool
     verbosity: bool
     """Whether its chat template takes it."""
+    no_tools: str | None = None
+    """Why it calls no tools; None: it has no parser of calls."""
     fetches_images: bool = False
     """Whether its workers may fetch images from URLs (vLLM's `allowed_media_domains`)."""
     efforts: Mapping[str, str | None] | None = None
@@ -60,10 +67,10 @@ def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[
     """Yields the path of each field that asks for too much, and what the model lacks."""
     yield from _refused_images(list(_images(request["input"])), model)
     if not model.tools and request["tools"] and request["tool_choice"] != "none":
-        yield "tools", NO_TOOLS
+        yield "tools", no_tools(model.no_tools)
     if not model.tools:
         sources = (i for i, item in enumerate(request["input"]) if item["type"] in TOOL_SOURCES and item["tools"])
-        yield from ((f"input[{index}].tools", NO_TOOLS) for index in sources)
+        yield from ((f"input[{index}].tools", no_tools(model.no_tools)) for index in sources)
     reasoning = request["reasoning"] or {}
     if not model.reasoning and reasoning.get("effort") not in (None, "none"):
         yield "reasoning.effort", NO_REASONING

@@ -59,6 +59,7 @@ class ModelCard:
             "supported_parameters": self._parameters(),
             "reasoning_efforts": list(self.efforts),
             "tool_types": list(self.tool_types),
+            "refusals": dict(self.model.refusals),
         }
 
     def _parameters(self) -> list[str]:

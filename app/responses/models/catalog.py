@@ -11,7 +11,7 @@ from app.protocol.errors import NotFound
 from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
-from config.models import AUTO, ModelCatalog, ServedModel
+from config.models import AUTO, TOOLS, ModelCatalog, ServedModel
 from config.models_file import ModelsFile
 
 log = logging.getLogger("longhaul.models")
@@ -94,7 +94,8 @@ def capabilities_of(model: ServedModel) -> Capabilities:
     """Returns what requests may ask of the model."""
     return Capabilities(
         images=model.images,
-        tools=model.harmony or model.tool_parser is not None,
+        tools=model.harmony or (model.tool_parser is not None and TOOLS not in model.refusals),
+        no_tools=model.refusals.get(TOOLS),
         reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
         fetches_images=bool(model.engine_args.get("allowed_media_domains")),

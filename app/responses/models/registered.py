@@ -1,4 +1,6 @@
-"""What the workers know of their models and the models file leaves open: format, parsers, efforts, context length."""
+"""What the workers know of their models and the models file leaves open: format, parsers, efforts, context length, and
+what they refuse.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class RegisteredModels:
             cast(Format, found.format), found.tool_parser, found.reasoning_parser, "", found.default_sampling
         )
         length = found.context_length if model.context_length is None else model.context_length
-        return replace(model.resolved(reading), context_length=length, efforts=found.efforts)
+        return replace(model.resolved(reading), context_length=length, efforts=found.efforts, refusals=found.refusals)
 
     async def _look(self) -> None:
         """While Postgres is away, what is known stays."""
@@ -60,5 +62,5 @@ class RegisteredModels:
 
 
 def _is_open(model: ServedModel) -> bool:
-    """Whether something is left that only its workers know, and a request may ask for. Harmony's efforts are known."""
-    return not model.is_resolved or (model.reasoning_parser is not None and not model.harmony)
+    """Whether something is left that only its workers know, and a request may ask for: harmony's is known."""
+    return not (model.is_resolved and model.harmony)

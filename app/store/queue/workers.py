@@ -48,6 +48,7 @@ class WorkerIdentity:
     reasoning_parser: str | None = None
     default_sampling: Mapping[str, float] = field(default_factory=dict)
     efforts: Mapping[str, str | None] | None = None
+    refusals: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
     """What restarts the process: a systemd unit, a pod, or a process of `longhaul up`."""
     devices: str | None = None
@@ -70,6 +71,8 @@ class RegisteredModel:
     default_sampling: Mapping[str, float]
     efforts: Mapping[str, str | None] | None
     """What becomes of each `reasoning.effort`; None: not known."""
+    refusals: Mapping[str, str]
+    """What it refuses, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,14 +337,15 @@ async def registered_models(db: Database) -> dict[str, RegisteredModel]:
             workers.c.model,
             func.min(workers.c.context_length).over(partition_by=workers.c.model).label("context_length"),
             *(workers.c.format, workers.c.tool_parser, workers.c.reasoning_parser, workers.c.default_sampling),
-            workers.c.efforts,
+            *(workers.c.efforts, workers.c.refusals),
         )
         .where(workers.c.lease_until > func.now())
         .order_by(workers.c.started_at)
     )
     return {  # later rows replace earlier ones
         row.model: RegisteredModel(
-            row.context_length, row.format, row.tool_parser, row.reasoning_parser, row.default_sampling, row.efforts
+            *(row.context_length, row.format, row.tool_parser, row.reasoning_parser, row.default_sampling),
+            *(row.efforts, row.refusals),
         )
         for row in await db.execute(registered)
     }

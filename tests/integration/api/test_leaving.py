@@ -20,11 +20,10 @@ from app.store.responses.new_rows import NewResponse
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.batches import has_responses
-from tests.support.celery_processes import Process
+from tests.support.celery_processes import ForkedProcess
 from tests.support.player import Player, ids, one, row_of
 from tests.support.rows import alive
 from tests.support.scripted import models_of
-from tests.support.upping import LONGHAUL
 from tests.support.waiting import until
 
 
@@ -152,7 +151,7 @@ async def test_a_response_whose_client_leaves_while_postgres_is_away_is_cancelle
         await cancelled(db, response_id)
 
 
-class ApiProcess(Process):
+class ApiProcess(ForkedProcess):
     """`longhaul api` as its own process."""
 
     def __init__(self, services: Any, home: Path, **env: str) -> None:
@@ -161,7 +160,7 @@ class ApiProcess(Process):
         models.write_text(models_of(MODEL))
         urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
         places = {"LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), "LONGHAUL_PORT": str(self.port)}
-        super().__init__([*LONGHAUL, "api"], {**urls, **places, **env}, home / "api.txt")
+        super().__init__(["api"], {**urls, **places, **env}, home / "api.txt")
 
     async def started(self, client: httpx.AsyncClient) -> None:
         async def alive() -> bool:

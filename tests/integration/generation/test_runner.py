@@ -211,16 +211,6 @@ async def test_a_dead_engine_releases_its_responses_and_stops_the_worker(db: Dat
     assert text_of(await whole(db, other)).endswith(" 100")
 
 
-async def test_a_deleted_response_stops_its_runner(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/count 100000"))
-    async with worker(db, pubsub, **SLOW) as w:
-        job = w.start(response_id)
-        await committed(db, response_id, 5)
-        await endings.delete(db, "default", response_id)
-        assert await job.task is Outcome.CANCELLED
-        assert w.engine.running == 0
-
-
 async def test_the_heartbeat_fences_a_run_that_hangs(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 3"))
     async with worker(db, pubsub, lease_seconds=0.3) as w:

@@ -24,11 +24,11 @@ from app.local.ports import free_port
 from app.store.roles.rights import API, ROLES, WORKER
 from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
-from tests.support.celery_processes import Process
+from tests.support.celery_processes import ForkedProcess, Process
 from tests.support.certificates import Authority
 from tests.support.scripted import models_of
 from tests.support.services import LoopThread, Services, open_folder
-from tests.support.upping import LONGHAUL, longhaul
+from tests.support.upping import longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 DEPLOY = CHECKOUT / "deploy"
@@ -80,12 +80,12 @@ class Deployment:
             self.wait_for(address)
         self.key = self._project_key()
 
-    def start_api(self, address: str) -> Process:
+    def start_api(self, address: str) -> ForkedProcess:
         return self._start("api", LONGHAUL_HOST=address)
 
-    def _start(self, command: str, **more: str) -> Process:
+    def _start(self, command: str, **more: str) -> ForkedProcess:
         log = self.folder / f"{command}-{len(list(self.folder.iterdir()))}.log"
-        process = Process([*LONGHAUL, command], {**self._environment, **more}, log)
+        process = ForkedProcess([command], {**self._environment, **more}, log)
         self._stack.callback(process.kill)
         return process
 

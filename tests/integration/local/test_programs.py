@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.integration.local.test_up import one_line
-from tests.support.celery_processes import Process
+from tests.support.celery_processes import ForkedProcess
 from tests.support.services import Services
-from tests.support.upping import LONGHAUL, longhaul
+from tests.support.upping import longhaul
 from tests.support.waiting import until_sync
 
 
 def test_migrate_keeps_running_under_honcho_which_stops_all_when_one_ends(services: Services, tmp_path: Path) -> None:
     env = {"DATABASE_URL": services.owner_url, "HONCHO_PROCESS_NAME": "release.1"}
-    process = Process([*LONGHAUL, "migrate"], env, tmp_path / "log")
+    process = ForkedProcess(["migrate"], env, tmp_path / "log")
     try:
         until_sync(lambda: process.text.endswith("\n"), what=lambda: process.text)
         said = "the schema is up to date; waiting for the end, because honcho stops every process when one ends\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +19,12 @@ from app.local.ports import free_port
 from app.store.database import Database
 from config.worker_readiness import is_ready
 from tests.integration.local.test_up import one_line
-from tests.support.celery_processes import ROOT, Process
-from tests.support.read_only import command
+from tests.support.celery_processes import ForkedProcess
+from tests.support.forks import READ_ONLY
 from tests.support.rows import alive
 from tests.support.scripted import models_of
 from tests.support.services import Services
-from tests.support.upping import LONGHAUL, longhaul
+from tests.support.upping import longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 T = TypeVar("T")
@@ -42,9 +41,9 @@ def env(services: Services, migrated: str, tmp_path: Path) -> dict[str, str]:
 
 
 @contextmanager
-def read_only(*arguments: str, env: dict[str, str], log: Path) -> Iterator[Process]:
+def read_only(*arguments: str, env: dict[str, str], log: Path) -> Iterator[ForkedProcess]:
     """A command on read-only file systems; it must write no traceback."""
-    process = Process(command(*LONGHAUL, *arguments), env, log)
+    process = ForkedProcess([*arguments], env, log, READ_ONLY)
     try:
         yield process
         process.send_signal()
@@ -164,9 +163,6 @@ def test_a_ready_file_that_cannot_be_written_or_is_not_named_is_one_line(env: di
 
 def test_flower_needs_a_folder_and_says_so(env: dict[str, str], tmp_path: Path) -> None:
     auth = {"LONGHAUL_FLOWER_AUTH": "longhaul:secret", "LONGHAUL_HOME": "/srv/longhaul"}
-    process = subprocess.run(
-        command(*LONGHAUL, "flower"),
-        cwd=ROOT, env={**os.environ, **env, **auth}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert process.returncode == 1
-    assert process.stderr == "longhaul: LONGHAUL_HOME: cannot use /srv/longhaul: Read-only file system\n"
+    process = ForkedProcess(["flower"], {**env, **auth}, tmp_path / "log", READ_ONLY)
+    assert process.wait() == 1
+    assert process.text == "longhaul: LONGHAUL_HOME: cannot use /srv/longhaul: Read-only file system\n"

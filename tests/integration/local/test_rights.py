@@ -24,11 +24,11 @@ from app.store.roles.granting import HELD
 from app.store.roles.rights import API, MAINTENANCE, MONITOR, RIGHTS, ROLES, WORKER, wanted
 from config.settings import CHECKOUT
 from tests.faults.proxy import HOST, Proxy
-from tests.support.celery_processes import Process
+from tests.support.celery_processes import ForkedProcess
 from tests.support.certificates import Authority
 from tests.support.scripted import models_of
 from tests.support.services import LoopThread, Services
-from tests.support.upping import LONGHAUL, longhaul
+from tests.support.upping import longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 PAGE = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -146,14 +146,14 @@ class Deployment:
             "LONGHAUL_FLOWER_AUTH": ":".join(AUTH),
             "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0",
         }
-        migrate = Process([*LONGHAUL, "migrate"], {**env, "DATABASE_URL": urls[OWNER]}, folder / "migrate.log")
+        migrate = ForkedProcess(["migrate"], {**env, "DATABASE_URL": urls[OWNER]}, folder / "migrate.log")
         assert migrate.wait() == 0, migrate.text
         self.processes = {}
         self.metrics_port = free_port()
         own = {"LONGHAUL_METRICS_PORT": str(self.metrics_port), "LONGHAUL_MONITOR_DATABASE_URL": urls[MONITOR]}
         for name, role in {"api": API, "worker": WORKER, "maintenance": MAINTENANCE, "flower": API}.items():
             more = {"DATABASE_URL": urls[role], **(own if name == "maintenance" else {})}
-            process = Process([*LONGHAUL, name], {**env, **more}, folder / f"{name}.log")
+            process = ForkedProcess([name], {**env, **more}, folder / f"{name}.log")
             stack.callback(process.kill)
             self.processes[name] = process
         self.api = stack.enter_context(OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0))

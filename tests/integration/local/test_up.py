@@ -286,15 +286,6 @@ def test_named_services_are_used_and_left_alone(running: Up) -> None:
     assert not (running.folder / "home" / "valkey").exists()
 
 
-def test_kill_9_of_a_guardian_ends_its_program(running: Up) -> None:
-    calm = int(running.written("calm.pid"))
-    running.look()
-    guardian = int(Path(f"/proc/{calm}/stat").read_text().split()[3])
-    assert guardian != running.pid
-    kill(guardian)
-    until_sync(lambda: not alive(calm))
-
-
 def test_a_second_start_on_the_same_data_is_refused(running: Up) -> None:
     result = longhaul("up", env={**NAMED_SERVICES, "LONGHAUL_HOME": f"{running.folder}/home"})
     assert result.returncode == 1

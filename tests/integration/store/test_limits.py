@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -80,24 +80,21 @@ class TestReserving:
 
 
 class TestRaces:
-    async def test_64_clients_of_two_processes_get_not_one_token_too_many(self, db: Database, services: Any) -> None:
+    async def test_64_clients_of_two_processes_get_not_one_token_too_many(self, db: Database) -> None:
+        """Two inserters share nothing but Postgres, as two processes."""
         await limited_project(db, tokens_per_day=15 * 1000, unfinished_responses=1000)
-        programs = [
-            await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.support.limited", services.database_url, "32"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-            )
-            for _ in range(2)
-        ]
-        for program in programs:
-            assert program.stdout is not None and await program.stdout.readline() == b"ready\n"
-        answers = await asyncio.gather(*(program.communicate(b"go\n") for program in programs))
-        count = sum(int(out) for out, _ in answers)
+        databases = [db.sibling(4) for _ in range(2)]
+        inserters = [Inserter(each) for each in databases]
+        creating = (each.create(reserving()) for _ in range(32) for each in inserters)
+        results = Counter(map(type, await asyncio.gather(*creating, return_exceptions=True)))
+        assert results.keys() == {Allowance, LimitReached}
+        count = results[Allowance]
         assert count == await scalar(db, "SELECT count(*) FROM responses")
         reserved = await reserved_tokens(db)
         assert 0 < reserved <= 15_000 and 15_000 - reserved < reserved / count
         assert await used(db) == {DAY: reserved, "unfinished_responses": count}
+        for each in (*inserters, *databases):
+            await each.close()
 
     async def test_a_project_whose_limits_are_held_delays_no_other(self, db: Database, inserter: Inserter) -> None:
         for name in ("slow", "quick"):

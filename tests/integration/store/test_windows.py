@@ -51,23 +51,6 @@ async def measured(db: Database, seconds: float, tokens: int, project: str = "a"
 # How far it rises
 
 
-async def test_it_rises_as_its_time_runs_out(db: Database) -> None:
-    """10 slots of 10 tokens a second: 0.36 million an hour."""
-    await with_slots(db, 10)
-    await windows.raise_to(db, {OF_A: 0.0})
-    await measured(db, 10.0, 100)
-    await waiting(db, "a", 200, window=8 * HOUR, cost=1000)
-    await windows.raise_all(as_role(db, MAINTENANCE))
-    assert await part_of_a(db) == 0.0
-    due = "UPDATE responses SET due_at = now() + make_interval(secs => :left) WHERE project = 'a'"
-    parts = []
-    for left in (2.0, 1.6, 1.3, 0.9):
-        await sql(db, due, left=left * HOUR)
-        await windows.raise_all(as_role(db, MAINTENANCE))
-        parts.append(await part_of_a(db))
-    assert parts == sorted(parts) and parts[0] < 0.3 and parts[-1] == 1.0
-
-
 async def test_lines_that_are_in_their_file_count_with_those_that_are_responses(db: Database) -> None:
     """200 lines, of which 50 are responses."""
     await weigh(db, "a", 1.0)

@@ -83,16 +83,11 @@ async def test_a_worker_that_comes_back_between_two_looks_lives(db: Database) ->
     assert await workers.release_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
 
 
-async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Database) -> None:
+async def test_after_a_restart_or_a_failover_of_postgres_workers_have_time_to_come_back(db: Database) -> None:
     await alive(db)
     await claimed(db)
     for _ in range(3):
         assert await workers.release_dead_workers(db, absence_seconds=0.0, comeback_seconds=1e9) == []
-
-
-async def test_after_a_failover_workers_have_time_to_come_back(db: Database) -> None:
-    await alive(db)
-    await claimed(db)
     watch = workers.ServerWatch()
     gone = datetime(2026, 11, 1, tzinfo=UTC)  # when that server started; another one answers now
     assert not watch.has_moved(gone, 3600.0)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from openai_harmony import ToolNamespaceConfig
 
-from tests.support.browser_server import COMMAND, BrowserServer, browser_server, call, refusal
+from tests.support.browser_server import BrowserServer, browser_server, call, refusal
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 MOUNTAINS = """<!doctype html><title>Tallest mountains</title><h1>Tallest mountains</h1>
@@ -237,7 +238,7 @@ async def test_a_client_of_the_sessionless_protocol_falls_back_to_a_session(serv
 
 async def test_stdio_serves_one_session(web: Path) -> None:
     options = ["-m", "workers.toolservers.browser", "--stdio", "--backend", "folder", "--folder", str(web)]
-    async with Client(StdioServerParameters(command=COMMAND[0], args=options, env=dict(os.environ))) as client:
+    async with Client(StdioServerParameters(command=sys.executable, args=options, env=dict(os.environ))) as client:
         await call(client, "search", query="Everest")
         opened = await call(client, "open", id=0)
     assert "Mount Everest" in opened.text

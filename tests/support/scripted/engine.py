@@ -20,6 +20,8 @@ from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
 from config.settings import ConfigError
+from config.shaping.proof import AS_IT_IS, Proof
+from config.shaping.shape import Shaping
 from tests.support.scripted.output_format import ScriptedDecoder, ScriptedOutputFormat, logprob_of
 from tests.support.scripted.script import ANSWER, BEGIN, END, Ending, Reply, framed, reply_to, size_of, tokens_of
 from workers.engine.base import (
@@ -37,7 +39,6 @@ from workers.engine.base import (
 )
 from workers.engine.extras import check_extra
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
-from workers.engine.template_rules import ANY_ORDER, TemplateRules
 
 __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
 
@@ -78,7 +79,7 @@ class Args(BaseModel):
     """Of a prompt, as models have three or four; each token of a reply is one byte."""
 
 
-STRICT_ORDER = TemplateRules(later_system=False, no_user_first=False)
+STRICT_ORDER = Shaping(begun=True, moved_later=True)
 
 
 def _check_order(roles: Sequence[str]) -> None:
@@ -146,8 +147,8 @@ class ScriptedEngine:
         return self._args.max_num_seqs
 
     @property
-    def template_rules(self) -> TemplateRules:
-        return STRICT_ORDER if self._args.strict_template else ANY_ORDER
+    def proof(self) -> Proof:
+        return Proof(STRICT_ORDER) if self._args.strict_template else AS_IT_IS
 
     @property
     def efforts(self) -> None:

@@ -95,13 +95,6 @@ def authorization(*values: str) -> list[tuple[bytes, bytes]]:
     return [(b"authorization", value.encode("latin-1")) for value in values]
 
 
-async def test_a_key_lets_its_caller_in() -> None:
-    exchange = await Exchange().run()
-    caller = exchange.scope["state"][CALLER]
-    assert exchange.status == 204
-    assert (caller.project, caller.scopes, caller.key_id) == ("proj_a", PROJECT_SCOPES, "key_1")
-
-
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
@@ -124,14 +117,13 @@ async def test_a_request_without_a_key_that_works_is_a_401(sent: list[str], word
     assert SECRET not in str(exchange.sent)
 
 
-async def test_a_websocket_without_a_key_is_refused_before_it_is_accepted() -> None:
+async def test_a_websocket_without_a_key_or_with_one_that_only_reads_is_refused_before_it_is_accepted() -> None:
     extensions: dict[str, Any] = {"websocket.http.response": {}}
-    exchange = await Exchange(type="websocket", path="/v1/responses", headers=[], extensions=extensions).run()
-    assert [message["type"] for message in exchange.sent] == [
-        "websocket.http.response.start",
-        "websocket.http.response.body",
-    ]
-    assert exchange.status == 401
+    asked = {"type": "websocket", "path": "/v1/responses", "extensions": extensions}
+    for status, more in ((401, {"headers": []}), (403, {"row": row_of(frozenset({KeyScope.READ}))})):
+        exchange = await Exchange(**asked, **more).run()
+        kinds = [message["type"].removeprefix("websocket.http.response.") for message in exchange.sent]
+        assert (kinds, exchange.status) == (["start", "body"], status)
 
 
 async def test_a_key_that_has_ended_says_why() -> None:
@@ -233,13 +225,6 @@ async def test_a_key_allows_what_its_scopes_say(
 async def test_no_key_opens_what_no_scope_is_named_for(scopes: frozenset[KeyScope], path: str) -> None:
     exchange = await Exchange(row=row_of(scopes), path=path, method="POST").run()
     assert (exchange.status, exchange.error["code"]) == (404, "unknown_url")
-
-
-async def test_a_websocket_needs_more_than_read() -> None:
-    reading = row_of(frozenset({KeyScope.READ}))
-    extensions: dict[str, Any] = {"websocket.http.response": {}}
-    exchange = await Exchange(row=reading, type="websocket", path="/v1/responses", extensions=extensions).run()
-    assert exchange.status == 403
 
 
 async def test_without_keys_everybody_is_let_in_whatever_they_send() -> None:

@@ -222,44 +222,39 @@ async def test_a_request_in_pieces_is_answered() -> None:
         assert (await client.answer())[:2] == (200, size)
 
 
-async def test_a_long_url_is_a_414() -> None:
-    async with serving() as server:
-        for end in (b" HTTP/1.1\r\n\r\n", b""):
-            async with client_of(server) as client:
-                await client.send(b"GET /" + b"a" * MAX_URL_BYTES + end)
-                assert await code_of(client, 414) == "url_too_long"
-        assert server.seen == []
-
-
+LONG_URL = b"GET /" + b"a" * MAX_URL_BYTES
 LARGE_HEADS = {
-    "one header": b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n",
-    "half a header": b"x: " + b"a" * MAX_HEAD_BYTES,
-    "half a name": b"a" * (MAX_HEAD_BYTES + 100),
-    "many headers": b"x: 1\r\n" * (MAX_HEADERS + 1) + b"\r\n",
+    "a long URL": (LONG_URL + b" HTTP/1.1\r\n\r\n", 414, "url_too_long"),
+    "half a long URL": (LONG_URL, 414, "url_too_long"),
+    **{
+        name: (HEAD + head, 431, "headers_too_large")
+        for name, head in (
+            ("one header", b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n"),
+            ("half a header", b"x: " + b"a" * MAX_HEAD_BYTES),
+            ("half a name", b"a" * (MAX_HEAD_BYTES + 100)),
+            ("many headers", b"x: 1\r\n" * (MAX_HEADERS + 1) + b"\r\n"),
+        )
+    },
 }
 
 
-async def test_large_headers_are_a_431_even_before_their_end_or_after_a_chunked_body() -> None:
+async def test_large_heads_are_a_414_or_a_431_even_before_their_end_or_after_a_chunked_body() -> None:
     async with serving() as server:
-        for name, head in LARGE_HEADS.items():
+        for name, (head, status, code) in LARGE_HEADS.items():
             async with client_of(server) as client:
-                await client.send(HEAD + head)
-                assert await code_of(client, 431) == "headers_too_large", name
-        assert server.seen == []
-    async with serving() as server, client_of(server) as client:
-        await client.send(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n")
-        await until(lambda: server.seen == ["/"])
-        await client.send(b"x: " + b"a" * (MAX_HEAD_BYTES + 1))
-        assert await code_of(client, 431) == "headers_too_large"
-        await until(lambda: server.seen == ["/", "gone"])
-
-
-async def test_a_large_websocket_handshake_is_a_431() -> None:
-    async with serving() as server:
+                await client.send(head)
+                assert await code_of(client, status) == code, name
         with pytest.raises(InvalidStatus) as caught:
             headers = {f"x-{n}": "a" * 8000 for n in range(9)}
             await connect(f"ws://127.0.0.1:{server.port}/", additional_headers=headers)
         assert caught.value.response.status_code == 431
+        assert server.seen == []
+        async with client_of(server) as client:
+            await client.send(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n")
+            await until(lambda: server.seen == ["/"])
+            await client.send(b"x: " + b"a" * (MAX_HEAD_BYTES + 1))
+            assert await code_of(client, 431) == "headers_too_large"
+            await until(lambda: server.seen == ["/", "gone"])
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", HEAD, b"\r\n\r\n"])
@@ -313,17 +308,6 @@ async def test_the_end_of_the_connection_ends_an_answer_to_http_1_0(keep: bytes)
         assert await client.is_closed()
 
 
-async def test_a_long_answer_has_no_deadline() -> None:
-    async with serving(head_seconds=SLOW, body_seconds=SLOW) as server, client_of(server) as client:
-        await client.send(b"GET /endless HTTP/1.1\r\n\r\n")
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 3 * SLOW
-        while loop.time() < end:
-            assert await client.reader.read(1 << 16)
-            await asyncio.sleep(SLOW / 20)
-        assert server.seen == ["/endless"]
-
-
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
     async with serving(write_seconds=SLOW) as server, client_of(server) as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -361,8 +345,9 @@ async def test_a_client_that_takes_something_each_time_is_cut_off_once_it_takes_
     assert answers.held == 0
 
 
-async def test_a_slow_client_gets_all_of_its_answer() -> None:
-    async with serving(write_seconds=SLOW) as server, client_of(server) as client:
+async def test_a_slow_client_gets_all_of_its_answer_which_has_no_deadline() -> None:
+    slow = dict.fromkeys(("head_seconds", "body_seconds", "write_seconds"), SLOW)
+    async with serving(**slow) as server, client_of(server) as client:
         await client.send(b"GET /large HTTP/1.1\r\n\r\n")
         await client.reader.readuntil(b"\r\n\r\n")
         loop = asyncio.get_running_loop()
@@ -517,46 +502,28 @@ async def test_an_extension_of_a_chunk_is_bounded_and_a_body_that_waits_for_leav
             assert await client.reader.readline() == b"HTTP/1.1 100 Continue\r\n"
 
 
-async def test_half_sent_messages_of_websockets_share_the_bound_of_bodies() -> None:
-    async with serving(total=1 << 20) as server:
-        url = f"ws://127.0.0.1:{server.port}/"
+@pytest.mark.parametrize(("projects", "holds", "sends"), [(("", "", ""), 900, 900), (("red", "red", "blue"), 800, 300)])
+async def test_half_sent_messages_of_websockets_share_the_bound_of_bodies_and_leave_another_project_room(
+    projects: tuple[str, str, str], holds: int, sends: int
+) -> None:
+    async def half() -> AsyncIterator[str]:
+        yield "a" * (holds * 1024)
+        await asyncio.Event().wait()
 
-        async def half() -> AsyncIterator[str]:
-            yield "a" * (900 * 1024)
-            await asyncio.Event().wait()
-
-        async with connect(url) as holder, connect(url) as other:
-            holding = asyncio.create_task(holder.send(half()))
-            await until(lambda: server.bounds.bodies.held > 800 * 1024)
-            await other.send("a" * BODY_BYTES)  # Small messages pass.
-            assert await other.recv() == str(BODY_BYTES)
-            with pytest.raises(ConnectionClosed) as caught:
-                await other.send("a" * (900 * 1024))
-                await other.recv()
-            assert caught.value.rcvd is not None
-            assert caught.value.rcvd.code == 1013
-            holding.cancel()
-        await until(lambda: server.bounds.bodies.held == 0)
-
-
-async def test_half_sent_messages_of_one_project_leave_room_for_another() -> None:
-    async with serving(total=1 << 20) as server:
+    async with serving(total=1 << 20) as server, contextlib.AsyncExitStack() as stack:
         url = f"ws://127.0.0.1:{server.port}"
-
-        async def half() -> AsyncIterator[str]:
-            yield "a" * (800 * 1024)
-            await asyncio.Event().wait()
-
-        async with connect(f"{url}/red") as holder, connect(f"{url}/red") as red, connect(f"{url}/blue") as blue:
-            holding = asyncio.create_task(holder.send(half()))
-            await until(lambda: server.bounds.bodies.held > 700 * 1024)
-            with pytest.raises(ConnectionClosed) as caught:
-                await red.send("a" * (300 * 1024))
-                await red.recv()
-            assert caught.value.rcvd is not None and caught.value.rcvd.code == 1013
-            await blue.send("a" * (300 * 1024))
-            assert await blue.recv() == str(300 * 1024)
-            holding.cancel()
+        holder, greedy, other = [await stack.enter_async_context(connect(f"{url}/{each}")) for each in projects]
+        holding = asyncio.create_task(holder.send(half()))
+        await until(lambda: server.bounds.bodies.held > (holds - 100) * 1024)
+        with pytest.raises(ConnectionClosed) as caught:
+            await greedy.send("a" * (sends * 1024))
+            await greedy.recv()
+        assert caught.value.rcvd is not None and caught.value.rcvd.code == 1013
+        passes = sends * 1024 if projects[2] else BODY_BYTES  # Small messages pass.
+        await other.send("a" * passes)
+        assert await other.recv() == str(passes)
+        holding.cancel()
+        await stack.aclose()
         await until(lambda: server.bounds.bodies.held == 0)
 
 

@@ -15,7 +15,7 @@ import pytest
 from app.queue.message import Kind, Priority
 from tests.support.cycles import no_collector
 from tests.support.pool import Expected, Request, SlowCleanup, forever, start_pool
-from tests.support.waiting import PATIENCE_SECONDS, until, until_sync
+from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host.pool import COUNT_MESSAGES, TaskPool
 from workers.generation.cancellation import Cancelled
 
@@ -47,25 +47,6 @@ def test_64_jobs_run_at_once_and_each_has_its_own_pid() -> None:
     assert len({request.pid for request in requests}) == 64
     assert all(isinstance(request.pid, int) for request in requests)
     pool.stop()
-
-
-def test_no_more_jobs_run_at_once_than_the_limit(task_pool: TaskPool) -> None:
-    running, most, all_are_there = 0, 0, threading.Event()
-
-    async def body() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await until(all_are_there.is_set)
-        await asyncio.sleep(0)
-        running -= 1
-
-    requests = [Request(task_pool, body) for _ in range(64)]
-    until_sync(lambda: running == 8)
-    all_are_there.set()
-    for request in requests:
-        request.wait()
-    assert most == 8
 
 
 def test_counts_and_answers_take_no_places_of_each_other() -> None:

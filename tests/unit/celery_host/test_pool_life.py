@@ -27,11 +27,7 @@ from workers.pace import Pace
 
 
 def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
-    @asynccontextmanager
-    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[str]:
-        yield "the runner"
-
-    pool = start_pool(lifespan)
+    pool = start_pool(runner="the runner")
 
     async def look() -> Any:
         return current_runner.get()
@@ -45,12 +41,7 @@ def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
 
 def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
     """A pool whose runner has these slots, on the node `node`."""
-
-    @asynccontextmanager
-    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[Any]:
-        yield SimpleNamespace(slots=slots, node="node")
-
-    return start_pool(lifespan, limit)
+    return start_pool(limit=limit, runner=SimpleNamespace(slots=slots, node="node"))
 
 
 def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
@@ -125,13 +116,7 @@ def test_the_lifespan_can_stop_the_worker() -> None:
     async def lifespan(stop_worker: StopWorker, _: str | None) -> AsyncIterator[StopWorker]:
         yield stop_worker
 
-    class Pool(TaskPool):
-        pass
-
-    Pool.lifespan = staticmethod(lifespan)
-    pool = Pool(1)
-    pool.stop_worker = exit_codes.append
-    pool.start()
+    pool = start_pool(lifespan, stop_worker=exit_codes.append)
 
     async def body() -> None:
         current_runner.get()(7)

@@ -29,7 +29,7 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.response import error_object
 from app.protocol.usage import Usage
-from tests.support.deltas import deltas, end, endings, new_stream, play
+from tests.support.deltas import deltas, end, endings, fed, new_stream, play
 
 Json = dict[str, Any]
 
@@ -123,10 +123,7 @@ def _check_type(chunk: Json) -> None:
     ],
 )
 def test_the_reason_of_the_end(said: list[Delta], finish: FinishReason, reason: str) -> None:
-    stream = new_stream()
-    events = stream.accept() + stream.begin()
-    for delta in said:
-        events += stream.feed(delta)
+    stream, events = fed(*said)
     events += stream.finish(Finish(finish, Usage(3, 0, 5)), 1_700_000_009)
     assert {choice["finish_reason"] for chunk in chunks_of(events) for choice in chunk["choices"]} - {None} == {reason}
     assert completion(stream.response)["choices"][0]["finish_reason"] == reason
@@ -181,8 +178,7 @@ def test_an_end_that_is_no_answer_is_an_error_and_the_last_line(ending: str, kin
 
 
 def test_an_error_in_the_stream_names_the_field_as_chat_has_it() -> None:
-    stream = new_stream()
-    events = stream.accept() + stream.begin()
+    stream, events = fed()
     events += stream.fail(error_object("context_length_exceeded", "The prompt is too long."))
     assert chunks_of(events)[-1]["error"]["param"] == "messages"
 

@@ -131,77 +131,75 @@ class TestMessages:
         assert (refused.param, refused.code) == ("messages[0].reasoning", "mutually_exclusive_parameters")
 
 
+NAMED = {"type": "function", "function": {"name": "look"}}
+SCHEMA_SENT = {"name": "a", "schema": {"type": "object", "properties": {}}}
+FLAT = {"type": "function", "name": "look"}
+CHOICES: list[tuple[Any, Any]] = [
+    *((each, each) for each in ("auto", "required")),
+    (NAMED, FLAT),
+    ({"type": "custom", "custom": {"name": "write"}}, {"type": "custom", "name": "write"}),
+    (
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}},
+        {"type": "allowed_tools", "mode": "auto", "tools": [FLAT]},
+    ),
+]
+SAME: Json = {
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "presence_penalty": 1.0,
+    "frequency_penalty": 1.0,
+    "metadata": {"a": "b"},
+    "service_tier": "flex",
+    "user": "u",
+    "safety_identifier": "s",
+    "parallel_tool_calls": False,
+    "prompt_cache_key": "k",
+    "prompt_cache_retention": "24h",
+}
+EXTRA: Json = {"seed": 5, "chat_template_kwargs": {"a": 1}}
+ASKED = {"reasoning": {"effort": "low", "summary": None}}
+FIELDS: list[tuple[Json, Json]] = [
+    (SAME, SAME),
+    ({**EXTRA, "stop": "x", "logit_bias": {"5": 1}}, {"extra": {**EXTRA, "stop": ["x"], "logit_bias": {"5": 1.0}}}),
+    *(({"tools": [FUNCTION, CUSTOM], "tool_choice": sent}, {"tool_choice": made}) for sent, made in CHOICES),
+    (
+        {
+            "response_format": {"type": "json_schema", "json_schema": {**SCHEMA_SENT, "strict": None}},
+            "verbosity": "low",
+        },
+        {
+            "text": {
+                "format": {"type": "json_schema", **SCHEMA_SENT, "strict": False, "description": None},
+                "verbosity": "low",
+            }
+        },
+    ),
+    *(({name: 7}, {"max_output_tokens": 7}) for name in ("max_tokens", "max_completion_tokens")),
+    ({"logprobs": True, "top_logprobs": 3}, {"include": [LOGPROBS], "top_logprobs": 3}),
+    ({"logprobs": True}, {"include": [LOGPROBS]}),
+    ({"logprobs": False, "top_logprobs": 0}, {"include": []}),
+    ({"reasoning_effort": "low"}, ASKED),
+    ({"reasoning": {"effort": "low", "summary": "auto"}}, ASKED),
+    # Nothing is kept unless it is asked for.
+    *(({"store": sent}, {"store": bool(sent)}) for sent in (None, True)),
+    ({}, {"store": False}),
+]
+
+
 class TestFields:
     def test_tools_become_flat(self) -> None:
         made = stored(tools=[FUNCTION, CUSTOM])["tools"]
         assert [(tool["type"], tool["name"]) for tool in made] == [("function", "look"), ("custom", "write")]
         assert (made[0]["strict"], made[1]["format"]["definition"]) == (True, "start: WORD")
 
-    @pytest.mark.parametrize(
-        ("sent", "made"),
-        [
-            ("auto", "auto"),
-            ("required", "required"),
-            ({"type": "function", "function": {"name": "look"}}, {"type": "function", "name": "look"}),
-            ({"type": "custom", "custom": {"name": "write"}}, {"type": "custom", "name": "write"}),
-            (
-                {
-                    "type": "allowed_tools",
-                    "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "look"}}]},
-                },
-                {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]},
-            ),
-        ],
-    )
-    def test_choices_become_flat(self, sent: Any, made: Any) -> None:
-        assert stored(tools=[FUNCTION, CUSTOM], tool_choice=sent)["tool_choice"] == made
-
-    def test_a_schema_is_the_format_of_the_text(self) -> None:
-        schema = {"type": "object", "properties": {}}
-        sent = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": None}}
-        made = stored(response_format=sent, verbosity="low")["text"]
-        assert (made["format"]["schema"], made["format"]["name"], made["verbosity"]) == (schema, "a", "low")
-
-    def test_either_limit_is_honoured(self) -> None:
-        for name in ("max_tokens", "max_completion_tokens"):
-            assert stored(**{name: 7})["max_output_tokens"] == 7
-
-    def test_log_probabilities_are_included(self) -> None:
-        made = stored(logprobs=True, top_logprobs=3)
-        assert (made["include"], made["top_logprobs"]) == ([LOGPROBS], 3)
-        assert stored(logprobs=True)["include"] == [LOGPROBS]
-        assert stored(logprobs=False, top_logprobs=0)["include"] == []
-
-    def test_effort_has_two_names(self) -> None:
-        asked = {"effort": "low", "summary": None}
-        assert stored(reasoning_effort="low")["reasoning"] == asked
-        assert stored(reasoning={"effort": "low", "summary": "auto"})["reasoning"] == asked
-        assert refusal(reasoning={"effort": "low"}, reasoning_effort="high").param == "reasoning.effort"
-
-    def test_nothing_is_kept_unless_it_is_asked_for(self) -> None:
-        assert [stored(**fields)["store"] for fields in ({}, {"store": None}, {"store": True})] == [False, False, True]
+    def test_what_becomes_of_a_chat_field(self) -> None:
+        for sent, kept in FIELDS:
+            made = stored(**sent)
+            assert {name: made[name] for name in kept} == kept
 
     def test_what_clients_send_for_nothing_is_nothing(self) -> None:
         for sent in ({"stop": []}, {"stop": None}, {"logit_bias": {}}, {"tools": []}, {"n": 1}):
             assert stored(**sent) == stored()
-
-    def test_fields_of_the_same_name_are_passed_on(self) -> None:
-        sent = {
-            "temperature": 0.5,
-            "top_p": 0.5,
-            "presence_penalty": 1.0,
-            "frequency_penalty": 1.0,
-            "metadata": {"a": "b"},
-            "service_tier": "flex",
-            "user": "u",
-            "safety_identifier": "s",
-            "prompt_cache_key": "k",
-            "prompt_cache_retention": "24h",
-            "parallel_tool_calls": False,
-        }
-        made = stored(**sent, seed=5, stop="x", chat_template_kwargs={"a": 1}, logit_bias={"5": 1})
-        assert {name: made[name] for name in sent} == sent
-        assert made["extra"] == {"seed": 5, "stop": ["x"], "chat_template_kwargs": {"a": 1}, "logit_bias": {"5": 1.0}}
 
     def test_the_fingerprint_is_that_of_the_chat_request(self) -> None:
         assert parse().fingerprint() == parse(USER).fingerprint() != parse(USER, seed=1).fingerprint()
@@ -271,6 +269,7 @@ BAD_FIELDS: list[tuple[Json, str]] = [
         "tool_choice.allowed_tools.tools[0].function.name",
     ),
     ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"reasoning": {"effort": "low"}, "reasoning_effort": "high"}, "reasoning.effort"),
     ({"response_format": SCHEMA}, "response_format.json_schema.schema"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.name"),
     ({"response_format": {"type": "yaml"}}, "response_format.type"),

@@ -38,6 +38,10 @@ LLAMA = (
 )
 ROLES = "{% for m in messages %}<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}{% endfor %}"
 
+LIST_OF_CALLS = (
+    "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}[TOOL_CALLS][{{ m.tool_calls[0].function | tojson }}]"
+    "{% endif %}{% endfor %}"
+)
 CASES: list[tuple[str, str | None, str, str | None, str | None]] = [
     # model, model_type, chat template, tool parser, reasoning parser
     ("DeepSeek V4.1", "deepseek_v41", "", "deepseek_v41", "deepseek_v41"),
@@ -66,6 +70,9 @@ CASES: list[tuple[str, str | None, str, str | None, str | None]] = [
     ("Gemma 4", "gemma4", "<|turn>model\n<|channel>thought", None, "gemma4"),  # fine-tuned without tools
     ("FunctionGemma", "gemma3_text", f"{LISTED}<start_function_call>call:f", "functiongemma", None),
     ("Apertus", "apertus", f"{LISTED}<|tools_prefix|>[]<|tools_suffix|>", "apertus", None),
+    ("LongCat 2", "longcat_flash", f"{LISTED}<longcat_tool_call><longcat_arg_key>", None, None),
+    ("K2 Horizon", "any", f"{LISTED}<ifm|tool_call>", "k2_horizon", "k2_horizon"),
+    ("Mistral's lists of calls", "mistral", f"{LISTED}{LIST_OF_CALLS}", "xlam", None),
     ("LongCat", "longcat_flash", f"{LISTED}<longcat_tool_call>", "longcat", None),
     ("Granite 4.2", "granitemoehybrid", f"{ROLES}{CODER}<think>", "qwen3_coder", "granite_thinking_parser"),
     ("Granite 4", "granitemoehybrid", f"{ROLES}{HERMES}", "granite4", None),
@@ -173,7 +180,7 @@ def test_any_template_with_a_mark_of_thoughts_has_a_reasoning_parser() -> None:
     ("template", "shown", "said"),
     [
         ("{{ xml_tools }} Write <tools> <tool_call>arguments</tool_call>", False, "its chat template shows no tools"),
-        (f"{{% if messages[0].role == 'system' %}}{HERMES}{{% endif %}}", True, "shows tools only beside instructions"),
+        (f"{{% if messages[0].role == 'system' %}}{HERMES}{{% endif %}}", True, "its chat template shows no calls"),
         (f"{HERMES}{SHOWN_CALL}", True, "a call was probed"),
         (HERMES, True, "its chat template shows no calls"),
         (f"{HERMES}{{{{ raise_exception('No.') }}}}", False, "its chat template shows no tools"),

@@ -7,7 +7,6 @@ import io
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -59,21 +58,16 @@ async def test_lines_that_come_together_are_one_write_in_their_order(log: loggin
     assert writes.all == ["0\n1\n2\n", "later\n"]
 
 
-async def test_a_warning_is_written_at_once_behind_all_that_wait(log: logging.Logger, writes: Writes) -> None:
-    with gathering_lines():
-        log.info("first")
-        log.warning("trouble")
-        assert writes.all == ["first\ntrouble\n"]
-
-
-async def test_a_line_of_another_thread_is_written_at_once_behind_all_that_wait(
-    log: logging.Logger, writes: Writes
+@pytest.mark.parametrize("level", [logging.WARNING, logging.INFO], ids=["a warning", "a line of another thread"])
+async def test_what_may_not_wait_is_written_at_once_behind_all_that_waits(
+    log: logging.Logger, writes: Writes, level: int
 ) -> None:
     with gathering_lines():
         log.info("first")
-        thread = threading.Thread(target=log.info, args=("second",))
-        thread.start()
-        thread.join()
+        if level == logging.WARNING:
+            log.log(level, "second")
+        else:
+            await asyncio.to_thread(log.log, level, "second")
         assert writes.all == ["first\nsecond\n"]
 
 

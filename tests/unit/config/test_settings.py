@@ -60,17 +60,6 @@ def test_a_folder_of_secrets_that_is_not_there_is_one_line(monkeypatch: pytest.M
         load_settings()
 
 
-def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DATABASE_URL", "postgres://u:p@db/x?host=/run")
-    monkeypatch.setenv("REDIS_URL", "redis://r:1/2")
-    monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
-    monkeypatch.setenv("LONGHAUL_PORT", "81")
-    found = load_settings()
-    assert found.database_dsn == "postgres://u:p@db/x?host=/run"
-    assert found.broker_url == "redis://r:1/2"
-    assert (found.home, found.port) == (tmp_path, 81)
-
-
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
     monkeypatch.setenv("LONGHAUL_PORT", "")

@@ -17,7 +17,7 @@ from config.tools import (
     server_of_kind,
     servers_of_variable,
 )
-from tests.unit.config.test_models import NAMED, catalog, complaint_about
+from tests.unit.config.test_models import NAMED, catalog, check_complaints
 
 URL = 'url = "http://127.0.0.1:1/mcp"\n'
 
@@ -78,12 +78,8 @@ WRONG = [
 ]
 
 
-def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(tmp_path: Path) -> None:
-    for text, complaint in WRONG:
-        message = complaint_about(tmp_path, NAMED + text)
-        assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
-        assert complaint in message
-        assert "\n" not in message and "hunter2" not in message
+def test_an_error_of_a_tool_server_is_one_line_that_names_file_and_entry_and_no_password(tmp_path: Path) -> None:
+    check_complaints(tmp_path, [(NAMED + text, complaint) for text, complaint in WRONG])
 
 
 def test_labels_in_the_variable_set_the_kind() -> None:

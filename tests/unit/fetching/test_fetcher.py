@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import gzip
 import ipaddress
 import ssl
@@ -11,10 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from app.fetching.body import STEP_BYTES, read_body
 from app.fetching.egress import EgressPolicy
@@ -22,6 +17,7 @@ from app.fetching.errors import FetchError, NotAllowed
 from app.fetching.fetcher import Fetcher
 from app.fetching.hosts import AllowedHosts
 from app.fetching.resolving import Resolve, by_dns
+from tests.support.certificates import Authority
 from tests.support.little_web import LittleWeb, page, redirect
 
 LOOPBACK = EgressPolicy(networks=(ipaddress.ip_network("127.0.0.1/32"),))
@@ -74,8 +70,9 @@ async def test_a_name_with_a_private_address_among_public_ones_is_refused(web: L
 
 
 async def test_a_certificate_is_for_the_name_and_not_for_the_address(tmp_path: Path) -> None:
-    serving, trusting = _certificate_for("good.test", tmp_path)
-    with LittleWeb(tls=serving) as web:
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    with LittleWeb(tls=authority.context("good.test")) as web:
         web.answers["/page"] = page("<title>Sealed</title>")
 
         def names() -> Names:
@@ -86,28 +83,6 @@ async def test_a_certificate_is_for_the_name_and_not_for_the_address(tmp_path: P
         with pytest.raises(FetchError, match=r"certificate of bad\.test cannot be verified"):
             await fetcher(names(), trusting).fetch(f"https://bad.test:{web.port}/page", {})
         assert [asked.headers["Host"] for asked in web.asked] == [f"good.test:{web.port}"]
-
-
-def _certificate_for(name: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A TLS context of a server with a self-signed certificate, and one of a client that trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    no_password = serialization.NoEncryption()
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_password)
-    (folder / "both.pem").write_bytes(secret + pem)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(folder / "both.pem")
-    return serving, ssl.create_default_context(cadata=pem.decode())
 
 
 async def test_a_host_that_is_not_allowed_is_not_even_looked_up(web: LittleWeb) -> None:

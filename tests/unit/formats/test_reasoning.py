@@ -8,17 +8,12 @@ from typing import Any, cast
 import pytest
 
 from app.protocol.types import Json
-from tests.support.requests import message, stored_request
+from tests.support.requests import message, reasoning, stored_request
 from workers.engine.base import Engine, InvalidSampling, Message
 from workers.formats.chat.template import template_args_of
 from workers.formats.reasoning import check_template, without_left_out
 
-
-def thought(text: str) -> Json:
-    return {"type": "reasoning", "content": [{"type": "reasoning_text", "text": text}], "summary": []}
-
-
-OLD, NEW = thought("old"), thought("new")
+OLD, NEW = reasoning("old"), reasoning("new")
 ITEMS = [message("a"), OLD, message("b", "assistant"), message("c"), NEW]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.protocol.events.deltas import Compacting
-from tests.support.requests import message, stored_request
+from tests.support.requests import call, message, output, reasoning, stored_request
 from tests.unit.formats.harmony.test_parser import tokens_of
 from workers.formats.answer import AnswerRules
 from workers.formats.harmony.parser import HarmonyParser
@@ -58,9 +58,7 @@ def test_a_parser_that_reads_committed_tokens_has_the_whole_summary() -> None:
     assert second.summary == "They met in Paris."
 
 
-CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
-OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
-THOUGHT = {"type": "reasoning", "summary": [], "content": []}
+THOUGHT, CALL, OUTPUT = reasoning(), call(), output()
 APPROVAL = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
 REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1"}
 HI, YES = message("Hi"), message("Yes.", "assistant")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.requests import call, output, reasoning
 from workers.engine.base import PromptTooLong
 from workers.formats import truncation
 from workers.formats.truncation import droppable_units, fit_prompt, max_prompt_tokens, without
@@ -21,36 +22,30 @@ def said(role: str, text: str = "") -> Item:
     return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
 
 
-def call(name: str) -> Item:
-    return {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"}
+THOUGHT: Item = reasoning()
 
 
-def output(name: str) -> Item:
-    return {"type": "function_call_output", "call_id": name, "output": "1"}
+USER, ANSWER = said("user"), said("assistant")
+ASKED = [USER, USER, call(call_id="a"), output(call_id="a")]
+UNITS: list[tuple[list[Item], list[list[int]]]] = [
+    # System messages are in none.
+    ([said("system"), USER, said("developer"), ANSWER, USER], [[1], [3], [4]]),
+    # The newest user message is in none but the newest.
+    (ASKED, [[0], [2, 3]]),
+    ([*ASKED, USER], [[0], [1], [2, 3], [4]]),
+    # A call goes with its output and its reasoning.
+    (
+        [USER, USER, THOUGHT, call(call_id="a"), call(call_id="b"), output(call_id="a"), output(call_id="b"), ANSWER],
+        [[0], [2, 3, 5], [4, 6], [7]],
+    ),
+    # An output without its call is one of its own.
+    ([output(call_id="a"), {"type": "function_call_output", "name": "f", "output": "1"}, USER], [[0], [1], [2]]),
+]
 
 
-THOUGHT: Item = {"type": "reasoning", "content": [], "summary": []}
-
-
-def test_system_messages_are_in_no_unit() -> None:
-    items = [said("system"), said("user"), said("developer"), said("assistant"), said("user")]
-    assert droppable_units(items) == [[1], [3], [4]]
-
-
-def test_the_newest_user_message_is_in_no_unit_but_the_newest() -> None:
-    asked = [said("user"), said("user"), call("a"), output("a")]
-    assert droppable_units(asked) == [[0], [2, 3]]
-    assert droppable_units([*asked, said("user")]) == [[0], [1], [2, 3], [4]]
-
-
-def test_a_call_goes_with_its_output_and_its_reasoning() -> None:
-    items = [said("user"), THOUGHT, call("a"), call("b"), output("a"), output("b"), said("assistant")]
-    assert droppable_units([said("user"), *items]) == [[0], [2, 3, 5], [4, 6], [7]]
-
-
-def test_an_output_without_its_call_is_a_unit_of_its_own() -> None:
-    uncalled = {"type": "function_call_output", "name": "f", "output": "1"}
-    assert droppable_units([output("a"), uncalled, said("user")]) == [[0], [1], [2]]
+def test_whole_units_are_dropped_and_no_system_or_newest_user_message() -> None:
+    for items, units in UNITS:
+        assert droppable_units(items) == units
 
 
 def test_remaining_items_keep_their_order() -> None:
@@ -76,15 +71,28 @@ class Model:
         return tuple(range(length))
 
 
-async def test_items_that_fit_are_rendered_once() -> None:
-    model = Model(10)
-    assert len(await fit_prompt([said("user", "12345")] * 2, model.render, truncate=True, max_tokens=ALL)) == 10
-    assert model.renders == 1
-
-
-async def test_disabled_truncation_drops_nothing() -> None:
-    with pytest.raises(PromptTooLong):
-        await fit_prompt([said("user", "12345")] * 3, Model(10).render, truncate=False, max_tokens=ALL)
+@pytest.mark.parametrize(
+    ("count", "limit", "truncate", "max_tokens", "kept"),
+    [
+        (2, 10, True, ALL, 10),
+        (3, 10, False, ALL, None),
+        # Dropping begins at the room for the answer, from which the newest unit may take.
+        (3, 100, True, 14, 10),
+        (3, 100, True, 15, 15),
+        (3, 100, False, 1, 15),
+        (3, 6, True, 3, 5),
+    ],
+)
+async def test_what_fits_is_kept_and_rendered_once(
+    count: int, limit: int, truncate: bool, max_tokens: int, kept: int | None
+) -> None:
+    model, items = Model(limit), [said("user", "12345")] * count
+    if kept is None:
+        with pytest.raises(PromptTooLong):
+            await fit_prompt(items, model.render, truncate=truncate, max_tokens=max_tokens)
+    else:
+        assert len(await fit_prompt(items, model.render, truncate=truncate, max_tokens=max_tokens)) == kept
+    assert model.renders == 1 or (truncate and kept != 5 * count)
 
 
 async def test_the_newest_unit_and_the_system_message_are_never_dropped() -> None:
@@ -92,17 +100,6 @@ async def test_the_newest_unit_and_the_system_message_are_never_dropped() -> Non
     assert len(await fit_prompt(items, Model(11).render, truncate=True, max_tokens=ALL)) == 11
     with pytest.raises(PromptTooLong):
         await fit_prompt(items, Model(10).render, truncate=True, max_tokens=ALL)
-
-
-async def test_dropping_begins_at_the_room_for_the_answer() -> None:
-    items = [said("user", "12345")] * 3
-    assert len(await fit_prompt(items, Model(100).render, truncate=True, max_tokens=14)) == 10
-    assert len(await fit_prompt(items, Model(100).render, truncate=True, max_tokens=15)) == 15
-    assert len(await fit_prompt(items, Model(100).render, truncate=False, max_tokens=1)) == 15
-
-
-async def test_the_newest_unit_may_take_from_the_room_for_the_answer() -> None:
-    assert len(await fit_prompt([said("user", "12345")] * 3, Model(6).render, truncate=True, max_tokens=3)) == 5
 
 
 def test_the_room_for_the_answer_is_its_maximum_but_at_most_a_quarter() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -34,7 +34,10 @@ class Postgres:
         self.batches: list[list[str]] = []
         self.fenced: set[str] = set()
         self.stuck: set[str] = set()
-        self.fail: Callable[[Sequence[str]], None] = lambda ids: None
+        self.errors: dict[str, Exception] = {}
+        """What a batch fails with that holds the response; "": every batch."""
+        self.failures: list[Exception] = []
+        """What the next batches fail with."""
 
     async def append(self, db: object, entries: Sequence[Entry]) -> set[str]:
         ids = [entry.chunk.response_id for entry in entries]
@@ -42,7 +45,11 @@ class Postgres:
         await self.open.wait()
         if self.stuck.intersection(ids):
             await asyncio.Event().wait()
-        self.fail(ids)
+        if self.failures:
+            raise self.failures.pop()
+        for each in ("", *ids):
+            if each in self.errors:
+                raise self.errors[each]
         return set(ids) - self.fenced
 
 
@@ -117,11 +124,7 @@ async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run
 
 @pytest.mark.parametrize("code", [None, *CODES])
 async def test_one_bad_entry_fails_alone(postgres: Postgres, redis: Redis, journal: Journal, code: str | None) -> None:
-    def reject(ids: Sequence[str]) -> None:
-        if "b" in ids:
-            raise ValueError("bad") if code is None else error_of(code)
-
-    postgres.fail = reject
+    postgres.errors["b"] = ValueError("bad") if code is None else error_of(code)
     commits = [journal.append(entry(name)) for name in "abc"]
     assert [await commits[0], await commits[2]] == [True, True]
     while not commits[1].done():
@@ -139,11 +142,7 @@ async def test_one_bad_entry_fails_alone(postgres: Postgres, redis: Redis, journ
 async def test_a_large_entry_that_postgres_does_not_take_holds_up_no_other_large_one(
     postgres: Postgres, journal: Journal
 ) -> None:
-    def reject(ids: Sequence[str]) -> None:
-        if "bad" in ids:
-            raise error_of("54000")
-
-    postgres.fail = reject
+    postgres.errors["bad"] = error_of("54000")
     large = b"x" * (LARGE_BYTES + 1)
     refused = journal.append(entry("bad", large))
     while not refused.done():
@@ -154,18 +153,12 @@ async def test_a_large_entry_that_postgres_does_not_take_holds_up_no_other_large
 
 
 async def test_an_entry_whose_conversation_is_held_waits_alone(postgres: Postgres, journal: Journal) -> None:
-    locked = {"locked"}
-
-    def hold(ids: Sequence[str]) -> None:
-        if locked.intersection(ids):
-            raise StoreLocked("held")
-
-    postgres.fail = hold
+    postgres.errors["locked"] = StoreLocked("held")
     commits = [journal.append(replace(entry(name), conversation_input=[])) for name in ("a", "locked", "b")]
     others = [journal.append(entry(name)) for name in "cd"]
     assert await asyncio.gather(commits[0], commits[2], *others) == [True] * 4
     assert not commits[1].done()
-    locked.clear()
+    postgres.errors.clear()
     assert await commits[1]
 
 
@@ -181,13 +174,7 @@ async def test_a_second_open_entry_of_a_response_is_refused(postgres: Postgres, 
 
 
 async def test_entries_wait_while_postgres_is_away(postgres: Postgres, redis: Redis, journal: Journal) -> None:
-    failures = [StoreUnavailable("away"), StoreUnavailable("away")]
-
-    def be_away(ids: Sequence[str]) -> None:
-        if failures:
-            raise failures.pop()
-
-    postgres.fail = be_away
+    postgres.failures = [StoreUnavailable("away"), StoreUnavailable("away")]
     assert await journal.append(entry("a"))
     assert postgres.batches == [["a"]] * 3
     await journal.close()
@@ -197,11 +184,8 @@ async def test_entries_wait_while_postgres_is_away(postgres: Postgres, redis: Re
 async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_not_tried_alone(
     postgres: Postgres, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def be_busy(ids: Sequence[str]) -> None:
-        raise StoreBusy("QueryCanceledError")
-
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
-    postgres.fail = be_busy
+    postgres.errors[""] = StoreBusy("QueryCanceledError")
     results = await asyncio.gather(*(journal.append(entry(name)) for name in "ab"), return_exceptions=True)
     assert [type(result) for result in results] == [StoreBusy, StoreBusy]
     assert {tuple(batch) for batch in postgres.batches} == {("a", "b")}
@@ -210,18 +194,12 @@ async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_
 async def test_while_postgres_takes_nothing_no_entry_is_at_fault_soon(
     postgres: Postgres, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures: list[Exception] = [error_of("42883") for _ in range(10 * module.TRIES)]
-
-    def refuse(ids: Sequence[str]) -> None:
-        if failures:
-            raise failures.pop()
-
-    postgres.fail = refuse
+    postgres.failures = [error_of("42883") for _ in range(10 * module.TRIES)]
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
 
     # At last it is.
     monkeypatch.setattr(module, "PATIENT_TRIES", 7)
-    failures += [error_of("54000")] * 10
+    postgres.failures += [error_of("54000")] * 10
     postgres.batches.clear()
     with pytest.raises(Refused):
         await journal.append(entry("a"))

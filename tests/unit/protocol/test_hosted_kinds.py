@@ -20,7 +20,7 @@ from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS, Tool
 from app.protocol.requests.tools.choice import ToolChoice
 from app.protocol.requests.tools.hosted import tool_tag
 from config.server_kind import ServerKind
-from tests.support.deltas import new_stream
+from tests.support.deltas import fed
 from workers.formats import steps
 from workers.formats.calls.hosted_formats import FORMATS
 from workers.mcp import results
@@ -73,8 +73,7 @@ def test_every_kind_of_mcp_server_runs_a_hosted_tool_and_has_a_row_for_its_resul
 
 @pytest.mark.parametrize("kind", [kind for kind in HOSTED_KINDS if kind.text_field is None], ids=lambda kind: kind.name)
 def test_a_whole_call_needs_no_code_of_its_own_in_the_event_machine(kind: HostedToolKind) -> None:
-    stream: ResponseStream = new_stream()
-    events = [*stream.accept(), *stream.begin(), *stream.feed(WholeCall(kind, "tool", "{}", {"detail": "x"}))]
+    stream, events = fed(WholeCall(kind, "tool", "{}", {"detail": "x"}))
     item = stream.response["output"][0]
     assert (item["type"], item["detail"]) == (kind.call_type, "x")
     assert ResponseStream.restore(events).pending == stream.pending == (0,)

@@ -73,27 +73,16 @@ def test_no_value_is_part_of_the_statement(only: ResponseFilter) -> None:
     assert window(only, Status, 10, None, descending=True).text == window(plain, Status, 10, None, descending=True).text
 
 
-def test_every_field_limits_what_is_read() -> None:
-    nothing = window(ResponseFilter(), Status, 10, None, descending=True).text
-    for each in fields(ResponseFilter):
-        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
-        assert window(one, Status, 10, None, descending=True).text != nothing, each.name
-
-
-def test_a_filter_that_says_nothing_is_empty_and_every_other_is_not() -> None:
+def test_every_field_limits_what_is_read_and_what_tells_apart_lines_of_a_batch_is_about_no_whole_batch() -> None:
     assert ResponseFilter().is_empty
-    for each in fields(ResponseFilter):
-        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
-        assert one.is_empty == (each.name in ("statuses", "only_kept")), each.name
-
-
-def test_a_filter_that_tells_apart_lines_of_one_batch_is_about_no_whole_batch() -> None:
+    nothing = window(ResponseFilter(), Status, 10, None, descending=True).text
     of_batches = {"statuses", "project", "model", "key", "batch", "since", "until"}
-    for each in fields(ResponseFilter):
-        one = ResponseFilter(**{each.name: getattr(FULL, each.name)})
-        assert (batch_test(one) is not None) == (each.name in of_batches), each.name
-    both = ResponseFilter(project="proj_1", tier="flex")
-    assert batch_test(both) is None
+    for name in (each.name for each in fields(ResponseFilter)):
+        one = ResponseFilter(**{name: getattr(FULL, name)})
+        assert window(one, Status, 10, None, descending=True).text != nothing, name
+        assert one.is_empty == (name in ("statuses", "only_kept")), name
+        assert (batch_test(one) is not None) == (name in of_batches), name
+    assert batch_test(ResponseFilter(project="proj_1", tier="flex")) is None
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,12 @@ def _scalar(document: Document, node: Node, kind: str, seen: frozenset[str]) -> 
     parts = [numbers.INTEGER] if kind == "number" and "number" not in (types_of(node) or ["number"]) else []
     try:
         parts += _held(node, kind)
+    except Refused:
+        raise
     except ValueError as error:
         raise Refused(node.path, str(error)) from None
     if "$ref" in node and node["$ref"] not in seen:
-        parts.append(of(document.target(node["$ref"]), seen | {node["$ref"]}))
+        parts.append(of(document.target(node["$ref"], seen), seen | {node["$ref"]}))
     parts += [of(child) for child in node.get("allOf", ())]
     if "anyOf" in node:
         parts.append(either(*map(of, node["anyOf"])))
@@ -108,10 +110,11 @@ def _held(node: Node, kind: str) -> list[Language]:
     if kind == "number":
         parts += numbers.held(node)
     if kind == "string":
-        if "pattern" in node:
-            parts.append(pattern(node["pattern"]))
-        if "format" in node:
-            parts.append(_format(node["format"]))
+        for keyword, read in (("pattern", pattern), ("format", _format)):
+            try:
+                parts += [read(node[keyword])] if keyword in node else []
+            except ValueError as error:
+                raise Refused(node.path, str(error), keyword) from None
         if "minLength" in node or "maxLength" in node:
             least, most = node.get("minLength", 0), node.get("maxLength")
             parts.append(NOTHING if most is not None and most < least else repeated(ANY_CHAR, least, most))
@@ -168,8 +171,8 @@ class Branches:
             nots += [node["not"]] if "not" in node else []
             todo[:0] = node.get("allOf", ())
             if "$ref" in node and node["$ref"] not in seen:
+                todo.insert(0, self.document.target(node["$ref"], seen))
                 seen |= {node["$ref"]}
-                todo.insert(0, self.document.target(node["$ref"]))
             choices = list(self._choices(node))
             for others in choices[1:]:
                 todo.append(node.made({"anyOf": others}))
@@ -211,7 +214,7 @@ class Branches:
                 continue
             match keyword:
                 case "$ref" if value not in seen:
-                    found += self._opposites(self.document.target(value), seen | {value})
+                    found += self._opposites(self.document.target(value, seen), seen | {value})
                 case "$ref":
                     pass  # a schema that is part of itself says nothing more
                 case "allOf":

@@ -35,6 +35,8 @@ _OTHERS = frozenset({"if", "then", "else", "unevaluatedItems", "unevaluatedPrope
 _COUNTS = frozenset(keyword for keyword in KEPT if keyword[3:] in ("Length", "Items", "Contains", "Properties"))
 _REFUSED = ("$recursiveRef", "extends", "disallow")
 _DIALECTS = ("draft-06/schema", "draft-07/schema", "draft/2019-09/schema", "draft/2020-12/schema")
+MAX_REFERENCES = 100
+"""References that are followed at one place of a value."""
 _OTHER_TYPES = ["null", "boolean", "number", "string", "array"]
 
 
@@ -51,20 +53,28 @@ class Node(dict[str, Any]):
 
 
 class Refused(ValueError):
-    def __init__(self, path: str, reason: str) -> None:
+    """`keyword` of the node at `path` is at fault, or the node, or what stands there."""
+
+    def __init__(self, path: str, reason: str, keyword: str = "") -> None:
         super().__init__(f"{path}: {reason}" if path != "#" else reason)
+        self.path = path
+        self.keyword = keyword
+
+
+class NoSchema(Refused):
+    """It is wrong in itself: less of it would be wrong, too."""
 
 
 class Document:
-    """Raises Refused for what is no schema, or refers to another document."""
+    """Raises NoSchema for what is no schema, or refers to another document, and Refused for what cannot be held."""
 
     def __init__(self, schema: Json | bool) -> None:
         dialect = str(schema.get("$schema", "")).rstrip("#") if isinstance(schema, dict) else ""
         if dialect and not dialect.endswith(_DIALECTS):
-            raise Refused("#/$schema", f"the dialect {dialect!r} is not known")
+            raise NoSchema("#/$schema", f"the dialect {dialect!r} is not known")
         checker: Any = validator_for(schema, default=Draft202012Validator)
         if (error := best_match(checker(checker.META_SCHEMA).iter_errors(schema))) is not None:
-            raise Refused("#" + "".join(f"/{_escaped(part)}" for part in error.absolute_path), error.message[:200])
+            raise NoSchema("#" + "".join(f"/{_escaped(part)}" for part in error.absolute_path), error.message[:200])
         self._schemas: dict[str, tuple[Any, str]] = {"": (schema, "#")}
         """By absolute URI: what stands there, and its path."""
         self._dynamic: list[str] = []
@@ -73,9 +83,17 @@ class Document:
         self._nodes: dict[str, Node] = {}
         """What references lead to, by their target's path."""
         self._scan(schema, "", "#")
+        self._todo: list[tuple[Any, str]] = []
+        """What references lead to, and is no node yet: a chain of references may be long."""
         self.root = self._node(schema, "#")
+        while self._todo:
+            found, where = self._todo.pop()
+            self._nodes[where].update(self._node(found, where))
 
-    def target(self, reference: str) -> Node:
+    def target(self, reference: str, followed: frozenset[str]) -> Node:
+        """Raises Refused if too many references were `followed` to come here."""
+        if len(followed) >= MAX_REFERENCES:
+            raise Refused(reference, f"more than {MAX_REFERENCES} references lead to each other")
         return self._nodes[reference]
 
     def _scan(self, schema: Any, base: str, path: str) -> None:
@@ -90,7 +108,7 @@ class Document:
                 self._schemas[f"{base}#{schema[keyword]}"] = schema, path
         self._dynamic += [schema["$dynamicAnchor"]] if "$dynamicAnchor" in schema else []
         for keyword, value in schema.items():
-            for part, child in _children(keyword, value):
+            for part, child in children(keyword, value):
                 self._scan(child, base, f"{path}/{part}")
 
     def _resolved(self, reference: str, schema: Json, path: str) -> str:
@@ -100,7 +118,7 @@ class Document:
         fragment = unquote(fragment)
         known = uri if not fragment or fragment.startswith("/") else f"{uri}#{fragment}"
         if known not in self._schemas:
-            raise Refused(f"{path}/$ref", f"{reference!r} is not in this document")
+            raise NoSchema(f"{path}/$ref", f"{reference!r} is not in this document")
         found, where = self._schemas[known]
         base = uri
         for part in fragment.split("/")[1:] if fragment.startswith("/") else ():
@@ -110,14 +128,14 @@ class Document:
             try:
                 found = found[int(key)] if isinstance(found, list) else found[key]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise Refused(f"{path}/$ref", f"{reference!r} is not in this document") from None
+                raise NoSchema(f"{path}/$ref", f"{reference!r} is not in this document") from None
             where += f"/{part}"
         if not isinstance(found, dict | bool):
-            raise Refused(f"{path}/$ref", f"{reference!r} is no schema")
+            raise NoSchema(f"{path}/$ref", f"{reference!r} is no schema")
         self._scan(found, base, where)
         if where not in self._nodes:
-            self._nodes[where] = node = Node(path=where)
-            node.update(self._node(found, where))
+            self._nodes[where] = Node(path=where)
+            self._todo.append((found, where))
         return where
 
     def _node(self, schema: Any, path: str) -> Node:
@@ -130,7 +148,7 @@ class Document:
             if keyword in _COUNTS:
                 node[keyword] = int(value)  # it may be 2.0
             elif keyword in KEPT:
-                made = [self._node(child, f"{path}/{part}") for part, child in _children(keyword, value)]
+                made = [self._node(child, f"{path}/{part}") for part, child in children(keyword, value)]
                 if keyword in _NAMED:
                     node[keyword] = dict(zip(value, made, strict=True))
                 else:
@@ -193,7 +211,7 @@ class Document:
         return made
 
 
-def _children(keyword: str, value: Any) -> list[tuple[str, Any]]:
+def children(keyword: str, value: Any) -> list[tuple[str, Any]]:
     """The schemas in a keyword's value, each with its path from here."""
     if keyword in _NAMED and isinstance(value, dict):
         return [(f"{keyword}/{_escaped(name)}", child) for name, child in value.items()]

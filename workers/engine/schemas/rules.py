@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from workers.engine.json_grammar import class_of, in_json_string
 from workers.engine.schemas import numbers
-from workers.engine.schemas.documents import Refused
+from workers.engine.schemas.documents import NoSchema
 from workers.engine.schemas.languages import (
     ANY_CHAR,
     ANYTHING,
@@ -108,10 +108,10 @@ class Rules:
             yield joined(text, end if ends else self._texts[follower, in_json])
 
     def printed(self, names: Sequence[str]) -> str:
-        """These rules, and those that they use. Raises Refused if one of them has no values."""
+        """These rules, and those that they use. Raises NoSchema if one of them has no values."""
         rules = self._productive()
         if not rules.keys() >= set(names):
-            raise Refused("#", "no value can match it")
+            raise NoSchema("#", "no value can match it")
         used, todo = dict.fromkeys(names), list(names)
         while todo:
             fresh = {each for _, uses in rules[todo.pop()] for each in uses if each not in used}

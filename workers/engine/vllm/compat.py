@@ -8,28 +8,37 @@ tests/engine/test_compat.py names the internal that a new version has changed.
 from __future__ import annotations
 
 import asyncio
+import copy
+import json
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import xgrammar
 from openai.types.responses import FunctionTool
 from vllm import AsyncEngineArgs, envs
+from vllm.entrypoints.generate.base.protocol import DeltaMessage
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.parser import Parser, ParserManager
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.platforms import current_platform
+from vllm.renderers import hf
+from vllm.renderers.chat_utils import parse_chat_messages
 from vllm.renderers.hf import HfRenderer
 from vllm.renderers.kimi_k3 import KimiK3Renderer
 from vllm.renderers.mistral import MistralRenderer
 from vllm.renderers.params import ChatParams
 from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.tool_parsers.functiongemma_tool_parser import FunctionGemmaToolParser
 from vllm.tool_parsers.structural_tag_registry import limit_to_single_tool_call
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from vllm.usage.usage_lib import UsageContext
@@ -45,6 +54,8 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.structured_output import backend_xgrammar
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
+from config.shaping.proof import Render
+from config.shaping.shape import AS_SENT, Shaping
 from workers.engine.base import PromptTooLong, check_length
 from workers.engine.vllm.as_text import NO_MARKS, Encode, TextMarks, text_marks
 
@@ -142,9 +153,13 @@ def tokenizer_of(config: Any) -> Any:
     return cached_tokenizer_from_config(config.model_config)
 
 
-def tokenizer_of_args(args: AsyncEngineArgs) -> Any:
-    """The same, before there is a config, which cannot be made with a reasoning parser that does not fit."""
-    return cached_tokenizer_from_config(args.create_model_config())
+def model_config_of(args: AsyncEngineArgs) -> Any:
+    """What there is before the config, which cannot be made with a reasoning parser that does not fit."""
+    return args.create_model_config()
+
+
+def tokenizer_of_model(model_config: Any) -> Any:
+    return cached_tokenizer_from_config(model_config)
 
 
 def requests_at_once(llm: AsyncLLM) -> int:
@@ -207,12 +222,69 @@ def end_zeromq(llm: AsyncLLM) -> None:
 
 def end_token_ids(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
     """The tokens that end a turn, by the model's generation config and its tokenizer."""
-    named = llm.model_config.try_get_generation_config().get("eos_token_id")
+    return end_tokens_of(llm.model_config, tokenizer)
+
+
+def end_tokens_of(model_config: Any, tokenizer: Any) -> frozenset[int]:
+    named = model_config.try_get_generation_config().get("eos_token_id")
     tokens = named if isinstance(named, list) else [named]
     return frozenset(token for token in (*tokens, tokenizer.eos_token_id) if token is not None)
 
 
 # -- prompts
+
+_THINKING = "longhaul_thinking"
+
+
+def _showing_thinking(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """vLLM hands on the fields that it knows alone: this adds `thinking` to answers, if `_THINKING` asks for it."""
+
+    def applied(model_config: Any, tokenizer: Any, conversation: list[Any], **args: Any) -> Any:
+        if args.pop(_THINKING, False):
+            conversation = [
+                {**message, "thinking": message.get("reasoning") or ""} if message["role"] == "assistant" else message
+                for message in conversation
+            ]
+        return apply(model_config, tokenizer, conversation, **args)
+
+    return applied
+
+
+hf.safe_apply_chat_template = _showing_thinking(hf.safe_apply_chat_template)
+_hf_log = logging.getLogger(hf.__name__)
+_hf_log.addFilter(lambda record: "content-format" not in str(record.msg))  # which is proven, not guessed
+
+
+def template_text(model_config: Any, tokenizer: Any, template_args: Mapping[str, Any]) -> Render | None:
+    """Renders messages to text by the chat template, before there is an engine; None if code makes the prompts."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return None
+
+    def shown(messages: Sequence[Any], tools: Sequence[Any], shaping: Shaping) -> str:
+        content_format = "openai" if shaping.parts else "string"
+        copies = copy.deepcopy([dict(message) for message in messages])  # vLLM changes calls in place
+        conversation, _, _ = parse_chat_messages(copies, model_config, content_format=cast(Any, content_format))
+        args = {"add_generation_prompt": True, **template_args, _THINKING: shaping.thinking}
+        listed = list(tools) or None
+        text = hf.safe_apply_chat_template(model_config, tokenizer, conversation, tools=listed, tokenize=False, **args)
+        return str(text)
+
+    return shown
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """vLLM warns of each conversation that a template refuses, and of each text that a parser cannot read; where that
+    is tried, nobody has to know."""
+    loggers = [logging.getLogger("vllm"), _hf_log]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class ChatRenderer:
@@ -222,10 +294,11 @@ class ChatRenderer:
         self._renderer = llm.renderer
         self._limited = self._renderer.default_chat_tok_params
         self._whole = replace(self._limited, max_total_tokens=None)  # a small prompt is counted to its end
-        self.marks = self._text_marks()
-        """How callers' texts stay text."""
+        self._shaping = AS_SENT
 
-    def _text_marks(self) -> TextMarks:
+    @cached_property
+    def marks(self) -> TextMarks:
+        """How callers' texts stay text. To be asked for once the shaping is known."""
         if isinstance(self._renderer, KimiK3Renderer | MistralRenderer):
             return NO_MARKS
         try:
@@ -233,6 +306,17 @@ class ChatRenderer:
         except Exception:  # a template is a program; and a renderer may have no text
             has_text = False
         return text_marks(self._renderer.get_tokenizer(), has_text=has_text)
+
+    def shaped_for(self, shaping: Shaping) -> None:
+        """From now on messages are shaped so."""
+        self._shaping = shaping
+
+    def text(self, messages: list[Any], template_args: Mapping[str, Any]) -> str:
+        """The prompt as text."""
+        if isinstance(self._renderer, HfRenderer):
+            return self._rendered_text(messages, template_args)
+        text: str = self._renderer.get_tokenizer().decode(self.render(messages, template_args)["prompt_token_ids"])
+        return text
 
     def _rendered_text(self, messages: list[Any], template_args: Mapping[str, Any]) -> str:
         _, prompt = self._renderer.render_messages(messages, self._params({**template_args, "tokenize": False}))
@@ -272,7 +356,12 @@ class ChatRenderer:
         return {"prompt_token_ids": encode(text)}
 
     def _params(self, template_args: Mapping[str, Any]) -> ChatParams:
-        return ChatParams(chat_template_kwargs=dict(template_args))
+        if self._shaping.thinking:
+            template_args = {**template_args, _THINKING: True}
+        content_format = "openai" if self._shaping.parts else "string"
+        return ChatParams(
+            chat_template_kwargs=dict(template_args), chat_template_content_format=cast(Any, content_format)
+        )
 
 
 def has_media(engine_input: Mapping[str, Any]) -> bool:
@@ -355,6 +444,11 @@ class StreamingParser:
         pattern = getattr(parser.tool_parser, "stream_tool_call_portion_regex", None)
         if pattern is not None:  # DeepSeek V3's: it loses what follows a line feed in a call's JSON
             parser.tool_parser.stream_tool_call_portion_regex = re.compile(pattern.pattern, re.DOTALL)
+        if isinstance(parser.tool_parser, FunctionGemmaToolParser):
+            parser.tool_parser.tool_call_regex = _WHOLE_CALL
+            parser.tool_parser._parse_arguments = function_gemma_arguments
+        if parser.tool_parser is not None and not parser.tool_parser.engine_based_streaming:
+            parser.tool_parser.extract_tool_calls_streaming = _Behind(parser.tool_parser)
         self._request = request
         self._prompt = list(prompt)
         parser.set_prompt_token_ids(self._prompt)
@@ -366,8 +460,76 @@ class StreamingParser:
     @property
     def call_start(self) -> str | None:
         """The text that begins a tool call, if the parser has one."""
-        start = getattr(self._parser.tool_parser, "tool_call_start_token", None)
+        tools = self._parser.tool_parser
+        start = getattr(tools, "tool_call_start_token", None) or _FIRST_MARKS.get(type(tools).__name__)
         return start if isinstance(start, str) else None
+
+
+_FIRST_MARKS: Mapping[str, str] = {
+    "Olmo3PythonicToolParser": "<function_calls>",
+    "Granite20bFCToolParser": "<function_call>",
+}
+"""Of parsers that take a call for text if anything comes before it: the mark that begins calls."""
+_BRACKETS = ("{", "[", "<")
+
+
+class _Behind:
+    """Shows a parser of calls the answer from its first call on: several know no call that has something before it.
+
+    For some that is white space, which models write behind thoughts; for those with a mark also text.
+    """
+
+    def __init__(self, parser: Any) -> None:
+        self._extract = parser.extract_tool_calls_streaming
+        self._mark = _FIRST_MARKS.get(type(parser).__name__)
+        self._said = 0
+        """Characters before the mark that were passed on."""
+
+    def __call__(self, previous: str, current: str, delta: str, *rest: Any) -> Any:
+        if self._mark is not None:
+            return self._behind_text(self._mark, previous, current, *rest)
+        text = current.lstrip()
+        if text.startswith(_BRACKETS) and text != current:
+            previous = previous.lstrip()
+            current, delta = text, text[len(previous) :]
+        return self._extract(previous, current, delta, *rest)
+
+    def _behind_text(self, mark: str, previous: str, current: str, *rest: Any) -> Any:
+        begins = current.find(mark)
+        held = next((n for n in range(len(mark) - 1, 0, -1) if current.endswith(mark[:n])), 0)
+        until = len(current) - held if begins < 0 else begins
+        said, self._said = current[self._said : until], max(self._said, until)
+        made = None
+        if begins >= 0:
+            start = max(begins, len(previous))
+            made = self._extract(previous[begins:], current[begins:], current[start:], *rest)
+        if said:
+            made = made or DeltaMessage()
+            made.content = said + (made.content or "")
+        return made
+
+
+_ESCAPED = "<escape>"
+_BARE_KEY = re.compile(r"([{,]\s*)(\w+)(?=\s*:)")
+
+
+_WHOLE_CALL = re.compile(
+    r"<start_function_call>call:(\w+)(\{.*?\})<end_function_call>|<start_function_call>call:(\w+)(\{.*)", re.DOTALL
+)
+
+
+def function_gemma_arguments(written: str) -> dict[str, Any]:
+    """FunctionGemma's arguments: strings are between `<escape>`, anything else is as in JSON, but for bare keys. vLLM
+    drops what is no string, and makes numbers of strings. They come whole, with their braces, or not at all."""
+    if not written.startswith("{"):
+        return {}
+    pieces = written.split(_ESCAPED)
+    quoted = [json.dumps(piece) if index % 2 else _BARE_KEY.sub(r'\1"\2"', piece) for index, piece in enumerate(pieces)]
+    try:
+        found = json.loads("".join(quoted))
+    except ValueError:  # not whole yet
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # -- grammars and logits

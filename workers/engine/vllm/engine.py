@@ -17,6 +17,7 @@ from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
 from config.settings import ConfigError
+from config.shaping.proof import Proof
 from workers.engine.base import (
     EngineDead,
     EngineDelta,
@@ -31,7 +32,6 @@ from workers.engine.base import (
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scratch import Scratch
-from workers.engine.template_rules import TemplateRules
 from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.cpu_executor import compute_threads
@@ -85,8 +85,8 @@ class VllmEngine:
         return compat.device_name(self._llm())
 
     @property
-    def template_rules(self) -> TemplateRules:
-        return self._alive().rendering.rules
+    def proof(self) -> Proof:
+        return self._alive().rendering.proof
 
     @property
     def efforts(self) -> Mapping[str, str | None] | None:
@@ -171,9 +171,7 @@ class VllmEngine:
             raise
         except Exception as error:  # a chat template is a program, and so is an image decoder
             failure = self._failure(error, "the messages cannot be rendered: ")
-            refused = isinstance(failure, EngineError) and rendering.is_callers_fault(
-                error, messages, has_tools=bool(tools)
-            )
+            refused = isinstance(failure, EngineError) and rendering.is_callers_fault(error, messages)
             raise (InvalidPrompt(str(failure)) if refused else failure) from None
         self._room(prompt)
         return prompt

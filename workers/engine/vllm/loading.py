@@ -9,8 +9,10 @@ from typing import Any
 from vllm import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 
-from config.models import ServedModel
+from config.families import first_shaping
+from config.models import NONE, TOOLS, ServedModel
 from config.settings import ConfigError
+from config.shaping.proof import proven
 from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.mask_budget import MaskBudget
@@ -20,6 +22,7 @@ from workers.engine.vllm.grammars import forcing, masks
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.output_format import OutputFormats
 from workers.engine.vllm.output.output_parser import parser_class
+from workers.engine.vllm.output.proof import Written
 from workers.engine.vllm.rendering import Rendering
 from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
 
@@ -57,9 +60,10 @@ class Loaded:
 
 
 def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
-    """The model without the guessed parsers that do not fit its tokenizer, and why."""
+    """The model without the guessed parsers that do not fit its tokenizer or read its calls, and why."""
     try:
-        tokenizer = compat.tokenizer_of_args(engine_args(replace(model, reasoning_parser=None)))
+        config = compat.model_config_of(engine_args(replace(model, reasoning_parser=None)))
+        tokenizer = compat.tokenizer_of_model(config)
     except Exception:  # vLLM's start says it better
         return model, []
     reasons = []
@@ -71,7 +75,26 @@ def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
             reasons.append(f"{field} none after all: {error}")
             without: dict[str, Any] = {field: None}
             model = replace(model, **without)
+    if "tool_parser" in model.guessed and model.tool_parser is not None:
+        model, reason = _reading_calls(model, config, tokenizer)
+        reasons += [reason] if reason else []
     return model, reasons
+
+
+def _reading_calls(model: ServedModel, config: Any, tokenizer: Any) -> tuple[ServedModel, str | None]:
+    """The model with parsers that read the calls which its template writes."""
+    shown = compat.template_text(config, tokenizer, model.chat_template_args)
+    if shown is None:
+        return model, None
+    with compat.quiet():
+        proof = proven(shown, first_shaping(model.tool_parser))
+        fit = Written(shown, proof, tokenizer, compat.end_tokens_of(config, tokenizer), config).fit(model)
+    if fit.reason is None:
+        return model, None
+    chosen = replace(model, tool_parser=fit.tool_parser, reasoning_parser=fit.reasoning_parser)
+    if fit.tool_parser is None:
+        return replace(chosen, refusals={TOOLS: fit.reason}), f"tool_parser none after all: {fit.reason}"
+    return chosen, f"tool_parser {fit.tool_parser}, reasoning_parser {fit.reasoning_parser or NONE}: {fit.reason}"
 
 
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
@@ -94,6 +117,8 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         tokenizer = llm.renderer.get_tokenizer()
         end_tokens = compat.end_token_ids(llm, tokenizer)
         formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config, probe)
+        start = first_shaping(model.tool_parser)
+        rendering = Rendering(llm, model.chat_template_args, start, images=model.images)
     except Exception:
         probe.close()
         compat.shut_down(llm)
@@ -102,7 +127,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
     return Loaded(
         llm=llm,
-        rendering=Rendering(llm, model.chat_template_args),
+        rendering=rendering,
         formats=formats,
         logprobs=LogprobReader(tokenizer),
         adapters=adapters,

@@ -16,12 +16,12 @@ from app.bounds import Bound
 from app.heavy import behind
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
+from config.shaping.proof import proven
+from config.shaping.shape import AS_SENT, Shaping, shaped
 from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
 from workers.engine.template_efforts import applied_efforts
-from workers.engine.template_rules import rules_of
 from workers.engine.vllm import compat
 from workers.engine.vllm.as_text import Encode
-from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.small_images import small
 
 log = logging.getLogger("longhaul.engine")
@@ -29,11 +29,6 @@ log = logging.getLogger("longhaul.engine")
 SHORT = 1000
 """Bytes of messages, as JSON, that are rendered on the event loop: about half a millisecond. A thread would take half
 as long again for a short prompt, because its Python code competes with the event loop for the interpreter."""
-_PLAIN = {"role": "user", "content": "Hello!"}
-_PLAIN_TOOL = {
-    "type": "function",
-    "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}},
-}
 
 
 class Rendering:
@@ -43,17 +38,20 @@ class Rendering:
     Of one that is too long, no more becomes tokens than is needed to tell.
     """
 
-    def __init__(self, llm: compat.AsyncLLM, template_args: Mapping[str, Any]) -> None:
-        """`template_args`: the model's own."""
+    def __init__(
+        self, llm: compat.AsyncLLM, template_args: Mapping[str, Any], start: Shaping = AS_SENT, *, images: bool = False
+    ) -> None:
+        """`template_args`: the model's own. `start` and `images`: see `config.shaping.proof.proven`."""
         self._renderer = compat.ChatRenderer(llm)
         self._config = llm.model_config
         self._tokenizer = llm.renderer.get_tokenizer()
         self._template_args = template_args
-        self.rules = rules_of(self._shown)
-        """Which orders of messages the template takes."""
-        self.efforts = applied_efforts(self._tokens)
-        """What becomes of each effort."""
-        self._is_known_broken = False
+        with compat.quiet():
+            self.proof = proven(self._text, start, images=images)
+            """How messages have to be shaped for the template."""
+            self._renderer.shaped_for(self.proof.shaping)
+            self.efforts = applied_efforts(self._tokens)
+            """What becomes of each effort."""
         self._large = Bound("large prompts", 1, shares=False)
         self._threads = Bound("prompts", compat.RENDER_THREADS, shares=False)
 
@@ -84,9 +82,10 @@ class Rendering:
         prompt.media = made if compat.has_media(made) else None
         return prompt
 
-    def _shown(self, messages: Sequence[Message]) -> str:
-        text: str = self._tokenizer.decode(self._tokens(messages, {}, ()))
-        return text
+    def _text(self, messages: Sequence[Message], tools: Sequence[Json], shaping: Shaping) -> str:
+        args = {"add_generation_prompt": True, **self._template_args, **({"tools": list(tools)} if tools else {})}
+        self._renderer.shaped_for(shaping)
+        return self._renderer.text(list(map(_own, messages)), args)
 
     def _tokens(
         self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json]
@@ -94,29 +93,17 @@ class Rendering:
         args = {"add_generation_prompt": True, **self._template_args, **template_args}
         if tools:
             args["tools"] = list(tools)
-        return tuple(self._renderer.render(list(map(_own, messages)), args)["prompt_token_ids"])
+        own = list(map(_own, shaped(messages, self.proof.shaping, has_tools=bool(tools))))
+        return tuple(self._renderer.render(own, args)["prompt_token_ids"])
 
-    def is_callers_fault(self, error: Exception, messages: Sequence[Message], *, has_tools: bool) -> bool:
+    def is_callers_fault(self, error: Exception, messages: Sequence[Message]) -> bool:
         """Whether these messages are why `error` was raised, and would be again.
 
         They are not if the template cannot render a plain message either, or if a server of an image does not answer.
         """
-        if self._is_template_broken(has_tools):
+        if self.proof.broken is not None:
             return False
         return isinstance(error, VLLMClientError) or all(url.startswith("data:") for url in _image_urls(messages))
-
-    def _is_template_broken(self, has_tools: bool) -> bool:
-        args = {"add_generation_prompt": True, **self._template_args}
-        if has_tools:
-            args["tools"] = [_PLAIN_TOOL]
-        try:
-            self._renderer.render([dict(_PLAIN)], args)
-        except Exception as error:
-            if not self._is_known_broken:
-                log.error("the model's chat template cannot render a plain message: %s", error_message(error))
-            self._is_known_broken = True
-            return True
-        return False
 
     async def _render_in_thread(
         self,

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
@@ -30,15 +29,13 @@ _ROLES = {"developer": "system"}
 def messages_of(
     items: Sequence[Item],
     instructions: str | None = None,
-    tool_parser: str | None = None,
     client: ClientTools = NO_CLIENT_TOOLS,
 ) -> list[Message]:
     """The messages of these items. Raises InvalidPrompt if a chat template cannot show one.
 
-    `tool_parser` names the model's format of calls: some show call ids in a form of their own. `client` has the names
-    of the tools that the items call.
+    `client` has the names of the tools that the items call.
     """
-    builder = _Builder(tool_parser)
+    builder = _Builder()
     if instructions:
         builder.message("system", instructions)
     for step in steps_of(items, NameStyle.CHAT, client):
@@ -49,15 +46,14 @@ def messages_of(
 
 
 class _Builder:
-    def __init__(self, tool_parser: str | None) -> None:
+    def __init__(self) -> None:
         self.messages: list[Json] = []
         self._results: list[tuple[str, Result]] = []
         """Of hosted calls in the open assistant message."""
         self._turn: int | None = None
         """The turn of these calls."""
-        self._id_of = _ID_STYLES.get(tool_parser or "", _unchanged)
-        self._ids: dict[str, str] = {}
-        """Call ids as the template shows them."""
+        self._called: set[str] = set()
+        """The ids of calls."""
         self._texts: dict[str, list[str]] = {}
         """By field, the texts of the last message. They are joined once: a message may have many thousands."""
 
@@ -118,13 +114,12 @@ class _Builder:
 
     def _result(self, call_id: str, output: Result, name: str | None = None) -> None:
         """`name`: of the tool, which is shown if the call is not there."""
-        shown = self._ids.get(call_id) or self._id_of(call_id, name or "", len(self._ids))
-        own_name = {"name": name} if name is not None and call_id not in self._ids else {}
-        self._append({"role": "tool", "tool_call_id": shown, **own_name, "content": content_of(output)})
+        own_name = {"name": name} if name is not None and call_id not in self._called else {}
+        self._append({"role": "tool", "tool_call_id": call_id, **own_name, "content": content_of(output)})
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
-        shown = self._ids[call_id] = self._id_of(call_id, name, len(self._ids))
-        call = {"id": shown, "type": "function", "function": {"name": name, "arguments": arguments}}
+        self._called.add(call_id)
+        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._open_turn().setdefault("tool_calls", []).append(call)
 
     def _assistant(self, field: str, text: str) -> None:
@@ -159,19 +154,3 @@ def _part(part: Item) -> Json:
         image = {"url": part["image_url"], "detail": part.get("detail") or "auto"}
         return {"type": "image_url", "image_url": image}
     return {"type": "text", "text": part_text(part)}
-
-
-def _unchanged(call_id: str, _name: str, _index: int) -> str:
-    return call_id
-
-
-def _nine_characters(call_id: str, _name: str, _index: int) -> str:
-    """Mistral's templates require nine characters."""
-    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
-
-
-def _name_and_index(_call_id: str, name: str, index: int) -> str:
-    return f"functions.{name}:{index}"
-
-
-_ID_STYLES = {"mistral": _nine_characters, "kimi_k2": _name_and_index}

@@ -10,11 +10,12 @@ from app.heavy import off_loop
 from app.protocol.requests.capabilities import Capabilities
 from app.sizes import item_count
 from config.models import ServedModel
-from workers.engine.base import InvalidSampling, Message
+from config.shaping.proof import Proof
+from config.shaping.shape import shaped
+from workers.engine.base import EngineError, InvalidPrompt, InvalidSampling, Message
 from workers.formats.calls.tools import as_functions, output_spec_of
 from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
-from workers.formats.chat.shape import shaped
 from workers.formats.chat.template import template_args_of
 from workers.formats.draft import Draft, TurnPlan, check_format
 from workers.formats.reasoning import check_template, shows_all_turns
@@ -36,8 +37,9 @@ async def chat_draft(plan: TurnPlan) -> Draft:
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         def made() -> list[Message]:
-            messages = messages_of(kept, request["instructions"], model.tool_parser, plan.client)
-            return shaped(messages, engine.template_rules)
+            messages = messages_of(kept, request["instructions"], plan.client)
+            check_order(messages, request, engine.proof, has_tools=bool(functions))
+            return shaped(messages, engine.proof.shaping, has_tools=bool(functions))
 
         messages = await off_loop(made, items=item_count(kept))
         if not messages:
@@ -46,6 +48,18 @@ async def chat_draft(plan: TurnPlan) -> Draft:
 
     sampling = sampling_of(request, output_format.structured, _adapter(request, model))
     return Draft(sampling, render, partial(ChatParser, output_format))
+
+
+def check_order(messages: Sequence[Message], request: Mapping[str, Any], proof: Proof, *, has_tools: bool) -> None:
+    """Raises InvalidPrompt for an order of messages that the model cannot be shown, EngineError if it is shown none."""
+    if proof.broken is not None:
+        raise EngineError(f"this model cannot be shown any message: {proof.broken}")
+    refusal = proof.refusal(messages, has_tools=has_tools)
+    if refusal is not None:
+        field = (
+            "tools" if refusal.of_tools else "instructions" if request["instructions"] and refusal.of_head else "input"
+        )
+        raise InvalidPrompt(f"{field}: this model cannot be shown {refusal.order}: {refusal.reason}")
 
 
 def _adapter(request: Mapping[str, Any], model: ServedModel) -> str | None:

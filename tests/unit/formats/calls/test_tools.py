@@ -46,8 +46,7 @@ def allowed(mode: str, *names: str) -> Json:
 
 
 CHOICES: list[tuple[Any, ToolChoice, list[str]]] = [
-    ("auto", ToolChoice.AUTO, ["weather", "search", "shell", "sum"]),
-    ("required", ToolChoice.REQUIRED, ["weather", "search", "shell", "sum"]),
+    *((each.value, each, ["weather", "search", "shell", "sum"]) for each in (ToolChoice.AUTO, ToolChoice.REQUIRED)),
     ({"type": "function", "name": "search"}, ToolChoice.NAMED, ["search"]),
     ({"type": "custom", "name": "shell"}, ToolChoice.NAMED, ["shell"]),
     (allowed("auto", "search", "shell"), ToolChoice.AUTO, ["search", "shell"]),
@@ -63,20 +62,11 @@ def test_tool_choice_limits_the_tools_that_may_be_called() -> None:
         assert [tool.name for tool in made.all] == ["weather", "search", "shell", "sum"]
         assert {*made.callable.functions, *made.callable.custom} == set(names)
         assert {"shell", "sum"}.issuperset(made.callable.custom)
+        assert made.callable.single is (choice is ToolChoice.NAMED)
+        assert made.closed is (isinstance(said, dict) and said["type"] == "allowed_tools")
+    assert tools("auto", parallel=False).callable.single
     for none in (tools("none"), tools("auto", of=[])):
         assert (none.choice, none.all, none.allowed) == (ToolChoice.NONE, (), ())
-
-
-def test_the_model_may_be_shown_more_tools_than_it_may_call() -> None:
-    assert tools(allowed("auto", "search")).closed
-    assert not tools("auto").closed
-    assert not tools({"type": "function", "name": "search"}).closed
-
-
-def test_a_named_tool_or_parallel_false_allows_one_call() -> None:
-    assert not tools("auto").callable.single
-    assert tools("auto", parallel=False).callable.single
-    assert tools({"type": "function", "name": "search"}).callable.single
 
 
 def test_a_custom_tool_is_shown_as_a_function_with_one_string() -> None:

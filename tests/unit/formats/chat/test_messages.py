@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.requests import message, stored_request
+from config.families import first_shaping
+from config.shaping.shape import AS_SENT, Shaping, shaped
+from tests.support.requests import call, message, output, reasoning, stored_request
 from workers.engine.base import EngineError, InvalidSampling
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.chat.messages import messages_of
@@ -15,22 +17,8 @@ from workers.formats.chat.template import template_args_of
 Item = dict[str, Any]
 
 
-def thought(*texts: str, summary: str = "") -> Item:
-    content = [{"type": "reasoning_text", "text": text} for text in texts]
-    summaries = [{"type": "summary_text", "text": summary}] if summary else []
-    return {"type": "reasoning", "id": "rs_1", "status": "completed", "content": content, "summary": summaries}
-
-
-def call(name: str = "f", arguments: str = "{}", call_id: str = "call_1") -> Item:
-    return {"type": "function_call", "id": "fc_1", "call_id": call_id, "name": name, "arguments": arguments}
-
-
 def custom(text: str) -> Item:
     return {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "c", "input": text}
-
-
-def output(said: Any, call_id: str = "call_1", kind: str = "function_call_output") -> Item:
-    return {"type": kind, "id": "fco_1", "call_id": call_id, "output": said}
 
 
 def function(name: str, arguments: str, call_id: str = "call_1") -> Item:
@@ -46,11 +34,13 @@ def test_instructions_and_the_system_messages_at_the_head_are_one() -> None:
     ]
 
 
-@pytest.mark.parametrize(("parser", "shown"), [(None, "fco_7"), ("kimi_k2", "functions.app__wake_up:0")])
-def test_an_output_that_nothing_called_for_names_its_tool(parser: str | None, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("shaping", "shown"), [(AS_SENT, "fco_7"), (Shaping(numbered=True), "functions.app__wake_up:0")]
+)
+def test_an_output_that_nothing_called_for_names_its_tool(shaping: Shaping, shown: str) -> None:
     item = {"type": "function_call_output", "id": "fco_7", "name": "wake_up", "namespace": "app", "output": "Nine."}
     client = client_tools_of(stored_request(), [item])
-    assert messages_of([message("q"), item], None, parser, client) == [
+    assert shaped(messages_of([message("q"), item], None, client), shaping) == [
         {"role": "user", "content": "q"},
         {"role": "tool", "tool_call_id": shown, "name": "app__wake_up", "content": "Nine."},
     ]
@@ -59,7 +49,7 @@ def test_an_output_that_nothing_called_for_names_its_tool(parser: str | None, sh
 def test_the_model_s_output_of_one_turn_is_one_message() -> None:
     items = [
         message("q"),
-        thought("I ", "see."),
+        reasoning("I ", "see."),
         message("Let me look.", "assistant"),
         call("f", '{"a":1}', "call_1"),
         call("g", "{}", "call_2"),
@@ -94,12 +84,12 @@ REFUSED = {**message("", "assistant"), "content": [{"type": "refusal", "refusal"
     ("items", "answer"),
     [
         (
-            [message("a", "assistant"), thought("x"), message("b", "assistant"), thought("y")],
+            [message("a", "assistant"), reasoning("x"), message("b", "assistant"), reasoning("y")],
             {"content": "a\n\nb", "reasoning": "x\ny"},
         ),
-        ([thought(summary="in short")], {"content": "", "reasoning": "in short"}),
-        ([thought("Hm.", summary="in short")], {"content": "", "reasoning": "Hm."}),
-        ([thought()], {"content": ""}),
+        ([reasoning(summary="in short")], {"content": "", "reasoning": "in short"}),
+        ([reasoning("Hm.", summary="in short")], {"content": "", "reasoning": "Hm."}),
+        ([reasoning()], {"content": ""}),
         ([message("\n<think>\nx\n</think>\n\na </think>", "assistant")], {"content": "a </think>", "reasoning": "x"}),
         ([message("<think></think>", "assistant")], {"content": ""}),
         ([message("a <think>x</think>", "assistant")], {"content": "a <think>x</think>"}),
@@ -149,7 +139,7 @@ def test_call_ids_have_the_form_of_the_model_s_format() -> None:
     items = [call("f", call_id="call_abc_1"), call("g", call_id="call_abc_2"), output("x", "call_abc_2")]
 
     def ids(tool_parser: str | None) -> list[str]:
-        turn, answer = messages_of(items, None, tool_parser)
+        turn, answer = shaped(messages_of(items), first_shaping(tool_parser))
         return [*(made["id"] for made in turn["tool_calls"]), answer["tool_call_id"]]
 
     assert ids("hermes") == ["call_abc_1", "call_abc_2", "call_abc_2"]
@@ -174,10 +164,10 @@ def test_a_file_is_shown_with_its_name() -> None:
 
 EFFORTS = [
     (None, {}),
-    ("none", {"reasoning_effort": "none", "enable_thinking": False, "thinking": False}),
-    ("minimal", {"reasoning_effort": "minimal", "enable_thinking": False, "thinking": False}),
-    ("low", {"reasoning_effort": "low", "enable_thinking": True, "thinking": True}),
-    ("xhigh", {"reasoning_effort": "xhigh", "enable_thinking": True, "thinking": True}),
+    ("none", {"reasoning_effort": "none", "enable_thinking": False, "thinking": False, "keep_cots": True}),
+    ("minimal", {"reasoning_effort": "minimal", "enable_thinking": False, "thinking": False, "keep_cots": True}),
+    ("low", {"reasoning_effort": "low", "enable_thinking": True, "thinking": True, "keep_cots": True}),
+    ("xhigh", {"reasoning_effort": "xhigh", "enable_thinking": True, "thinking": True, "keep_cots": True}),
 ]
 
 
@@ -197,6 +187,7 @@ def test_template_arguments_come_from_the_request_then_its_fields_then_the_model
     assert args == {
         "enable_thinking": True,
         "thinking": False,
+        "keep_cots": True,
         "reasoning_effort": "high",
         "verbosity": "low",
         "colour": "red",

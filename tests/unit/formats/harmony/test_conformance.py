@@ -25,9 +25,9 @@ from openai_harmony import (
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart
 from app.protocol.types import Json
-from tests.support.requests import message
+from tests.support.requests import message, output, reasoning
 from tests.unit.formats.harmony.test_parser import HOSTED, RULES, parsed, tokens_of
-from tests.unit.formats.harmony.test_prompt import CITY, DAY, call, output, reasoning, text_of
+from tests.unit.formats.harmony.test_prompt import CITY, DAY, called, text_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
@@ -70,17 +70,12 @@ def library(*messages: Message, drop: bool = True) -> str:
     return text_of(harmony.encoding().render_conversation_for_completion(conversation, Role.ASSISTANT, config))
 
 
-def system(content: SystemContent | None = None) -> Message:
-    content = (content or SystemContent.new()).with_conversation_start_date(DATE)
-    return Message.from_role_and_content(Role.SYSTEM, content)
+def system(content: SystemContent) -> Message:
+    return Message.from_role_and_content(Role.SYSTEM, content.with_conversation_start_date(DATE))
 
 
 def user(text: str) -> Message:
     return Message.from_role_and_content(Role.USER, text)
-
-
-def developer(content: DeveloperContent) -> Message:
-    return Message.from_role_and_content(Role.DEVELOPER, content)
 
 
 def said(text: str, channel: str) -> Message:
@@ -99,36 +94,7 @@ LOOKUP = [described("lookup", "Looks a city up.", CITY)]
 ASKED, ANSWERED, AGAIN = message("One and one?"), message("Two.", "assistant"), message("And nine by three?")
 
 
-def efforts() -> tuple[list[str], list[str]]:
-    ours, theirs = [], []
-    for effort in (ReasoningEffort.LOW, ReasoningEffort.MEDIUM, ReasoningEffort.HIGH):
-        for instructions in (None, "Speak like a pirate."):
-            ours.append(prompt([ASKED], effort=effort.value.lower(), instructions=instructions))
-            told = [developer(DeveloperContent.new().with_instructions(instructions))] if instructions else []
-            head = system(SystemContent.new().with_reasoning_effort(effort))
-            theirs.append(library(head, *told, user("One and one?")))
-    return ours, theirs
-
-
-def functions() -> tuple[str, str]:
-    told = DeveloperContent.new().with_instructions("In riddles.").with_function_tools([tool for _, tool in TOOLS])
-    ours = prompt([ASKED], instructions="In riddles.", functions=tuple(tool for tool, _ in TOOLS))
-    return ours, library(system(), developer(told), user("One and one?"))
-
-
-def browser_and_function() -> tuple[str, str]:
-    told = developer(DeveloperContent.new().with_function_tools([tool for _, tool in LOOKUP]))
-    ours = prompt([], browser=True, functions=tuple(tool for tool, _ in LOOKUP))
-    return ours, library(system(SystemContent.new().with_browser_tool()), told)
-
-
-def old_reasoning(*, drop: bool) -> tuple[str, str]:
-    messages = (user("One and one?"), said("Easy.", "analysis"), said("Two.", "final"), user("And nine by three?"))
-    ours = prompt([ASKED, reasoning("Easy."), ANSWERED, AGAIN], all_reasoning=not drop)
-    return ours, library(system(), *messages, drop=drop)
-
-
-def ongoing_analysis() -> tuple[str, str]:
+def test_does_not_drop_if_ongoing_analysis() -> None:
     """The call as the model wrote it comes back by `previous_input_messages`; its mark must be a token."""
     sent = [
         {"role": "user", "content": "Rome?"},
@@ -143,46 +109,72 @@ def ongoing_analysis() -> tuple[str, str]:
         {"role": "tool", "name": "functions.lookup", "content": "sunny"},
     ]
     ours = Conversation(Preface(DAY), (), earlier_messages(sent)).tokens()
-    expected = (
+    expected = tokens_of(
         "<|start|>user<|message|>Rome?<|end|><|start|>assistant<|channel|>analysis<|message|>I look it up.<|end|>"
         "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>{}<|call|>"
         "<|start|>functions.lookup<|message|>sunny<|end|><|start|>assistant"
     )
-    assert tokens_of(expected) == ours[-len(tokens_of(expected)) :]
-    return text_of(ours).split("<|end|>", 1)[1], expected
+    assert ours[-len(expected) :] == expected
 
 
-def tool_response() -> tuple[str, str]:
+def test_tool_response_parsing() -> None:
     tokens = render([result_message("browser.search", '{"hits":[]}', "commentary")], functions=False)
     expected = '<|start|>browser.search to=assistant<|channel|>commentary<|message|>{"hits":[]}<|end|>'
-    return text_of(tokens), expected
+    assert text_of(tokens) == expected
 
 
-PROMPTS: dict[str, Any] = {
-    "test_simple_convo": lambda: (prompt([ASKED]), library(system(), user("One and one?"))),
-    "test_simple_convo_with_effort": efforts,
-    "test_render_functions_with_parameters": functions,
-    "test_no_tools": lambda: (prompt([]), library(system())),
-    "test_browser_tool_only": lambda: (
-        prompt([], browser=True),
-        library(system(SystemContent.new().with_browser_tool())),
+HELLO, PIRATE, NEW = user("One and one?"), "Speak like a pirate.", SystemContent.new
+OLD = ([ASKED, reasoning("Easy."), ANSWERED, AGAIN], [HELLO, said("Easy.", "analysis"), said("Two.", "final")])
+EFFORTS = (ReasoningEffort.LOW, ReasoningEffort.MEDIUM, ReasoningEffort.HIGH)
+
+# Our items and preface; the package's system content, developer content and messages.
+PROMPTS: dict[str, tuple[Sequence[Json], Json, SystemContent, DeveloperContent | None, Sequence[Message]]] = {
+    "test_simple_convo": ([ASKED], {}, NEW(), None, [HELLO]),
+    **{
+        f"test_simple_convo_with_effort {effort.value} {told}": (
+            [ASKED],
+            {"effort": effort.value.lower(), "instructions": told},
+            NEW().with_reasoning_effort(effort),
+            DeveloperContent.new().with_instructions(told) if told else None,
+            [HELLO],
+        )
+        for effort in EFFORTS
+        for told in (None, PIRATE)
+    },
+    "test_render_functions_with_parameters": (
+        [ASKED],
+        {"instructions": PIRATE, "functions": tuple(tool for tool, _ in TOOLS)},
+        NEW(),
+        DeveloperContent.new().with_instructions(PIRATE).with_function_tools([tool for _, tool in TOOLS]),
+        [HELLO],
     ),
-    "test_browser_and_function_tool": browser_and_function,
-    "test_browser_and_python_tool": lambda: (
-        prompt([], browser=True, python=True),
-        library(system(SystemContent.new().with_browser_tool().with_python_tool())),
+    "test_no_tools": ([], {}, NEW(), None, []),
+    "test_browser_tool_only": ([], {"browser": True}, NEW().with_browser_tool(), None, []),
+    "test_browser_and_function_tool": (
+        [],
+        {"browser": True, "functions": tuple(tool for tool, _ in LOOKUP)},
+        NEW().with_browser_tool(),
+        DeveloperContent.new().with_function_tools([tool for _, tool in LOOKUP]),
+        [],
     ),
-    "test_dropping_cot_by_default": lambda: old_reasoning(drop=True),
-    "test_preserve_cot": lambda: old_reasoning(drop=False),
-    "test_does_not_drop_if_ongoing_analysis": ongoing_analysis,
-    "test_tool_response_parsing": tool_response,
+    "test_browser_and_python_tool": (
+        [],
+        {"browser": True, "python": True},
+        NEW().with_browser_tool().with_python_tool(),
+        None,
+        [],
+    ),
+    "test_dropping_cot_by_default": (OLD[0], {}, NEW(), None, [*OLD[1], user("And nine by three?")]),
+    "test_preserve_cot": (OLD[0], {"all_reasoning": True}, NEW(), None, [*OLD[1], user("And nine by three?")]),
 }
 
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_prompts_are_those_of_the_format(name: str) -> None:
-    ours, theirs = PROMPTS[name]()
-    assert ours == theirs
+    items, preface, head, told, messages = PROMPTS[name]
+    developers = [Message.from_role_and_content(Role.DEVELOPER, told)] if told else []
+    expected = library(system(head), *developers, *messages, drop="all_reasoning" not in preface)
+    assert prompt(items, **preface) == expected
 
 
 # -- openai/harmony: answers -------------------------------------------------------------------------------------
@@ -321,9 +313,9 @@ THOUGHT_OF = "<|start|>assistant<|channel|>analysis<|message|>{}<|end|>"
 NEAR = "<|start|>assistant to=functions.near<|channel|>commentary json<|message|>{}<|call|>"
 USER = "<|start|>user<|message|>{}<|end|>"
 PARITY: dict[str, tuple[list[Json], str]] = {
-    "function_call_empty_arguments": ([call(arguments="")], CALLED.replace('{"city":"Paris"}', "")),
+    "function_call_empty_arguments": ([called(arguments="")], CALLED.replace('{"city":"Paris"}', "")),
     "function_call_output_uses_most_recent_matching_call": (
-        [call("near", "{}"), call(), output()],
+        [called("near", "{}"), called(), output()],
         NEAR + CALLED + RESULT,
     ),
     "message_with_array_content": (
@@ -331,10 +323,13 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         USER.format("One. Two."),
     ),
     "multi_turn_two_tool_calls_with_reasoning_between": (
-        [message("Rome?"), reasoning("a"), call(), output(), reasoning("b"), call(call_id="c"), output(call_id="c")],
+        [
+            *(message("Rome?"), reasoning("a"), called(), output()),
+            *(reasoning("b"), called(call_id="c"), output(call_id="c")),
+        ],
         USER.format("Rome?") + 2 * (THOUGHT_OF + CALLED + RESULT).replace("{}", "%s") % ("a", "b"),
     ),
-    "assistant_message_with_tool_calls": ([call(), call("near", "{}", "c")], f"{CALLED}{NEAR}"),
+    "assistant_message_with_tool_calls": ([called(), called("near", "{}", "c")], f"{CALLED}{NEAR}"),
     "user_message_with_empty_content": ([message("")], USER.format("")),
     "reasoning_with_empty_content": ([reasoning()], ""),
 }

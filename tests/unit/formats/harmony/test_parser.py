@@ -31,7 +31,7 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.hosted_kinds import WEB_SEARCH
 from config.server_kind import ServerKind
-from tests.support.deltas import new_stream
+from tests.support.deltas import fed
 from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import ClientName
@@ -297,11 +297,6 @@ def test_reasoning_tokens_count_the_analysis_channel() -> None:
     assert made.tokens == len(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
 
 
-def test_half_a_call_of_a_function_is_an_incomplete_one() -> None:
-    half = '<|channel|>commentary to=functions.f json<|message|>{"a'
-    assert parsed(tokens_of(half), cut=True).deltas == (CallStart("f"), CallArguments('{"a'))
-
-
 MARKS = [
     harmony.special(mark) for mark in ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|call|>", "<|return|>")
 ]
@@ -328,11 +323,7 @@ def test_any_tokens_are_parsed_without_error_in_any_batches(
     assert whole(singly + alone.flush(cut=cut)) == said
     assert list(said.tokens) == tokens[: made.tokens]
     assert (made.calls, made.reasoning_tokens) == (alone.calls, alone.reasoning_tokens)
-    stream = new_stream()
-    stream.accept()
-    stream.begin()
-    for delta in said.deltas:
-        stream.feed(delta)  # any deltas are legal
+    fed(*said.deltas)  # any deltas are legal
 
 
 channels = st.sampled_from(["analysis", "commentary", "final"])

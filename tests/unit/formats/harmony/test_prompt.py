@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.requests import message
+from tests.support.requests import call, message, output, reasoning
 from tests.unit.formats.harmony.test_parser import tokens_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong
@@ -39,17 +39,8 @@ def said(*items: Json, **preface: Any) -> str:
     return text.split("<|end|>", 1)[1].removesuffix("<|start|>assistant")
 
 
-def reasoning(*texts: str) -> Json:
-    parts = [{"type": "reasoning_text", "text": text} for text in texts]
-    return {"type": "reasoning", "summary": [], "content": parts}
-
-
-def call(name: str = "get_weather", arguments: str = '{"city":"Paris"}', call_id: str = "call_1") -> Json:
-    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-
-
-def output(text: Any = "18", call_id: str = "call_1") -> Json:
-    return {"type": "function_call_output", "call_id": call_id, "output": text}
+def called(name: str = "get_weather", arguments: str = '{"city":"Paris"}', call_id: str = "call_1") -> Json:
+    return call(name, arguments, call_id)
 
 
 def test_an_output_that_nothing_called_for_is_a_result_of_its_tool() -> None:
@@ -110,8 +101,8 @@ def test_an_empty_developer_message_is_omitted_and_later_ones_keep_their_positio
 def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
     code = {"type": "code_interpreter_call", "id": "ci_1", "code": "print(1)", "outputs": None, "status": "completed"}
     code["call"] = {"name": "python", "arguments": "print(1)", "result": "1\n"}
-    before = [message("a"), reasoning("old"), code, call(), output(), reasoning("older"), message("b", "assistant")]
-    text = said(*before, message("c"), reasoning("new"), call(call_id="call_2"), output("19", "call_2"))
+    before = [message("a"), reasoning("old"), code, called(), output(), reasoning("older"), message("b", "assistant")]
+    text = said(*before, message("c"), reasoning("new"), called(call_id="call_2"), output("19", "call_2"))
     assert "old" not in text
     assert "print(1)" not in text
     assert text.count("to=functions.get_weather") == 2
@@ -121,7 +112,7 @@ def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
 
 def test_an_empty_answer_ends_no_tool_loop() -> None:
     """A response that ended without an answer has an empty message."""
-    loop = [message("a"), reasoning("I ask."), call(), output()]
+    loop = [message("a"), reasoning("I ask."), called(), output()]
     assert said(*loop, message("", "assistant"), message("Go on.")) == said(*loop, message("Go on."))
 
 
@@ -129,8 +120,8 @@ def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
     shown = [{"type": "summary_text", "text": "I ask."}]
     both = {**reasoning("I ask."), "summary": shown}
     alone = {**both, "content": []}
-    expected = said(message("a"), reasoning("I ask."), call(), output())
-    assert said(message("a"), both, call(), output()) == said(message("a"), alone, call(), output()) == expected
+    expected = said(message("a"), reasoning("I ask."), called(), output())
+    assert said(message("a"), both, called(), output()) == said(message("a"), alone, called(), output()) == expected
 
 
 def test_hosted_calls_are_in_the_channels_in_which_gpt_oss_makes_them() -> None:
@@ -168,7 +159,7 @@ def test_an_approval_is_rendered_as_its_call() -> None:
 
 
 def test_a_preamble_is_known_by_its_phase_or_by_the_call_after_it() -> None:
-    text = said(message("Look.", "assistant"), reasoning("r"), call(), output(), message("Done.", "assistant"))
+    text = said(message("Look.", "assistant"), reasoning("r"), called(), output(), message("Done.", "assistant"))
     assert "<|channel|>commentary<|message|>Look.<|end|>" in text
     assert "<|channel|>final<|message|>Done.<|end|>" in text
     phased = said({**message("Look.", "assistant"), "phase": "commentary"})
@@ -180,7 +171,7 @@ def test_special_tokens_in_a_text_that_a_caller_brings_are_text() -> None:
     about = {"type": "string", "description": evil, "enum": [evil], "default": evil}
     tool = Tool("f" + evil, evil, {"type": "object", "properties": {"a" + evil: about}}, False, "")
     sent = {"role": "tool", "name": evil, "content": evil, "channel": evil, "recipient": evil, "content_type": evil}
-    items = [message(evil), message(evil, "developer"), reasoning(evil), call(arguments=evil), output(evil)]
+    items = [message(evil), message(evil, "developer"), reasoning(evil), called(arguments=evil), output(evil)]
     answer, servers = AnswerFormat("x" + evil, evil, {evil: evil}), (Namespace("s" + evil, evil, (tool,)),)
     preface = Preface(DAY, instructions=evil, functions=(tool,), servers=servers, answer=answer, identity=evil)
     tokens = Conversation(preface, items, earlier_messages([sent])).tokens()
@@ -289,11 +280,11 @@ def test_tools_in_a_namespace_and_those_that_a_search_found_are_functions_with_f
     spec: Json = {"type": "tool_search", "execution": "client", "description": "Finds.", **more}
     late: Json = {"type": "function", "name": "late", "description": "L.", "defer_loading": True, **more}
     added: Json = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": [{**late, "name": "g"}]}
-    called = {**call("spawn", "{}"), "namespace": "agents"}
+    spawned = {**call("spawn", "{}"), "namespace": "agents"}
     searched: Json = {"type": "tool_search_call", "id": "tsc_1", "call_id": "s", "arguments": {"query": "x"}}
     found: Json = {"type": "tool_search_output", "id": "tso_1", "call_id": "s", "tools": [late]}
     kind = message("Be kind.", "developer")
-    items = [added, kind, message("Hi"), called, output("done"), searched, found]
+    items = [added, kind, message("Hi"), spawned, output("done"), searched, found]
     request: Json = {"tools": [agents, spec], "tool_choice": "auto", "parallel_tool_calls": True}
     client = client_tools_of(request, items)
     functions = tools_of(request, client=client).all

@@ -27,12 +27,12 @@ from app.protocol.events.deltas import (
     WholeCall,
 )
 from app.protocol.events.hosted_actions import UNANSWERED
-from app.protocol.events.machine import IllegalInput, ResponseStream
+from app.protocol.events.machine import IllegalInput
 from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.response import usage_object
 from app.protocol.usage import Usage
 from tests.support import grammar
-from tests.support.deltas import new_stream, play
+from tests.support.deltas import fed, play
 
 Event = dict[str, Any]
 
@@ -60,38 +60,12 @@ RICH: list[Delta] = [
 ]
 
 
-def begun() -> ResponseStream:
-    stream = new_stream()
-    stream.accept()
-    stream.begin()
-    return stream
-
-
-def fed(*sequence: Delta) -> ResponseStream:
-    stream = begun()
-    for delta in sequence:
-        stream.feed(delta)
-    return stream
-
-
 def kinds(events: list[Event]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
-def test_code_is_added_streamed_interpreted_and_only_then_done() -> None:
-    ran: list[Delta] = [CodeStart("python"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {"outputs": None})]
-    _, events = play([*ran, Text("a")], "stop")
-    assert [kind.replace("code_interpreter_call", "code") for kind in kinds(events)[3:10]] == [
-        *("output_item.added", "code.in_progress", "code_code.delta", "code_code.done"),
-        *("code.interpreting", "code.completed", "output_item.done"),
-    ]
-    call = {"id": "ci_0a1b_0", "type": "code_interpreter_call", "container_id": "cntr_0a1b", "outputs": None}
-    assert events[3]["item"] == {**call, "code": "", "status": "in_progress"}
-    assert events[9]["item"] == {**call, "code": "1", "status": "completed"}
-
-
 def test_a_web_search_is_searching_from_the_end_of_the_turn_to_its_result() -> None:
-    stream = begun()
+    stream, _ = fed()
     assert kinds(stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))) == [
         "output_item.added",
         "web_search_call.in_progress",
@@ -107,7 +81,7 @@ def test_a_web_search_is_searching_from_the_end_of_the_turn_to_its_result() -> N
 
 @pytest.mark.parametrize(("ok", "end_events"), [(True, ["mcp_call.completed"]), (False, ["mcp_call.failed"])])
 def test_an_mcp_call_has_an_event_for_success_and_for_failure(ok: bool, end_events: list[str]) -> None:
-    stream = fed(McpStart("docs", "read", "mcpr_1"), McpArguments('{"a":'), McpArguments("1}"), TurnEnd())
+    stream, _ = fed(McpStart("docs", "read", "mcpr_1"), McpArguments('{"a":'), McpArguments("1}"), TurnEnd())
     assert kinds(stream.feed(ToolEnded(0, ok, {"output": "x"}))) == [*end_events, "output_item.done"]
     assert stream.response["output"][0] == {
         "id": "mcp_0a1b_0",
@@ -123,7 +97,7 @@ def test_an_mcp_call_has_an_event_for_success_and_for_failure(ok: bool, end_even
 
 
 def test_an_approval_request_is_added_and_done_and_has_no_status() -> None:
-    stream = begun()
+    stream, _ = fed()
     added, done = stream.feed(Approval("docs", "write", "{}"))
     assert added["item"] == done["item"] == stream.response["output"][0]
     assert added["item"] == {
@@ -134,19 +108,6 @@ def test_an_approval_request_is_added_and_done_and_has_no_status() -> None:
         "arguments": "{}",
     }
     assert stream.pending == ()
-
-
-def test_a_list_of_tools_is_pending_until_the_server_answers() -> None:
-    stream = begun()
-    assert kinds(stream.feed(Listing("docs"))) == ["output_item.added", "mcp_list_tools.in_progress"]
-    stream.feed(Listing("wiki"))
-    assert stream.pending == (0, 1)
-    assert kinds(stream.feed(Listed(1, ({"name": "read", "input_schema": {}},)))) == [
-        "mcp_list_tools.completed",
-        "output_item.done",
-    ]
-    assert kinds(stream.feed(Listed(0, (), "no answer"))) == ["mcp_list_tools.failed", "output_item.done"]
-    assert [item["error"] for item in stream.response["output"]] == ["no answer", None]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +127,7 @@ def test_a_list_of_tools_is_pending_until_the_server_answers() -> None:
 def test_a_result_for_an_item_that_is_not_pending_is_illegal_and_changes_nothing(
     sequence: list[Delta], delta: Delta
 ) -> None:
-    stream = fed(*sequence)
+    stream, _ = fed(*sequence)
     before = frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending
     with pytest.raises(IllegalInput):
         stream.feed(delta)
@@ -174,7 +135,7 @@ def test_a_result_for_an_item_that_is_not_pending_is_illegal_and_changes_nothing
 
 
 def test_the_end_of_a_turn_starts_each_call_once() -> None:
-    stream = fed(CodeStart("python"), CodeText("1"), TurnEnd())
+    stream, _ = fed(CodeStart("python"), CodeText("1"), TurnEnd())
     assert stream.feed(TurnEnd()) == []
     stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))
     assert [event["output_index"] for event in stream.feed(TurnEnd())] == [1]
@@ -199,7 +160,7 @@ def test_the_end_of_a_response_ends_pending_items_as_incomplete(ending: str) -> 
 
 
 def test_usage_is_the_sum_of_the_turns_and_several_have_details() -> None:
-    stream = begun()
+    stream, _ = fed()
     usage = Usage.of([Usage(3, 1, 5, 2), Usage(12, 8, 4, 0, 4)])
     assert stream.finish(Finish(FinishReason.STOP, usage), 1)[-1]["response"]["usage"] == {
         "input_tokens": 15,

@@ -54,7 +54,7 @@ from app.protocol.local_kinds import APPLY_PATCH, SHELL
 from app.protocol.response import brief_object
 from app.protocol.types import Json
 from tests.support import grammar
-from tests.support.deltas import deltas, end, endings, new_stream, play, summaries
+from tests.support.deltas import deltas, end, endings, fed, new_stream, play, summaries
 from tests.support.sdk import mismatches
 
 SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -198,10 +198,7 @@ class NotToCopy(str):
 
 
 def test_folding_copies_a_text_once_and_not_at_each_delta() -> None:
-    stream = new_stream()
-    events = stream.accept() + stream.begin()
-    for delta in (*[all_deltas.Reasoning("Hm. ")] * 3, *[all_deltas.Text("word ")] * 3):
-        events += stream.feed(delta)
+    _, events = fed(*[Reasoning("Hm. ")] * 3, *[Text("word ")] * 3)
     wire = [
         {**event, "delta": NotToCopy(event["delta"])} if "delta" in event else event
         for event in frames.decode(frames.encode_all(events))
@@ -216,10 +213,7 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
     sequence: list[Delta], ending: str, summary: str | None, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(sequence)))
-    stream = new_stream(summary=summary)
-    events = stream.accept() + stream.begin()
-    for delta in sequence[:cut]:
-        events += stream.feed(delta)
+    stream, events = fed(*sequence[:cut], stream=new_stream(summary=summary))
     restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
     assert (restored.state, restored.pending) == (stream.state, stream.pending)
     expected, actual = [], []
@@ -232,8 +226,7 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
 
 @pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1), slice(0, None, 2)])
 def test_a_log_with_a_missing_event_is_not_continued(kept: slice) -> None:
-    stream = new_stream()
-    events = [*stream.accept(), *stream.begin(), *stream.feed(Text("a"))]
+    stream, events = fed(Text("a"))
     with pytest.raises(DamagedLog):
         ResponseStream.restore(copy.deepcopy(events[kept]), stream.next_sequence)
 
@@ -265,8 +258,7 @@ def test_a_compaction_that_is_cut_holds_nothing(ending: str) -> None:
 
 
 def test_an_event_never_changes_after_it_was_made() -> None:
-    stream = new_stream()
-    events = stream.accept() + stream.begin() + stream.feed(Text("one"))
+    stream, events = fed(Text("one"))
     before = copy.deepcopy(events)
     stream.feed(Text(" two"))
     stream.finish(Finish(FinishReason.STOP), 5)
@@ -311,10 +303,7 @@ FORM = {"format": {"type": "json_schema", "name": "p", "schema": {}}}
     ],
 )
 def test_thoughts_alone_are_incomplete_where_a_form_was_asked(asked: Json, said: list[Delta], incomplete: bool) -> None:
-    stream = ResponseStream({**new_stream().response, **asked})
-    stream.accept(), stream.begin()
-    for delta in said:
-        stream.feed(delta)
+    stream, _ = fed(*said, stream=ResponseStream({**new_stream().response, **asked}))
     stream.finish(Finish(FinishReason.STOP), 5)
     details = {"reason": "unfinished_reasoning"} if incomplete else None
     assert stream.response["incomplete_details"] == details
@@ -365,11 +354,9 @@ def test_the_grammar_catches_what_is_missing_or_wrong() -> None:
                 grammar.check([*events[:place], event | damage, *events[place + 1 :]])
 
 
-def fed(delta: Delta) -> tuple[ResponseStream, list[Json]]:
+def shown(delta: Delta) -> tuple[ResponseStream, list[Json]]:
     """A stream, and the items of the events of one delta."""
-    stream = new_stream()
-    stream.accept(), stream.begin()
-    events = stream.feed(delta)
+    stream, (_, _, _, *events) = fed(delta)
     assert {event["type"] for event in events} == {"response.output_item.added", "response.output_item.done"}
     return stream, [event["item"] for event in events]
 
@@ -386,14 +373,14 @@ LS: Json = {"action": {"commands": ["ls"]}, "environment": {"type": "local"}}
     ],
 )
 def test_a_search_or_a_local_call_is_added_and_done_at_once(delta: Delta, item: Json) -> None:
-    stream, items = fed(delta)
+    stream, items = shown(delta)
     assert items == [{**item, "status": "in_progress"}, {**item, "status": "completed"}]
     assert stream.state is State.IDLE
 
 
 def test_a_search_on_the_server_is_a_call_and_what_it_found() -> None:
     found = ({"type": "function", "name": "late"},)
-    stream, (_, call, _, output) = fed(ToolSearch({"query": "mail"}, found))
+    stream, (_, call, _, output) = shown(ToolSearch({"query": "mail"}, found))
     own = {"call_id": None, "execution": "server", "status": "completed"}
     assert call == {**SEARCH, **own}
     assert output == {"id": "tso_0a1b_1", "type": "tool_search_output", "tools": list(found), **own}
@@ -403,7 +390,7 @@ def test_a_search_on_the_server_is_a_call_and_what_it_found() -> None:
 
 @pytest.mark.parametrize(("kind", "status"), [(SHELL, "incomplete"), (APPLY_PATCH, "in_progress")])
 def test_a_call_of_a_local_tool_that_is_not_whole_makes_the_response_incomplete(kind: Any, status: str) -> None:
-    stream, _ = fed(LocalCall(kind, {}, whole=False))
+    stream, _ = shown(LocalCall(kind, {}, whole=False))
     stream.finish(Finish(FinishReason.STOP), 1)
     assert stream.response["output"][0]["status"] == status
     assert stream.response["incomplete_details"] == {"reason": "malformed_call"}

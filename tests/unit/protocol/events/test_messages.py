@@ -27,7 +27,7 @@ from app.protocol.events.deltas import (
 from app.protocol.events.machine import ResponseStream
 from app.protocol.types import Json
 from tests.support import grammar
-from tests.support.deltas import new_stream, play
+from tests.support.deltas import fed, play
 
 
 def output_of(*deltas: Delta, ending: str = "stop") -> list[Json]:
@@ -51,8 +51,7 @@ def test_text_of_another_phase_opens_a_message_of_its_own() -> None:
 
 
 def test_a_restored_machine_knows_the_phase_of_its_open_message() -> None:
-    stream = new_stream()
-    events = [*stream.accept(), *stream.begin(), *stream.feed(Text("a", phase="commentary"))]
+    stream, events = fed(Text("a", phase="commentary"))
     stream = ResponseStream.restore(copy.deepcopy(events))  # restore changes the events
     events += stream.feed(Text("b", phase="commentary"))
     events += stream.feed(Text("c", phase="final_answer"))
@@ -91,7 +90,6 @@ def test_a_response_that_was_cut_before_anything_has_an_incomplete_message_and_o
     assert (message["type"], message["status"], message["content"][0]["text"]) == ("message", "incomplete", "")
     assert [item["type"] for item in output_of(Reasoning("Hm."), ending="length")] == ["reasoning"]
     assert output_of(ending="fail") == output_of(ending="cancel") == []
-    stream = new_stream()
-    events = stream.accept() + stream.begin() + stream.finish(Finish(FinishReason.STOP, counted=True), 1)
-    grammar.check(events)
+    stream, events = fed()
+    grammar.check(events + stream.finish(Finish(FinishReason.STOP, counted=True), 1))
     assert stream.response["output"] == []

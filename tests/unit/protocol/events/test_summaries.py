@@ -7,7 +7,7 @@ from hypothesis import given
 
 from app.protocol.events.deltas import Delta, Reasoning, Text
 from app.protocol.types import Json
-from tests.support.deltas import deltas, end, endings, new_stream, play
+from tests.support.deltas import deltas, end, endings, fed, new_stream, play
 
 THOUGHTS: list[Delta] = [Reasoning("Two "), Reasoning("and two."), Text("4")]
 
@@ -35,15 +35,6 @@ def test_the_summarys_events_stand_among_those_of_the_reasoning() -> None:
     ]
 
 
-def test_each_reasoning_item_has_a_summary_of_its_own_that_is_the_reasoning_itself() -> None:
-    said = [*THOUGHTS, Reasoning("Hm.")]
-    for summary in ("auto", "concise", "detailed"):
-        items = [item for item in play(said, "stop", summary=summary)[0].response["output"] if "summary" in item]
-        for item, text in zip(items, ("Two and two.", "Hm."), strict=True):
-            assert item["summary"] == [{"type": "summary_text", "text": text}]
-            assert item["content"] == [{"type": "reasoning_text", "text": text}]
-
-
 @pytest.mark.parametrize(("ending", "status"), [("length", "incomplete"), ("cancel", "incomplete"), ("stop", None)])
 def test_a_summary_that_is_cut_says_so_and_keeps_its_text(ending: str, status: str | None) -> None:
     stream, events = play([Reasoning("half a tho")], ending, summary="auto")
@@ -55,7 +46,8 @@ def test_a_summary_that_is_cut_says_so_and_keeps_its_text(ending: str, status: s
 def test_sealed_reasoning_holds_its_text_once() -> None:
     stream = new_stream(summary="auto")
     stream.seal_reasoning(lambda text: f"sealed {text}")
-    stream.accept(), stream.begin(), stream.feed(Reasoning("a")), stream.feed(Reasoning("b")), end(stream, "stop")
+    fed(Reasoning("a"), Reasoning("b"), stream=stream)
+    end(stream, "stop")
     assert stream.response["output"][0]["encrypted_content"] == "sealed ab"
 
 

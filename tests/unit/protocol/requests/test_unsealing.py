@@ -10,7 +10,7 @@ from app.protocol.events.deltas import Finish, FinishReason, Reasoning, Text
 from app.protocol.events.fold import fold
 from app.protocol.events.machine import ResponseStream
 from app.protocol.unsealing import SUMMARY_HEAD, since_compaction, unsealed
-from tests.support.deltas import new_stream
+from tests.support.deltas import fed, new_stream
 from tests.support.requests import message
 
 Json = dict[str, Any]
@@ -27,17 +27,15 @@ def sealing() -> ResponseStream:
 
 
 def test_reasoning_is_sealed_when_it_ends() -> None:
-    stream = sealing()
-    events = [*stream.accept(), *stream.begin(), *stream.feed(Reasoning("Hm")), *stream.feed(Reasoning("."))]
-    events += [*stream.feed(Text("Hi")), *stream.finish(Finish(FinishReason.STOP), 1)]
+    stream, events = fed(Reasoning("Hm"), Reasoning("."), Text("Hi"), stream=sealing())
+    events += stream.finish(Finish(FinishReason.STOP), 1)
     items = [event["item"] for event in events if event["type"].startswith("response.output_item")]
     assert [item.get("encrypted_content") for item in items] == [None, "<Hm.>", None, None]
     assert fold(events).response["output"][0]["encrypted_content"] == "<Hm.>"
 
 
 def test_a_restored_machine_seals_the_whole_reasoning() -> None:
-    stream = sealing()
-    events = [*stream.accept(), *stream.begin(), *stream.feed(Reasoning("Hm"))]
+    _, events = fed(Reasoning("Hm"), stream=sealing())
     other = ResponseStream.restore(events)
     other.seal_reasoning(seal)
     assert other.feed(Reasoning("."))
@@ -45,35 +43,30 @@ def test_a_restored_machine_seals_the_whole_reasoning() -> None:
     assert done["item"]["encrypted_content"] == "<Hm.>"
 
 
-def unseal(*items: Json) -> list[Json]:
-    return unsealed(items, lambda token: f"thought {token}", lambda token: f"summary {token}")
-
-
-def test_sealed_reasoning_gets_its_text_if_it_has_none() -> None:
-    sealed = {"type": "reasoning", "content": [], "summary": [], "encrypted_content": "x"}
-    readable = {**sealed, "content": [{"type": "reasoning_text", "text": "said"}]}
-    assert [item["content"][0]["text"] for item in unseal(sealed, readable)] == ["thought x", "said"]
-
-
-def test_sealed_reasoning_with_a_summary_gets_its_own_text() -> None:
-    """Clients that keep nothing of `content` send both back."""
-    shown = [{"type": "summary_text", "text": "in short"}]
-    (item,) = unseal({"type": "reasoning", "content": [], "summary": shown, "encrypted_content": "x"})
-    assert item["content"][0]["text"] == "thought x"
-
-
-def test_a_compaction_becomes_a_user_message() -> None:
-    (item,) = unseal({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"})
-    assert (item["type"], item["role"]) == ("message", "user")
-    assert item["content"] == [{"type": "input_text", "text": f"{SUMMARY_HEAD}summary x"}]
-
-
-def test_other_items_stay_as_they_are() -> None:
-    items = [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "content": []}]
-    assert unseal(*items) == items
-
-
+SEALED: Json = {"type": "reasoning", "content": [], "summary": [], "encrypted_content": "x"}
+READABLE: Json = {**SEALED, "content": [{"type": "reasoning_text", "text": "said"}]}
+SHOWN = {"summary": [{"type": "summary_text", "text": "in short"}]}
+TEXT = {"content": [{"type": "reasoning_text", "text": "thought x"}]}
 COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+SUMMARY = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"{SUMMARY_HEAD}summary x"}]}
+
+
+@pytest.mark.parametrize(
+    ("item", "becomes"),
+    [
+        (SEALED, TEXT),
+        ({**SEALED, **SHOWN}, TEXT),  # Clients that keep nothing of `content` send both back.
+        (READABLE, READABLE),
+        (COMPACTION, SUMMARY),
+        (message(""), message("")),
+        ({"type": "reasoning", "content": []}, {"type": "reasoning", "content": []}),
+    ],
+)
+def test_sealed_items_get_their_text_if_they_have_none(item: Json, becomes: Json) -> None:
+    (found,) = unsealed([item], lambda token: f"thought {token}", lambda token: f"summary {token}")
+    assert found | becomes == found
+
+
 RULE, HI, YES = message("Be kind.", "system"), message("Hi"), message("Yes.", "assistant")
 LIST = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "docs", "tools": []}
 TOOLS = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": []}

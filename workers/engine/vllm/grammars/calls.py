@@ -50,7 +50,7 @@ def answer_format(native: Json | None, spec: OutputSpec, parts: Parts, *, can_li
     `native`: vLLM's for the calls, if it has one. `can_list`: vLLM can read a list. Raises InvalidSampling, which names
     the field, for what cannot be enforced.
     """
-    text = None if spec.forced else grammar.text_format(spec.text_format)
+    text = None if spec.forced else grammar.text_format(spec.text_format, parts)
     if spec.choice is ToolChoice.NONE:
         return text, False
     if native is not None:

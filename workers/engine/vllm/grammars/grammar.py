@@ -42,14 +42,17 @@ class Parts:
     """The grammars (EBNF) of the inputs of custom tools, inside a JSON string."""
     enforceable: frozenset[str] = frozenset()
     """The tools with parameters that a grammar can hold a call to."""
+    answer: Json | None = None
+    """The schema of an answer without what no grammar can hold; None: all of it is held, or there is none."""
 
 
 async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_tool: bool) -> Parts:
     """Tries the schemas and definitions of a request of `size` characters. `every_tool`: calls are enforced, so those
     of all tools.
 
-    Raises InvalidSampling, which names the field, for a text format, strict parameters or a definition that cannot be
-    enforced, and for whatever takes too much to compile.
+    Of a text format that is not strict, only what can be held is. Raises InvalidSampling, which names the field, for
+    any other text format, strict parameters or a definition that cannot be enforced, and for whatever takes too much
+    to compile.
     """
     if not _has_sources(spec, every_tool):
         return Parts()
@@ -59,8 +62,9 @@ async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_to
     for name in strict & verdicts.keys():
         _check(sources[name], verdicts[name])
     fine = {name: verdict for name, verdict in verdicts.items() if not verdict.refusal}
-    inputs = {name: verdict.ebnf for name, verdict in fine.items() if sources[name].kind != "schema"}
-    return Parts(inputs, frozenset(fine) - {_TEXT})
+    inputs = {name: verdict.ebnf for name, verdict in fine.items() if sources[name].kind in ("lark", "regex")}
+    loose = _TEXT in sources and sources[_TEXT].kind == "loose"
+    return Parts(inputs, frozenset(fine) - {_TEXT}, json.loads(fine[_TEXT].ebnf) if loose else None)
 
 
 def size_of(spec: OutputSpec) -> int:
@@ -99,7 +103,8 @@ def _sources(spec: OutputSpec, every_tool: bool) -> dict[str, Source]:
                 if tool.strict:
                     raise
     if _has_schema(spec):
-        found[_TEXT] = _schema(spec.text_format["schema"], "text.format.schema")
+        made = _schema(spec.text_format["schema"], "text.format.schema")
+        found[_TEXT] = made if spec.text_format.get("strict", True) else replace(made, kind="loose")
     return found
 
 
@@ -127,16 +132,16 @@ def _schema(schema: Mapping[str, Any], field: str) -> Source:
 def _check(source: Source, verdict: Verdict) -> None:
     """Raises InvalidSampling."""
     if verdict.refusal:
-        prefix = _NO_SCHEMA if source.kind == "schema" else ""
+        prefix = _NO_SCHEMA if source.kind in ("schema", "loose") else ""
         raise InvalidSampling(f"{source.field}: {prefix}{_reason(verdict.refusal)}")
 
 
-def text_format(spec: Mapping[str, Any]) -> Json | None:
+def text_format(spec: Mapping[str, Any], parts: Parts) -> Json | None:
     """The format for `text.format` (openai's ResponseFormatTextConfig); None for plain text."""
     if spec["type"] == "json_object":
         return json_format({"type": "object"})
     if spec["type"] == "json_schema":
-        return json_format(spec["schema"])
+        return json_format(spec["schema"] if parts.answer is None else parts.answer)
     return None
 
 

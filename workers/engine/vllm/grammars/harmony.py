@@ -32,7 +32,7 @@ _ANALYSIS_TOOLS = ("python", "browser")
 
 def structured(spec: OutputSpec, parts: Parts) -> Structured | None:
     """The grammar for an answer; None if nothing has to be enforced. `spec` names its tools as calls name them."""
-    content = grammar.text_format(spec.text_format)
+    content = grammar.text_format(spec.text_format, parts)
     if content is None and not _is_enforced(spec):
         return None
     return Structured(grammar.tag_of(_answer(spec, content, parts)), spec.grammar_field)

@@ -20,9 +20,9 @@ from openai.types.responses import FunctionTool, ToolChoiceFunction
 from vllm.sampling_params import StructuredOutputsParams
 
 from app.heavy import off_loop
-from app.protocol.requests.capabilities import NO_TOOLS
+from app.protocol.requests.capabilities import no_tools
 from app.protocol.types import Json
-from config.models import ServedModel
+from config.models import TOOLS, ServedModel
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
@@ -52,6 +52,7 @@ class OutputFormats:
         self._model_config = model_config
         self._probe = probe
         self._tool_parser = model.tool_parser
+        self._no_tools = model.refusals.get(TOOLS)
         self._classes = {
             tools: parser_class(model, tokenizer, model.reasoning_parser, tools) for tools in (None, model.tool_parser)
         }
@@ -61,7 +62,7 @@ class OutputFormats:
     async def output_format(self, spec: OutputSpec) -> VllmOutputFormat:
         """Raises InvalidSampling."""
         if spec.choice is not ToolChoice.NONE and self._tool_parser is None:
-            raise InvalidSampling(f"tools: this model {NO_TOOLS}")
+            raise InvalidSampling(f"tools: this model {no_tools(self._no_tools)}")
         size = grammar.size_of(spec)
         key = repr(spec) if size <= MAX_CACHED_CHARS else ""
         if (found := self._cache.get(key)) is not None:
@@ -71,6 +72,10 @@ class OutputFormats:
         if key:
             self._cache[key] = made
         return made
+
+    def free(self, spec: OutputSpec) -> VllmOutputFormat:
+        """The format for a spec that enforces nothing."""
+        return self._make(spec, Parts())
 
     def _make(self, spec: OutputSpec, parts: Parts) -> VllmOutputFormat:
         functions = _functions(spec, parts)
@@ -135,7 +140,7 @@ class VllmOutputFormat:
         listed: bool,
     ) -> None:
         self._parser = parser
-        self._thoughts = thoughts
+        self.thoughts = thoughts
         self._request = request
         self._tokenizer = tokenizer
         self.structured: Structured | None = structured
@@ -153,7 +158,7 @@ class VllmOutputFormat:
         return VllmDecoder(self._tokenizer, special=self._special)
 
     def parser(self, prompt: Sequence[int]) -> OutputParser:
-        thoughts = self._thoughts
+        thoughts = self.thoughts
         if thoughts is None:
             return self._started(None, prompt)
         start = thoughts.start(prompt)
@@ -164,7 +169,7 @@ class VllmOutputFormat:
         parser = self._parser(start)
         if parser is None:
             return PlainParser()
-        known = prompt if start is None or self._thoughts is None else self._thoughts.prompt(start)
+        known = prompt if start is None or self.thoughts is None else self.thoughts.prompt(start)
         # a copy: one format serves several responses, and parsers may write into their request
         return VllmOutputParser(parser, self._request.model_copy(), known, listed=self._listed)
 
