@@ -225,7 +225,7 @@ def _released(view: View) -> Iterator[Told]:
             yield Told(
                 f"{_waits(number, 'response', f' of {model.model}')} for another worker after the last one died or"
                 f" handed over, although {count_of(model.ready, 'worker')} {_is(model.ready)} ready.",
-                "Maintenance sends them on within a second: `longhaul doctor` says whether it runs.",
+                "Maintenance sends them on within a second: see that it runs, and its log.",
                 model.model,
             )
 
@@ -237,8 +237,7 @@ def _not_dispatched(view: View) -> Iterator[Told]:
             yield Told(
                 f"{_waits(model.waiting, 'response', f' of {model.model}')} while {count_of(free, 'slot')} {_is(free)}"
                 " free.",
-                "Maintenance, workers and API all dispatch: `longhaul doctor` says whether they reach Postgres and"
-                " Redis.",
+                "Maintenance, workers and API all dispatch: `longhaul doctor` says whether Postgres and Redis answer.",
                 model.model,
             )
 

@@ -160,16 +160,18 @@ def _listed(row: Row[Any]) -> ListedResponse:
     return ListedResponse(**{name: row._mapping[name] for name in ListedResponse.__slots__})
 
 
-# Steps from worker to worker over the index of what was sent: see snapshot.py.
-_UNFINISHED = text(
-    f"""
-    WITH RECURSIVE node AS (
+NODES = f"""
+    node AS (
         (SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to IS NOT NULL ORDER BY r.sent_to LIMIT 1)
         UNION ALL
         SELECT n.sent_to FROM node o CROSS JOIN LATERAL (
             SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to > o.sent_to ORDER BY r.sent_to LIMIT 1
         ) n
-    )
+    )"""
+"""The workers to which something was sent that has not ended, as `node`: from one to the next over the index."""
+_UNFINISHED = text(
+    f"""
+    WITH RECURSIVE {NODES}
     SELECT r.* FROM node n CROSS JOIN LATERAL (
         SELECT {_COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
     ) r

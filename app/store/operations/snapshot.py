@@ -23,6 +23,7 @@ from app.scheduling.loads import Load
 from app.store.database import Connection, Database
 from app.store.guards import IS_SUSPECT, HandOver
 from app.store.layout import LAYOUT
+from app.store.operations.listing import NODES
 from app.store.queue import pauses
 from app.store.queue.facts import load_of
 from app.store.queue.pauses import PauseRow
@@ -255,15 +256,8 @@ _LINES_IN_FILES = f"""
 """
 _R = "r.id, r.queue, r.project, r.priority, r.key_id, r.status, r.worker, r.attempt, r.crashes, r.yielded, r.sent_at"
 _R += ", r.inserted_at, r.history"
-# What was sent or claimed: `node` steps from worker to worker over the index of what was sent.
 _BEGUN = f"""
-    node AS (
-        (SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to IS NOT NULL ORDER BY r.sent_to LIMIT 1)
-        UNION ALL
-        SELECT n.sent_to FROM node o CROSS JOIN LATERAL (
-            SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to > o.sent_to ORDER BY r.sent_to LIMIT 1
-        ) n
-    ), begun AS (
+    {NODES}, begun AS (
         SELECT {_R} FROM node n JOIN LATERAL (
             SELECT {_R} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
         ) r ON r.status = 'queued' OR r.worker IS NOT NULL
@@ -272,6 +266,7 @@ _BEGUN = f"""
         UNION ALL
         SELECT {_R} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL
     )"""
+"""What was sent or claimed, as `begun`."""
 _SUSPECT = f"({IS_SUSPECT.format('r.')} AND NOT (r.worker IS NOT NULL AND {_HAS_WRITTEN}))"
 _OF_FLOW = f"FROM responses w WHERE {_W} AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority"
 # Of those that were never claimed; the condition of their status would bring other indexes up.

@@ -1,15 +1,13 @@
-"""What a check of an installation looks at in Postgres: the server, the role and its rights, the workers."""
+"""What a check of an installation looks at in Postgres: the server, the role and its rights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.layout import LAYOUT
 from app.store.roles.granting import HELD
 from app.store.roles.rights import RIGHTS, ROLES
 
@@ -35,21 +33,6 @@ _ROLES = text(
     ORDER BY rolname
     """
 )
-_WORKERS = text(
-    """
-    SELECT model, layout, lease_until > now() AS is_alive,
-        extract(epoch FROM now() - lease_until)::float8 AS seconds_over
-    FROM workers
-    """
-)
-# What maintenance takes away within seconds while it runs.
-_LEFT_LYING = {
-    "responses": """
-        SELECT extract(epoch FROM now() - min(finished_at))::float8 FROM responses
-        WHERE finished_at IS NOT NULL AND log = 'live'
-    """,
-    "usage_entries": "SELECT extract(epoch FROM now() - at)::float8 FROM usage_entries ORDER BY id LIMIT 1",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +60,6 @@ class RoleFacts:
     """Table, right, and column or None."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    model: str
-    is_outdated: bool
-    """It is of an older version, and leaves to newer ones what this one accepts."""
-    is_newer: bool
-    is_alive: bool
-    seconds_over: float
-    """Since its lease ran out."""
-
-
 async def server(db: Database) -> ServerFacts:
     """Raises StoreUnavailable, as all of these."""
     [row] = await db.execute(_SERVER, {"settings": list(_SETTINGS)})
@@ -102,18 +74,3 @@ async def role(db: Database) -> RoleFacts | None:
     roles = [row.rolname for row in await db.execute(_ROLES, {"roles": list(ROLES)})]
     held = [tuple(row) for row in await db.execute(HELD, {"tables": list(RIGHTS)})]
     return RoleFacts(bool(owns[0][0]), roles, frozenset(held))
-
-
-async def workers(db: Database) -> list[WorkerFacts]:
-    """All that are registered, dead ones included."""
-    return [_worker(row) for row in await db.execute(_WORKERS)]
-
-
-def _worker(row: Any) -> WorkerFacts:
-    return WorkerFacts(row.model, row.layout < LAYOUT, row.layout > LAYOUT, row.is_alive, row.seconds_over)
-
-
-async def left_lying_seconds(db: Database, may_read: Sequence[str]) -> float:
-    """For how long something waits that maintenance takes away; `may_read` are the tables that the role reads."""
-    found = [await db.execute(text(_LEFT_LYING[table])) for table in _LEFT_LYING if table in may_read]
-    return max((row[0] or 0.0 for rows in found for row in rows), default=0.0)

@@ -15,7 +15,7 @@ from app.local.commands.doctor.finding import Finding, Level
 from app.local.workers.devices import Device, Devices
 from app.queue.redis_client import RedisFacts
 from app.store.migrate import head
-from app.store.roles.inspection import RoleFacts, ServerFacts, WorkerFacts
+from app.store.roles.inspection import RoleFacts, ServerFacts
 from app.store.roles.rights import API, PROCESSES, wanted
 from config.settings import load_settings
 
@@ -109,20 +109,6 @@ def test_a_schema_of_another_version_is_told() -> None:
     [new] = postgres.schema("9999", is_supported=False)
     assert old.level is new.level is Level.FAIL
     assert "migrate" in old.to_do and "upgrade" in new.to_do
-
-
-def test_mixed_workers_and_dead_ones_are_told() -> None:
-    def living(**changes: Any) -> WorkerFacts:
-        return replace(WorkerFacts("a", False, False, True, -9.0), **changes)
-
-    assert levels(postgres.workers([living()], ["a"])) == {"workers": "ok", "versions": "ok"}
-    assert levels(postgres.workers([living()], ["a", "b"]))["workers"] == "warn"
-    assert levels(postgres.workers([living(), living(is_outdated=True)], ["a"]))["versions"] == "warn"
-    assert levels(postgres.workers([living(is_newer=True)], ["a"]))["versions"] == "warn"
-    gone = living(is_alive=False, seconds_over=100.0)
-    assert levels(postgres.workers([living(), gone], ["a"]))["dead workers"] == "fail"
-    assert postgres.maintenance(3600.0).level is Level.FAIL
-    assert postgres.maintenance(0.0).level is Level.OK
 
 
 @pytest.mark.parametrize(("theirs", "level"), [(100.0, "ok"), (101.5, "ok"), (90.0, "warn"), (120.0, "warn")])

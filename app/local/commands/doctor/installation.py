@@ -28,9 +28,8 @@ async def check() -> Findings:
         catalog = load_models(settings.models)
     except ConfigError as error:
         found = [of_error("models file", error, "docs/models-file.md; no process starts like this")]
-    served = [] if catalog is None else [model.name for model in catalog.models]
     looks = {
-        "Postgres": postgres.check(settings, served, is_embedded=is_embedded),
+        "Postgres": postgres.check(settings, is_embedded=is_embedded),
         "monitor's role": postgres.check_monitor(settings),
         "Redis": redis.check(settings),
         "machine": asyncio.to_thread(lambda: list(machine.check(settings, catalog, os.environ))),

@@ -1,4 +1,4 @@
-"""Postgres: whether it lets this process in, and how; its settings; the rights of the role; schema and workers."""
+"""Postgres: whether it lets this process in, and how; its settings; the rights of the role; the schema."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from app.local.service_check import check_postgres
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import head, is_supported, revision
 from app.store.roles import inspection
-from app.store.roles.inspection import RoleFacts, ServerFacts, WorkerFacts
+from app.store.roles.inspection import RoleFacts, ServerFacts
 from app.store.roles.rights import MONITOR, PROCESSES, wanted
 from config.settings import ConfigError, Settings
 from config.urls import parameters_of, postgres_servers
 
-MAINTENANCE_SECONDS = 120.0
-"""Maintenance takes away what lies around every ten seconds; it merges logs five seconds after their end."""
-GONE_SECONDS = 60.0
-"""A worker whose lease ran out is removed within half a lease and two looks."""
 MOST_CONNECTIONS = 0.8
 """The part of `max_connections` beyond which a restart of all processes may find too few."""
 _SHOWN_RIGHTS = 4
@@ -28,8 +24,8 @@ _SHOWN_RIGHTS = 4
 Right = tuple[str, str, str | None]
 
 
-async def check(settings: Settings, models: Collection[str], *, is_embedded: bool) -> Findings:
-    """`models`: those of the models file. `is_embedded`: it is the one of `longhaul up`."""
+async def check(settings: Settings, *, is_embedded: bool) -> Findings:
+    """`is_embedded`: it is the one of `longhaul up`."""
     try:
         url = settings.database_dsn
         await check_postgres(settings)
@@ -39,14 +35,14 @@ async def check(settings: Settings, models: Collection[str], *, is_embedded: boo
         return [of_error("Postgres", error, "give the role its password and CONNECT; docs/operations.md, Rights")]
     db = Database(url, 2)
     try:
-        return await _look(db, url, models, is_embedded=is_embedded)
+        return await _look(db, url, is_embedded=is_embedded)
     except StoreUnavailable as error:
         return [fail("Postgres", f"it does not answer: {error}", "start it, and let this machine reach it")]
     finally:
         await db.close()
 
 
-async def _look(db: Database, url: str, models: Collection[str], *, is_embedded: bool) -> Findings:
+async def _look(db: Database, url: str, *, is_embedded: bool) -> Findings:
     await db.ping()
     before = clocks.now()
     facts = await inspection.server(db)
@@ -60,10 +56,6 @@ async def _look(db: Database, url: str, models: Collection[str], *, is_embedded:
     found += rights(facts, role)
     try:
         found += schema(await revision(db), is_supported=await is_supported(db))
-        readable = {table for table, right, column in role.held if right == "SELECT" and column is None}
-        if "workers" in readable:
-            found += workers(await inspection.workers(db), models)
-            found.append(maintenance(await inspection.left_lying_seconds(db, sorted(readable))))
     except StoreUnavailable as error:
         found.append(fail("schema", f"it cannot be read: {error}", "run `longhaul migrate` as the owner"))
     return found
@@ -184,31 +176,3 @@ def schema(found: str | None, *, is_supported: bool) -> Iterator[Finding]:
         yield fail("schema", f"revision {found} is too new for this version", "upgrade this machine's Longhaul")
     else:
         yield fail("schema", f"revision {found}, not {wanted_revision}", "run `longhaul migrate` as the owner")
-
-
-def workers(found: Collection[WorkerFacts], models: Collection[str]) -> Iterator[Finding]:
-    living = [each for each in found if each.is_alive]
-    served = {each.model for each in living}
-    if without := [model for model in models if model not in served]:
-        yield warn("workers", f"none lives of {', '.join(without)}", "start one: `longhaul worker` with LONGHAUL_MODEL")
-    else:
-        yield ok("workers", f"{len(living)} live")
-    if any(each.is_outdated for each in living):
-        yield warn(
-            "versions",
-            "some workers are older than this Longhaul, and leave new work to others",
-            "finish the upgrade: restart the workers",
-        )
-    elif any(each.is_newer for each in living):
-        yield warn("versions", "some workers are newer than this Longhaul", "finish the upgrade of this machine")
-    elif living:
-        yield ok("versions", "all workers store what this one does")
-    if any(each.seconds_over > GONE_SECONDS for each in found if not each.is_alive):
-        yield fail("dead workers", "nobody takes their responses from them", "start `longhaul maintenance`")
-
-
-def maintenance(seconds: float) -> Finding:
-    """`seconds`: how long something waits for it."""
-    if seconds > MAINTENANCE_SECONDS:
-        return fail("maintenance", f"what it takes away lies for {seconds:.0f} s", "start it, and look into its log")
-    return ok("maintenance", "nothing waits for it")
