@@ -78,7 +78,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         model = ServedModel("played", "", "model.played", "vllm")
         monkeypatch.setattr(module, "resolved", lambda model: (model, ""))
         file = SimpleNamespace(catalog=SimpleNamespace(choose=lambda _: model, tools=()), changes=no_changes)
-        for name, value in {"ModelsFile": file, "require_folders": None, "freeze_gc": None}.items():
+        silent = dict.fromkeys(("require_folders", "freeze_gc", "name_worker"))
+        for name, value in {"ModelsFile": file, **silent}.items():
             monkeypatch.setattr(module, name, lambda *_, value=value: value)
         for name in ("McpSessions", "Runner"):
             monkeypatch.setattr(module, name, lambda *_, **__: Part("other", [], ""))
