@@ -30,10 +30,6 @@ def new_file_id() -> str:
     return f"file_{random_suffix()}"
 
 
-def new_upload_id() -> str:
-    return f"upload_{random_suffix()}"
-
-
 def new_part_id() -> str:
     return f"part_{random_suffix()}"
 

@@ -32,7 +32,6 @@ from app.files.attachments import Attachments
 from app.files.documents import DocumentReader
 from app.files.downloads import Downloads
 from app.files.service import FileService
-from app.files.uploads import UploadService
 from app.metrics.bounds import BoundsCollector
 from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
@@ -166,9 +165,8 @@ def _runtime(
         reader=reader,
         canceller=canceller,
         conversations=ConversationService(db, references, catalogs, settings),
-        batches=BatchService(db, pubsub, catalogs, settings),
+        batches=BatchService(db, pubsub, settings),
         files=FileService(db, catalogs.is_limited),
-        uploads=UploadService(db, catalogs.is_limited),
         charges=charges,
         shutdown=Shutdown(settings.api_grace_seconds),
         catalogs=catalogs,

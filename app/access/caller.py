@@ -17,7 +17,7 @@ class Scope(Enum):
     BATCHES = "batches"
     """The same for batches."""
     FILES = "files"
-    """The same for files and uploads."""
+    """The same for files."""
     READ = "read"
     """Read everything of the project, and change nothing."""
     OPERATOR = "operator"

@@ -44,7 +44,6 @@ SCOPES = {
     "operator": KeyScope.OPERATOR,
     "organization": KeyScope.ADMIN,
     "responses": KeyScope.RESPONSES,
-    "uploads": KeyScope.FILES,
 }
 """The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have.
 

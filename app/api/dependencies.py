@@ -23,7 +23,6 @@ from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.batches.service import BatchService
 from app.files.service import FileService
-from app.files.uploads import UploadService
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import InvalidRequest
 from app.responses.conversations import ConversationService
@@ -52,7 +51,6 @@ class Runtime:
     conversations: ConversationService
     batches: BatchService
     files: FileService
-    uploads: UploadService
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

@@ -24,7 +24,7 @@ ACCEPT_SECONDS = 30.0
 """How long a request waits to be accepted: as long as one that is accepted waits for a connection to Postgres."""
 HEAD_SECONDS = 10.0
 UPLOADS = 16
-"""Files, or parts of them, that one process receives at once. Each takes up to 4 MiB, and a connection to Postgres for
+"""Files that one process receives at once. Each takes up to 4 MiB, and a connection to Postgres for
 a part of the time."""
 CONNECTIONS_PER_WEBSOCKET = 8
 """A WebSocket lasts for hours: of so many connections, one may be a WebSocket."""
@@ -61,7 +61,7 @@ class ProcessBounds:
     project."""
     websockets: Bound
     uploads: Bound
-    """Files, or parts of them, from their first byte to their last."""
+    """Files from their first byte to their last."""
 
     @property
     def all(self) -> Sequence[Bound]:

@@ -9,8 +9,9 @@ from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from app.batches.jsonl import LineSplitter, RawLine
+from app.batches.jsonl import RawLine
 from app.batches.line import LineError, custom_id_of, read_line, refused_in
+from app.batches.lines import read_lines
 from app.batches.results import CANCELLED_ALONE
 from app.batches.validator import BROKEN
 from app.bounds import BoundReached
@@ -25,7 +26,6 @@ from app.store.batches.results import Skipped
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import Lines
 from app.store.database import Connection, Database, StoreBusy, StoreMismatch, StoreUnavailable
-from app.store.files import content
 from app.store.responses.inserts import insert_lines
 from app.store.responses.new_rows import NewResponse
 from app.store.rows import BatchPlace, Origin
@@ -183,16 +183,16 @@ class Expander:
 
     async def _next_lines(self, batch: BatchRow, most: int) -> list[RawLine]:
         """At least one: the batch has lines that are not expanded."""
-        splitter = LineSplitter(self._settings.max_body_bytes, offset=batch.expanded_bytes)
-        found: list[RawLine] = []
-        reading = content.read_from(self._db, batch.project, batch.input_file, batch.expanded_bytes)
-        async with aclosing(reading) as pieces:
-            async for piece in pieces:
-                for line in splitter.feed(piece):
+        found, size = list[RawLine](), 0
+        most_bytes, done, end = self._settings.max_body_bytes, batch.expanded, batch.expanded_bytes
+        async with aclosing(read_lines(self._db, batch, most_bytes, done=done, most=most, end=end)) as pieces:
+            async for lines in pieces:
+                for line in lines:
                     found.append(line)
-                    if len(found) == most or line.end - batch.expanded_bytes >= STEP_BYTES:
+                    size += len(line.data or b"")
+                    if size >= STEP_BYTES:
                         return found
-        return [*found, *splitter.end()]
+        return found
 
     async def _made(
         self, batch: BatchRow, raw: RawLine, place: int, pace: _Pace, held: ExitStack

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 import orjson
 
 from app.batches.batch_object import batch_object
 from app.batches.followers import Followers
-from app.batches.jsonl import LineSplitter
 from app.batching import Batcher
-from app.files.service import dropped_on_errors
 from app.heavy import off_loop
-from app.ids import may_exist, new_batch_id, new_file_id, new_part_id
+from app.ids import may_exist, new_batch_id
 from app.protocol.errors import InvalidRequest, KeyReused, NotFound, ShareUsed
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.store.batches import results, rows
 from app.store.batches.rows import BatchRow, NewBatch
 from app.store.database import Connection, Database, StoreUnavailable
-from app.store.files import content, files
-from app.store.files.content import FileGone
-from app.store.files.parts import PartWriter
-from app.store.files.rows import NewFile
+from app.store.files import files
 from app.store.paging import Page
 from app.store.responses.lookup import Hold
 from app.store.tenants import limits
@@ -52,10 +45,9 @@ class BatchService:
     Every method that takes a `batch_id` raises NotFound if the project has no such batch.
     """
 
-    def __init__(self, db: Database, pubsub: PubSub, catalogs: PermittedCatalogs, settings: Settings) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, settings: Settings) -> None:
         self._db = db
         self._pubsub = pubsub
-        self._catalogs = catalogs
         self._looks: Batcher[str, BatchRow | None] = Batcher(
             partial(rows.find_each, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
@@ -139,8 +131,8 @@ class BatchService:
     async def retry_failed(self, project: str, batch_id: str, key_id: str | None) -> Json:
         """Returns a new batch of the lines that have no answer, or the one that retries them already.
 
-        Raises InvalidRequest if the batch has not ended, all its lines have answers, or its file is gone. Raises
-        ShareUsed.
+        It has the old one's file, and reads these lines of it. Raises InvalidRequest if the batch has not ended, all
+        its lines have answers, or its file is gone. Raises LimitReached and ShareUsed.
         """
         row = await self._row(project, batch_id)
         if not row.status.final or row.status is BatchStatus.FAILED:
@@ -153,18 +145,14 @@ class BatchService:
         unanswered = await results.unanswered(self._db, batch_id)
         if not unanswered:
             raise InvalidRequest("Every request of the batch has an answer.", "batch_id", "nothing_to_retry")
-        file = NewFile(new_file_id(), f"{batch_id}_retry.jsonl", "batch", None)
-        new = _retry_of(row, key_id, file.id)
-        async with self._written(row, unanswered) as lines:
-            async with self._db.begin(waits=True) as connection:
-                await rows.lock(connection, batch_id)
-                known = await rows.unfinished_retry(connection, project, batch_id)
-                if known is None:
-                    await lines.finish_file_within(connection, file)
-                    await self._insert(connection, new)
-            if known is not None:  # Somebody else was faster.
-                await lines.drop()
-        return await self.get(project, known or new.id)
+        if await files.get(self._db, project, row.input_file) is None:
+            message = f"The batch's file '{row.input_file}' is gone; send the requests again."
+            raise InvalidRequest(message, "batch_id", "file_not_found")
+        async with self._db.begin(waits=True) as connection:
+            await rows.lock(connection, batch_id)  # Of several retries at once there is one.
+            known = await rows.unfinished_retry(connection, project, batch_id)
+            made = known or await self._insert(connection, _retry_of(row, key_id, unanswered))
+        return await self.get(project, made)
 
     async def follow(self, project: str, batch_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Returns lines of JSON, one for each result with a number larger than `after`, until the batch has ended.
@@ -207,38 +195,6 @@ class BatchService:
         await rows.create(connection, new)
         return new.id
 
-    @asynccontextmanager
-    async def _written(self, row: BatchRow, lines: frozenset[int]) -> AsyncIterator[PartWriter]:
-        """Yields these lines of the batch, written where nobody sees them before they are a file.
-
-        Nothing is left if the block raises.
-        """
-        is_limited = await self._catalogs.is_limited(row.project)
-        part = PartWriter(self._db, row.project, new_part_id(), is_limited=is_limited)
-        await part.open(None)
-        async with dropped_on_errors(part):
-            try:
-                async with aclosing(self._lines(row)) as read:
-                    async for place, line in read:
-                        if place in lines:
-                            await part.write(line + b"\n")
-            except FileGone:
-                message = f"The batch's file '{row.input_file}' is gone; send the requests again."
-                raise InvalidRequest(message, "batch_id", "file_not_found") from None
-            await part.flush()
-            yield part
-
-    async def _lines(self, row: BatchRow) -> AsyncGenerator[tuple[int, bytes], None]:
-        """The batch's lines and their places, from 1 on."""
-        splitter, place = LineSplitter(self._settings.max_body_bytes), 0
-        async with aclosing(content.read_from(self._db, row.project, row.input_file, 0)) as pieces:
-            async for piece in pieces:
-                for line in splitter.feed(piece):
-                    place += 1
-                    yield place, line.data or b""
-        for line in splitter.end():
-            yield place + 1, line.data or b""
-
 
 def _no_such_batch(batch_id: str, param: str) -> NotFound:
     return NotFound(f"No such batch: '{shortened(batch_id)}'.", param, "batch_not_found")
@@ -254,16 +210,17 @@ async def _repeated(connection: Connection, new: NewBatch) -> str | None:
     return None if known is None else known.id
 
 
-def _retry_of(row: BatchRow, key_id: str | None, input_file: str) -> NewBatch:
+def _retry_of(row: BatchRow, key_id: str | None, lines: Sequence[int]) -> NewBatch:
     return NewBatch(
         id=new_batch_id(),
         project=row.project,
         key_id=key_id,
         endpoint=row.endpoint,
-        input_file=input_file,
+        input_file=row.input_file,
         completion_window=row.completion_window,
         window_seconds=WINDOWS[row.completion_window],
         metadata=row.metadata,
         output_seconds=row.output_seconds,
         retry_of=row.id,
+        lines=lines,
     )

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from app.batches.jsonl import LineSplitter, RawLine
+from app.batches.jsonl import RawLine
 from app.batches.line import LineError, line_error, refused_in
+from app.batches.lines import read_lines
 from app.batches.validation import Validation
 from app.heavy import off_loop
 from app.protocol.errors import ApiError, LimitReached
@@ -25,7 +26,6 @@ from app.responses.create.acceptor import LineCheck, RequestAcceptor
 from app.store.batches import rows
 from app.store.batches.rows import BatchRow
 from app.store.database import Connection, Database
-from app.store.files import content
 from app.store.files.content import FileGone
 from app.store.tenants import limits
 from config.settings import Settings
@@ -112,19 +112,19 @@ class Validator:
         await self._claim(batch, check)
         accepts = await self._acceptor.line_check(batch.project)
         validation = check.validation
-        splitter = LineSplitter(self._settings.max_body_bytes, number=check.number, offset=check.end)
-        last = validation.total + TURN_LINES
-        async with aclosing(content.read_from(self._db, batch.project, batch.input_file, check.end)) as pieces:
-            async for piece in pieces:
+        done, end, number = validation.total, check.end, check.number
+        reading = read_lines(
+            self._db, batch, self._settings.max_body_bytes, done=done, most=TURN_LINES, end=end, number=number
+        )
+        async with aclosing(reading) as pieces:
+            async for lines in pieces:
                 await self._claim(batch, check)
-                for raw in splitter.feed(piece):
+                for raw in lines:
                     await self._check(batch, validation, raw, accepts)
                     check.number, check.end = raw.number, raw.end
-                    if validation.is_over or validation.total == last:
-                        return validation.is_over
-        for raw in splitter.end():
-            await self._check(batch, validation, raw, accepts)
-        return True
+                    if validation.is_over:
+                        return True
+        return validation.total < done + TURN_LINES
 
     async def _claim(self, batch: BatchRow, check: _Check) -> None:
         async with self._db.autocommit() as connection:

@@ -15,9 +15,8 @@ from app.store.batches import rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow
 from app.store.database import Database
-from app.store.files.parts import PartWriter
+from app.store.files.parts import PartWriter, create_of_parts
 from app.store.files.rows import NewFile
-from app.store.files.uploads import create_of_parts, part_sizes
 
 PART_BYTES = 1024 * 1024
 """Results of a batch that runs are written once there are so many."""
@@ -63,7 +62,7 @@ class ResultWriter:
             for kind, parts in (("output", batch.output_parts), ("error", batch.error_parts)):
                 new = NewFile(new_file_id(), f"{batch_id}_{kind}.jsonl", "batch_output", batch.output_seconds)
                 if parts:
-                    await create_of_parts(connection, batch.project, new, await part_sizes(connection, parts))
+                    await create_of_parts(connection, batch.project, new, parts)
                 made.append(new.id if parts else None)
             await rows.set_files(connection, batch_id, *made)
         return True

@@ -1,1 +1,1 @@
-"""The rules of files and uploads, without HTTP."""
+"""The rules of files, without HTTP."""

@@ -1,4 +1,4 @@
-"""What clients are told about files and uploads."""
+"""What clients are told about files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,6 @@ def file_in_use() -> InvalidRequest:
     return InvalidRequest(message, "file_id", "file_in_use")
 
 
-def no_such_upload(upload_id: str) -> NotFound:
-    return NotFound(f"Upload with id '{shortened(upload_id)}' not found.", code="upload_not_found")
-
-
 def part_gone() -> InvalidRequest:
-    message = (
-        "What was sent so far was given up: its upload has ended, or it brought nothing for too long. Send it again."
-    )
+    message = "What was sent so far was given up, because nothing came for too long. Send it again."
     return InvalidRequest(message, code="upload_ended")

@@ -21,19 +21,6 @@ IsLimited = Callable[[str], Awaitable[bool]]
 """Whether a project has limits."""
 
 
-@asynccontextmanager
-async def dropped_on_errors(writer: PartWriter) -> AsyncIterator[None]:
-    """Gives up the part if the block raises. What a killed process leaves, maintenance finds."""
-    try:
-        yield
-    except Exception as error:
-        with suppress(StoreUnavailable):
-            await writer.drop()
-        if isinstance(error, PartGone):
-            raise part_gone() from None
-        raise
-
-
 class FileService:
     """What a client can do with files. Every method raises StoreUnavailable while Postgres cannot be reached.
 
@@ -48,12 +35,18 @@ class FileService:
     async def receiving(self, project: str, announced: int | None) -> AsyncIterator[PartWriter]:
         """Yields what the bytes of a new file are written to; `announced` is the most that will come, if it is known.
 
-        Raises LimitReached. Nothing is left if the block raises.
+        Raises LimitReached. Nothing is left if the block raises; what a killed process leaves, maintenance finds.
         """
         writer = PartWriter(self._db, project, new_part_id(), is_limited=await self._is_limited(project))
         await writer.open(announced)
-        async with dropped_on_errors(writer):
+        try:
             yield writer
+        except Exception as error:
+            with suppress(StoreUnavailable):
+                await writer.drop()
+            if isinstance(error, PartGone):
+                raise part_gone() from None
+            raise
 
     async def create(self, writer: PartWriter, request: CreateFile) -> Json:
         """Returns the file of what was written."""

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.metrics.buckets import CHUNKS, LONG, SHORT, TOKENS
 from app.metrics.labels import Bounded
-from app.metrics.tokens import UNTIMED, TokenMetrics, TokenTimes
+from app.metrics.tokens import UNTIMED, TokenTimes
 from app.protocol.errors import ApiError, LimitReached, ShareUsed, Unavailable
 from app.protocol.status import Status
 from app.queue.message import Priority, class_of
@@ -149,9 +149,13 @@ class WorkerMetrics:
             ("reason",),
         )
         _at_zero(self._takeovers, (model, "yield"), (model, "release"))
-        self._tokens = TokenMetrics(model, TOKENS)
-        if registry is not None:
-            registry.register(self._tokens)
+        self._gaps = self._histogram(
+            "longhaul_inter_token_seconds",
+            "Seconds from one delta of the engine to the next within a turn, divided by its tokens.",
+            (),
+            TOKENS,
+        ).labels(model)
+        self._tokens = self._counter("longhaul_generated_tokens", "Tokens that the engine generated.").labels(model)
         self._prompt = self._counter("longhaul_prompt_tokens", "Tokens of the prompts of turns.").labels(model)
         self._cached = self._counter(
             "longhaul_cached_prompt_tokens", "Of these, tokens that the engine had in its cache: what placement gains."
@@ -209,7 +213,7 @@ class WorkerMetrics:
         if self._registry is None:
             return UNTIMED
         observed = self._first_token.labels(self._model, *class_of(priority)) if first is not None else None
-        return TokenTimes(self._tokens, observed, first)
+        return TokenTimes(self._gaps, self._tokens, observed, first)
 
     def read_prompt(self, tokens: int, cached: int) -> None:
         """A turn has ended, whose prompt had so many tokens."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hmac import compare_digest
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from config.settings import Settings
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 log = logging.getLogger("longhaul.metrics")
 
@@ -28,50 +28,22 @@ CLIENT_SECONDS = 10.0
 """How long a client may take for its request, and for each piece of the answer."""
 STOP_SECONDS = 0.1
 """How long a stop may wait for the server's thread."""
-SCRAPES = 4
-"""Scrapes at once; more get 503."""
 CONNECTIONS = 32
 """At once, with a thread each; more are closed."""
 
 
-class _All(Collector):
-    """The metrics of several registries."""
-
-    def __init__(self, registries: Sequence[Collector]) -> None:
-        self._registries = registries
-
-    def collect(self) -> Iterator[Metric]:
-        for registry in self._registries:
-            yield from registry.collect()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(ThreadingWSGIServer):
     request_queue_size = 16
 
-    def __init__(self, address: tuple[Any, ...], family: int, registry: Collector, token: str | None) -> None:
-        self.address_family = family
-        self.registry = registry
-        self.token = token
-        self.scrapes = threading.BoundedSemaphore(SCRAPES)
+    def __init__(self, *args: Any) -> None:
         self._connections = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address[:2], _Handler)
-
-    def server_bind(self) -> None:
-        """As HTTPServer, without its look-up of the host's name, which may take seconds."""
-        socket.socket.setsockopt(self.socket, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._connections.acquire(blocking=False):
-            return self.shutdown_request(request)
-        try:
+        if self._connections.acquire(blocking=False):
             super().process_request(request, client_address)
-        except BaseException:  # No thread can be started.
-            self._connections.release()
-            raise
+        else:
+            self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -83,55 +55,32 @@ class _Server(ThreadingHTTPServer):
         log.debug("a scrape from %s broke", client_address, exc_info=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _Handler(WSGIRequestHandler):
     timeout = CLIENT_SECONDS
-    server_version, sys_version = "longhaul", ""
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/metrics":
-            return self._answer(HTTPStatus.NOT_FOUND, b"/metrics is here\n")
-        if not self._is_allowed():
-            return self._answer(HTTPStatus.UNAUTHORIZED, b"LONGHAUL_METRICS_TOKEN as a bearer token is needed\n")
-        if not self.server.scrapes.acquire(blocking=False):
-            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many scrapes at once\n")
-        try:
-            encode, kind = _encoder(self.headers.get("accept", ""))
-            body = encode(self.server.registry)
-        finally:
-            self.server.scrapes.release()
-        return self._answer(HTTPStatus.OK, body, kind)
-
-    def _is_allowed(self) -> bool:
-        token = self.server.token
-        if token is None:
-            return True
-        scheme, _, sent = self.headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(sent.strip().encode(), token.encode())
-
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        self.send_response(status)
-        if status == HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Bearer")
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)
 
 
-def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """Returns what writes metrics in a form that the client accepts, and its content type."""
-    try:
-        return choose_encoder(accept)
-    except (TypeError, ValueError):  # A version that is none.
-        return choose_encoder("")
+def _application(registry: CollectorRegistry, token: str | None) -> WSGIApplication:
+    """Shows the registry, and what libraries register by themselves, to those who have the token."""
+    every = CollectorRegistry()
+    every.register(registry)
+    every.register(REGISTRY)
+    metrics = make_wsgi_app(every)
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        scheme, _, sent = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if environ["PATH_INFO"] != "/metrics":
+            start_response("404 Not Found", [])
+            return [b"/metrics is here\n"]
+        if token and not (scheme.lower() == "bearer" and compare_digest(sent.strip().encode(), token.encode())):
+            start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
+            return [b"LONGHAUL_METRICS_TOKEN as a bearer token is needed\n"]
+        answer: Iterable[bytes] = metrics(environ, start_response)
+        return answer
+
+    return application
 
 
 @contextmanager
@@ -141,7 +90,10 @@ def serving(settings: Settings, registry: CollectorRegistry, ports: int = 1) -> 
     It takes the first free of `ports` ports from LONGHAUL_METRICS_PORT on. Yields None if that is not set, or if none
     is free: then an error is logged, and the process works on.
     """
-    server = _listening(settings, _All((registry, REGISTRY)), ports) if settings.metrics_port is not None else None
+    server = None
+    if settings.metrics_port is not None:
+        ports_left = range(settings.metrics_port, settings.metrics_port + ports)
+        server = _listening(settings.metrics_host, ports_left, _application(registry, settings.metrics_token))
     if server is None:
         yield None
         return
@@ -155,14 +107,17 @@ def serving(settings: Settings, registry: CollectorRegistry, ports: int = 1) -> 
         thread.join()
 
 
-def _listening(settings: Settings, registry: Collector, ports: int) -> _Server | None:
-    assert settings.metrics_port is not None
-    host, token, failure = settings.metrics_host, settings.metrics_token, OSError()
-    for port in range(settings.metrics_port, settings.metrics_port + ports):
+def _listening(host: str, ports: range, application: WSGIApplication) -> _Server | None:
+    failure = OSError()
+    for port in ports:
         try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            return _Server(address, family, registry, token)
+            found, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+
+            class Server(_Server):
+                address_family = found
+
+            return make_server(str(address[0]), port, application, Server, _Handler)
         except OSError as error:
             failure = error
-    log.error("no metrics are served: port %d of %s: %s", settings.metrics_port, host, failure.strerror)
+    log.error("no metrics are served: port %d of %s: %s", ports.start, host, failure.strerror)
     return None

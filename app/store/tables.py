@@ -409,37 +409,14 @@ files = Table(
     Index("files_expires_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
 )
 
-# A file that comes in parts, which several requests bring.
-uploads = Table(
-    "uploads",
-    metadata,
-    Column("id", Text, primary_key=True),
-    _project(),
-    Column("filename", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    # Of the file, from its creation on; NULL: it stays.
-    Column("expires_after_seconds", Integer),
-    Column("status", Text, nullable=False, server_default=text("'pending'")),
-    # The file that was made of it, which may be gone.
-    Column("file_id", Text),
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
-    _time("expires_at", nullable=False),
-    CheckConstraint("status IN ('pending', 'completed', 'cancelled')", name="status_known"),
-    CheckConstraint("(file_id IS NOT NULL) = (status = 'completed')", name="file_when_completed"),
-    Index("uploads_project_idx", "project"),
-    Index("uploads_expires_idx", "expires_at"),
-)
-
-# What one request brought of a file: all of it, or a part of an upload. While it is `open` its bytes are reserved; what
-# was `dropped` counts no more, and maintenance deletes it.
+# A file that a request brings has one part; one that a batch writes may have several. While a part is `open` its bytes
+# are reserved; what was `dropped` counts no more, and maintenance deletes it.
 file_parts = Table(
     "file_parts",
     metadata,
     Column("id", Text, primary_key=True),
     _project(),
     Column("state", Text, nullable=False, server_default=text("'open'")),
-    Column("upload_id", Text, ForeignKey("uploads.id")),
     # The file that it belongs to, and where in it the part begins.
     Column("file_id", Text, ForeignKey("files.id")),
     Column("start", BigInteger),
@@ -450,10 +427,9 @@ file_parts = Table(
     CheckConstraint("state IN ('open', 'finished', 'dropped')", name="state_known"),
     CheckConstraint("(file_id IS NULL) = (start IS NULL)", name="place_in_file"),
     CheckConstraint("file_id IS NULL OR state = 'finished'", name="finished_in_file"),
-    CheckConstraint("state <> 'dropped' OR bytes = 0 AND upload_id IS NULL", name="dropped_counts_no_more"),
+    CheckConstraint("state <> 'dropped' OR bytes = 0", name="dropped_counts_no_more"),
     CheckConstraint("bytes >= 0", name="bytes_not_negative"),
     Index("file_parts_file_idx", "file_id", "start", postgresql_where=text("file_id IS NOT NULL")),
-    Index("file_parts_upload_idx", "upload_id", postgresql_where=text("upload_id IS NOT NULL")),
     Index("file_parts_unfinished_idx", "state", "touched_at", postgresql_where=text("state <> 'finished'")),
 )
 
@@ -808,6 +784,8 @@ batches = Table(
     Column("status", Text, nullable=False),
     # The batch whose failed lines these are; NULL: a client made the file.
     Column("retry_of", Text),
+    # The places in the file of a retry's lines; NULL: all lines of the file are the batch's.
+    Column("lines", ARRAY(Integer)),
     Column("idempotency_key", Text),
     # Until when a process has it to itself that validates it; NULL: none has begun.
     _time("validating_until"),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
+Entry = TypeVar("Entry")
 Message = Mapping[str, Any]
 """A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""
 
@@ -84,30 +86,43 @@ def shaped(messages: Sequence[Message], shaping: Shaping, *, has_tools: bool = F
 
 
 def ordered(messages: Sequence[Message]) -> list[Message]:
-    """Outputs directly behind their calls, in the order of the calls; instructions at the head as one message.
-
-    A message between a call and its output follows the output. Of calls with one id, an output answers the first that
-    has none yet.
-    """
-    waiting: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
-    outputs: dict[int, list[tuple[int, Message]]] = defaultdict(list)
-    rest: list[tuple[int, Message]] = []
-    for index, message in enumerate(messages):
-        for place, call in enumerate(_calls(message)):
-            waiting[call["id"]].append((index, place))
-        if message["role"] == "tool" and (open_calls := waiting.get(message.get("tool_call_id", ""))):
-            called_at, place = open_calls.popleft()
-            outputs[called_at].append((place, message))
-        else:
-            rest.append((index, message))
+    """Outputs behind their calls (`behind_calls`), and instructions at the head as one message."""
     made: list[Message] = []
-    for index, message in rest:
+    for message in behind_calls(messages, lambda each: [call["id"] for call in _calls(each)], _answered):
         if message["role"] == "system" and len(made) == 1 and made[0]["role"] == "system":
             made[0] = {**made[0], "content": _joined(made[0]["content"], message["content"])}
-            continue
-        made.append(message)
-        made += [output for _, output in sorted(outputs.get(index, ()), key=lambda each: each[0])]
+        else:
+            made.append(message)
     return made
+
+
+def behind_calls(
+    entries: Sequence[Entry], calls_of: Callable[[Entry], Sequence[str]], answered_by: Callable[[Entry], str | None]
+) -> Iterator[Entry]:
+    """The entries, with outputs directly behind the entry of their calls, in the order of the calls.
+
+    What stands between a call and its output follows the output. Of calls with one id, an output answers the first that
+    has none yet. `calls_of`: the ids of an entry's calls; `answered_by`: the id that an output answers.
+    """
+    waiting: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+    outputs: dict[int, dict[int, Entry]] = defaultdict(dict)
+    rest: list[tuple[int, Entry]] = []
+    for index, entry in enumerate(entries):
+        for place, call_id in enumerate(calls_of(entry)):
+            waiting[call_id].append((index, place))
+        answered = answered_by(entry)
+        if answered is not None and waiting.get(answered):
+            called_at, place = waiting[answered].popleft()
+            outputs[called_at][place] = entry
+        else:
+            rest.append((index, entry))
+    for index, entry in rest:
+        yield entry
+        yield from (output for _, output in sorted(outputs[index].items(), key=itemgetter(0)))
+
+
+def _answered(message: Message) -> str | None:
+    return message.get("tool_call_id", "") if message["role"] == "tool" else None
 
 
 def _with_outputs(messages: Iterable[Message], shaping: Shaping) -> Iterator[Message]:

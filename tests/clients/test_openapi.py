@@ -132,7 +132,6 @@ def known(http: httpx.Client) -> dict[str, str]:
     item = {"type": "message", "role": "user", "content": "Hello!"}
     conversation = created("/v1/conversations", items=[item])["id"]
     listed = http.get(f"/v1/conversations/{conversation}/items").json()
-    upload = {"filename": "a", "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
     file = http.post("/v1/files", data={"purpose": "user_data"}, files={"file": ("a.txt", b"Hello!")}).json()
     account = created("/v1/organization/projects/default/service_accounts", name="known")
     line = {"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": {"model": "scripted", "input": "Hi"}}
@@ -147,7 +146,6 @@ def known(http: httpx.Client) -> dict[str, str]:
         "file_id": file["id"],
         "batch_id": created("/v1/batches", input_file_id=requests_file, **batch)["id"],
         "action_id": created("/v1/operator/actions", **nobody_s)["id"],
-        "upload_id": created("/v1/uploads", **upload)["id"],
         "model": "scripted",
         "project_id": "default",
         "service_account_id": account["id"],

@@ -122,30 +122,6 @@ def test_a_worker_that_takes_over_in_the_middle_of_thoughts_decides_alike(
         assert trimmed(merge_deltas(committed.deltas + rest.deltas)) == said
 
 
-@pytest.mark.parametrize(("guessed", "said"), [({"reasoning_parser"}, THOUGHT), (set(), None)])
-def test_a_model_that_nothing_is_known_of_reasons_if_it_begins_with_thoughts(
-    tokenizer: Any, guessed: set[str], said: tuple[Delta, ...] | None
-) -> None:
-    text = "<think>\nI see.\n</think>\n\nHello."
-    for prompt in (FREE, BEHIND["free, a caller closes"]):
-        for answer, deltas in ((text, said or (Text(text),)), ("Hello.", (Text("Hello."),))):
-            parser = parser_of(tokenizer, prompt, None, frozenset(guessed))
-            assert read(parser, [tokens_of(tokenizer, answer)]) == deltas
-
-
-def test_a_schema_leaves_no_room_for_thoughts_that_nothing_is_known_of(tokenizer: Any) -> None:
-    from workers.engine.vllm.grammars.grammar import Parts
-    from workers.engine.vllm.output.output_format import OutputFormats
-
-    model = demo_model(reasoning_parser=None, guessed=frozenset({"reasoning_parser"}))
-    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
-    made = formats._make(OutputSpec(text_format=PERSON), Parts())
-    assert made.structured is not None
-    assert made.structured.thoughts is None
-    prompt = tokenizer.encode(BEHIND["open"], add_special_tokens=False)
-    assert read(ChatParser(made, prompt, AnswerRules()), [tokens_of(tokenizer, "{}")]) == (Text("{}"),)
-
-
 def test_a_guessed_parser_that_does_not_fit_the_tokenizer_is_left_out_and_the_line_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

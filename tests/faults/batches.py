@@ -69,10 +69,12 @@ async def _batch(
     files = {kind: name for kind in FILES if (name := shown[f"{kind}_file_id"]) is not None}
     row = await rows.find(db, None, batch_id)
     assert row is not None
+    lines = (await read(f"/v1/files/{row.input_file}/content")).splitlines()
+    places = await rows.places(db, batch_id, 0, len(lines)) or range(len(lines) + 1)
     return Batch(
         row,
         shown,
-        [_name_of(line) for line in (await read(f"/v1/files/{row.input_file}/content")).splitlines()],
+        [_name_of(lines[place - 1]) for place in places[1:]],
         [(each.batch_line, each.id) for each in await db.execute(_LINES, {"id": batch_id})],
         await _results(db, batch_id),
         changes,

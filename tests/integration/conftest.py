@@ -20,7 +20,7 @@ from tests.support.statements import Statements
 from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
-    "chunks, responses, conversation_items, conversations, file_blocks, file_parts, uploads, files, batch_results, "
+    "chunks, responses, conversation_items, conversations, file_blocks, file_parts, files, batch_results, "
     "batches, workers, api_keys, service_accounts, audit_logs, bulk_actions, flows, queues, drains, pauses, "
     "settlements, stored_changes, usage_entries, usage, limits"
 )

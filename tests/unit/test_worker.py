@@ -12,6 +12,7 @@ import pytest
 
 from config.models import ServedModel
 from config.settings import Settings
+from config.shaping.proof import AS_IT_IS
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from tests.support.waiting import until
 from workers import worker as module
@@ -28,7 +29,7 @@ class Part:
         self._fails = fails
         self.context_length = self.slots = 1
         self.on_cpu, self.cache_tokens, self.device = False, None, None
-        self.efforts = None
+        self.efforts, self.proof = None, AS_IT_IS
         self.node = name
         self.check_error: Exception | None = None
 
@@ -77,7 +78,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         model = ServedModel("played", "", "model.played", "vllm")
         monkeypatch.setattr(module, "resolved", lambda model: (model, ""))
         file = SimpleNamespace(catalog=SimpleNamespace(choose=lambda _: model, tools=()), changes=no_changes)
-        for name, value in {"ModelsFile": file, "require_folders": None, "freeze_gc": None}.items():
+        silent = dict.fromkeys(("require_folders", "freeze_gc", "name_worker"))
+        for name, value in {"ModelsFile": file, **silent}.items():
             monkeypatch.setattr(module, name, lambda *_, value=value: value)
         for name in ("McpSessions", "Runner"):
             monkeypatch.setattr(module, name, lambda *_, **__: Part("other", [], ""))

@@ -33,7 +33,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.hosts import in_url
 from config.logging import setup_logging
-from workers.toolservers.session_reaper import SessionReaper
 from workers.toolservers.settings import (
     TOKEN_VARIABLE,
     ServerSettings,
@@ -111,7 +110,6 @@ async def _serve_http(server: Server[Any], settings: ServerSettings, max_session
         max_sessions=max_sessions,
         host=settings.host,
     )
-    app = SessionReaper(app, settings.lost_seconds)
     token = token_of_environment()
     if token is not None:
         app = _require_token(token, app)

@@ -48,8 +48,6 @@ class ServerSettings(BaseSettings):
     """port to listen on; 0 takes any free one, which the log names"""
     idle_seconds: Seconds = 1800.0
     """a session without a request or an open stream ends after this long"""
-    lost_seconds: Seconds = 15.0
-    """a session ends this long after its client's stream broke, if no request follows"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """least severe level to log; only DEBUG logs what the model sends and gets"""
 

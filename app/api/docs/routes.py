@@ -48,21 +48,16 @@ COMPLETION_OR_CHUNKS: Json = {
 _BYTES: Json = {"type": "string", "format": "binary"}
 
 
-def _form(name: str, others: dict[str, Json]) -> Json:
-    """The form that a request brings a file in, as its field `name`."""
-    properties = {**others, name: _BYTES}
-    required = [name, *(other for other in others if other == "purpose")]
-    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
-
-
-_FIELDS: dict[str, Json] = {
+_FORM: dict[str, Json] = {
+    "file": _BYTES,
     "purpose": {"type": "string", "enum": ["batch", "user_data", "vision"]},
     "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
     "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2_592_000},
 }
-FILE_FORM = _form("file", _FIELDS)
-PART_FORM = _form("data", {})
+_FORM_SCHEMA: Json = {
+    "type": "object", "properties": _FORM, "required": ["file", "purpose"], "additionalProperties": False,
+}  # fmt: skip
+FILE_FORM: Json = {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}}
 FILE_CONTENT: dict[int | str, Json] = {
     200: {"description": "The bytes.", "content": {"application/octet-stream": {"schema": _BYTES}}},
     206: {"description": "The range of them.", "content": {"application/octet-stream": {"schema": _BYTES}}},

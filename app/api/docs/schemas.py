@@ -134,19 +134,6 @@ File = shape(
 )
 FileList = shape("FileList", object=Literal["list"], data=array(File), first_id=str, last_id=str, has_more=bool)
 FileDeleted = shape("FileDeleted", id=str, object=Literal["file"], deleted=Literal[True])
-Upload = shape(
-    "Upload",
-    id=str,
-    object=Literal["upload"],
-    bytes=int,
-    created_at=int,
-    expires_at=int,
-    filename=str,
-    purpose=Literal["batch", "user_data", "vision"],
-    status=Literal["pending", "completed", "cancelled", "expired"],
-    file=File | None,
-)
-UploadPart = shape("UploadPart", id=str, object=Literal["upload.part"], created_at=int, upload_id=str)
 
 # -- items -----------------------------------------------------------------------------------------------------
 

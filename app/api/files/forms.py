@@ -64,9 +64,8 @@ class FileForm:
     """
 
     request: Request
-    file_field: str
     others_wait: Callable[[], bool]
-    known: Collection[str] = ()
+    known: Collection[str]
     """The other fields that the form may have."""
     values: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
@@ -142,8 +141,7 @@ class FileForm:
         if not self._has_ended:
             raise _malformed()
         if not self._has_file:
-            missing = self.file_field
-            raise InvalidRequest(f"Missing required parameter: '{missing}'.", missing, "missing_required_parameter")
+            raise InvalidRequest("Missing required parameter: 'file'.", "file", "missing_required_parameter")
 
     def _made_parser(self) -> MultipartParser:
         sent = self.request.headers.get("content-type", "")
@@ -192,16 +190,16 @@ class FileForm:
         _, options = parse_options_header(disposition)
         name = options.get(b"name", b"").decode("utf-8", "replace")
         self._check_name(name)
-        self._field = None if name == self.file_field else name
+        self._field = None if name == "file" else name
         if self._field is None:
             self._has_file = True
             self.filename = _filename(disposition, options.get(b"filename"))
 
     def _check_name(self, name: str) -> None:
         shown = shortened(name)
-        if name != self.file_field and name not in self.known:
+        if name != "file" and name not in self.known:
             raise InvalidRequest(f"Unknown parameter: '{shown}'.", shown, "unknown_parameter")
-        if name in self.values or (name == self.file_field and self._has_file):
+        if name in self.values or (name == "file" and self._has_file):
             raise InvalidRequest(f"The form has '{shown}' twice; send it once.", shown, "invalid_value")
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
@@ -223,12 +221,10 @@ class FileForm:
 
 
 @asynccontextmanager
-async def incoming(
-    request: Request, project: str, file_field: str, known: Collection[str] = ()
-) -> AsyncIterator[FileForm]:
+async def incoming(request: Request, project: str, known: Collection[str]) -> AsyncIterator[FileForm]:
     """Yields the form once it has a place and its file begins. Raises BoundReached, and what the form raises."""
     uploads: Bound = request.state.bounds.uploads
-    form = FileForm(request, file_field, partial(uploads.others_wait, project), known)
+    form = FileForm(request, partial(uploads.others_wait, project), known)
     with await uploads.wait(project):
         await form.begin()
         yield form

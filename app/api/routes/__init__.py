@@ -12,7 +12,6 @@ from app.api.routes import (
     operator,
     organization,
     responses,
-    uploads,
     websocket,
 )
 
@@ -23,7 +22,6 @@ ROUTERS = (
     batches.router,
     conversations.router,
     files.router,
-    uploads.router,
     models.router,
     *organization.ROUTERS,
     *operator.ROUTERS,

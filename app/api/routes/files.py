@@ -42,7 +42,7 @@ OBJECT_BYTES = 300
 async def create_file(request: Request, runtime: RuntimeOf, project: Project) -> Response:
     """The form has `file` and `purpose`, and may have `expires_after[anchor]` and `expires_after[seconds]`."""
     announced = check_announced(request, MAX_FILE_BYTES)
-    async with incoming(request, project, "file", frozenset({"purpose", _ANCHOR, _SECONDS})) as form:
+    async with incoming(request, project, frozenset({"purpose", _ANCHOR, _SECONDS})) as form:
         if "purpose" in form.values:  # Else it is behind the file.
             _fields(form.values, form.filename)
         async with runtime.files.receiving(project, announced) as writer:

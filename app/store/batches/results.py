@@ -173,10 +173,18 @@ async def skip(connection: AsyncConnection, batch_id: str, lines: Sequence[Skipp
 
 
 _UNANSWERED = text(
-    "SELECT line FROM batch_results WHERE batch_id = :id AND status NOT IN ('completed', 'incomplete') ORDER BY line"
+    """
+    SELECT array_agg(coalesce(l.place, r.line) ORDER BY r.line) AS places
+    FROM batch_results r LEFT JOIN (
+        SELECT t.place, t.line FROM batches b CROSS JOIN unnest(b.lines) WITH ORDINALITY AS t(place, line)
+        WHERE b.id = :id
+    ) l ON l.line = r.line
+    WHERE r.batch_id = :id AND r.status NOT IN ('completed', 'incomplete')
+    """
 )
 
 
-async def unanswered(db: Database, batch_id: str) -> frozenset[int]:
-    """The lines of a batch that have ended without an answer."""
-    return frozenset(row.line for row in await db.execute(_UNANSWERED, {"id": batch_id}))
+async def unanswered(db: Database, batch_id: str) -> Sequence[int]:
+    """The places in the batch's file of the lines that have ended without an answer."""
+    found = await db.execute(_UNANSWERED, {"id": batch_id})
+    return found[0].places or ()

@@ -35,6 +35,8 @@ class NewBatch:
     """How long its files are kept; None: until somebody deletes them."""
     retry_of: str | None = None
     """The batch whose failed lines these are."""
+    lines: Sequence[int] | None = None
+    """Their places among the lines of the file that are not blank, from 1 on; None: all of them."""
     idempotency_key: str | None = None
 
 
@@ -91,9 +93,9 @@ class BatchRow:
 _INSERT = text(
     """
     INSERT INTO batches (id, project, key_id, endpoint, input_file, completion_window, metadata, output_seconds,
-        retry_of, idempotency_key, status, created_at, due_at)
+        retry_of, lines, idempotency_key, status, created_at, due_at)
     VALUES (:id, :project, :key_id, :endpoint, :input_file, :completion_window, CAST(:metadata AS json),
-        :output_seconds, :retry_of, :idempotency_key, 'validating', now(),
+        :output_seconds, :retry_of, CAST(:lines AS integer[]), :idempotency_key, 'validating', now(),
         now() + make_interval(secs => :window_seconds))
     """
 )
@@ -115,17 +117,26 @@ ADDED = ("completed", "failed", "input_tokens", "cached_tokens", "output_tokens"
 
 SECONDS_LEFT = "extract(epoch FROM due_at - now())::float8 AS seconds_left".replace(":", "\\:")
 
+_COLUMNS = ", ".join(f"b.{name}" for name in BatchRow.__slots__ if name != "seconds_left")
 _FIND = text(
     f"""
-    SELECT b.*, {SECONDS_LEFT}, {", ".join(f"n.{name} AS new_{name}" for name in ADDED)}
+    SELECT {_COLUMNS}, {SECONDS_LEFT}, {", ".join(f"n.{name} AS new_{name}" for name in ADDED)}
     FROM batches b CROSS JOIN LATERAL (
         SELECT {COUNTS} FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL
     ) n
     WHERE b.id = ANY(CAST(:ids AS text[])) AND (CAST(:project AS text) IS NULL OR b.project = :project)
     """
 )
-_LOCK = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE id = :id FOR NO KEY UPDATE")
-_FIND_BY_KEY = text(f"SELECT *, {SECONDS_LEFT} FROM batches WHERE project = :project AND idempotency_key = :key")
+_LOCK = text(f"SELECT {_COLUMNS}, {SECONDS_LEFT} FROM batches b WHERE id = :id FOR NO KEY UPDATE")
+_FIND_BY_KEY = text(
+    f"SELECT {_COLUMNS}, {SECONDS_LEFT} FROM batches b WHERE project = :project AND idempotency_key = :key"
+)
+_PLACES = text(
+    """
+    SELECT (0 || lines)[CAST(:first AS integer) : CAST(:last AS integer)] AS places
+    FROM batches WHERE id = :id AND lines IS NOT NULL
+    """
+)
 _COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})")
 _RETRY = text(
     f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({UNFINISHED_BATCHES}) LIMIT 1"
@@ -251,6 +262,15 @@ async def unfinished_retry(connection: AsyncConnection, project: str, batch_id: 
     """The id of a batch that retries this one and has not ended."""
     found = await connection.execute(_RETRY, {"project": project, "id": batch_id})
     return found.scalar_one_or_none()
+
+
+async def places(db: Database, batch_id: str, done: int, most: int) -> Sequence[int]:
+    """The places in its file of a retry's line number `done`, 0 if that is none, and of up to `most` behind it.
+
+    Nothing: the batch has all lines of its file.
+    """
+    found = await db.execute(_PLACES, {"id": batch_id, "first": done + 1, "last": done + most + 1})
+    return found[0].places if found else ()
 
 
 async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:

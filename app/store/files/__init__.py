@@ -1,1 +1,1 @@
-"""Files: what is there of them, their bytes in blocks of 1 MiB, and uploads in parts."""
+"""Files: what is there of them, and their bytes in parts and blocks of 1 MiB."""

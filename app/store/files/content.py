@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from sqlalchemy import text
 
@@ -63,12 +63,6 @@ async def read_from(db: Database, project: str, file_id: str, first: int) -> Asy
     if file is None:
         raise FileGone
     async for piece in read(db, project, file_id, first, file.bytes):
-        yield piece
-
-
-async def read_parts(db: Database, project: str, sizes: Mapping[str, int]) -> AsyncGenerator[bytes, None]:
-    """Yields all bytes of parts of the project, whose sizes these are, one after the other. Raises FileGone."""
-    async for piece in _read(db, project, [(part_id, 0, size) for part_id, size in sizes.items()], None):
         yield piece
 
 

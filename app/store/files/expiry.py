@@ -1,4 +1,4 @@
-"""What maintenance deletes: files that expired, parts that nobody will finish, uploads that ended, dropped blocks.
+"""What maintenance deletes: files that expired, parts that nobody will finish, dropped blocks.
 
 Copies share the work: each takes the rows it can lock at once.
 """
@@ -11,14 +11,11 @@ from sqlalchemy import text
 
 from app.store.database import Database
 from app.store.files.files import DELETE, IS_READ
-from app.store.files.uploads import DROP_PARTS
 
 BLOCKS_AT_ONCE = 64
 """Blocks that one statement deletes: a quarter of a second, perhaps."""
 PARTS_AT_ONCE = 64
 """Parts whose blocks one statement looks for: it would look at all that were dropped as often as there are blocks."""
-KEPT_SECONDS = 86400
-"""How long an upload that has ended is known."""
 
 _EXPIRED = text(
     f"""
@@ -29,23 +26,11 @@ _EXPIRED = text(
 _DELETE_UNREAD = text(DELETE.format(f"SELECT id FROM files WHERE id = ANY(CAST(:ids AS text[])) AND NOT {IS_READ}"))
 _DROP_ABANDONED = text(
     """
-    UPDATE file_parts SET state = 'dropped', bytes = 0, upload_id = NULL WHERE id IN (
+    UPDATE file_parts SET state = 'dropped', bytes = 0 WHERE id IN (
         SELECT id FROM file_parts WHERE state = 'open' AND touched_at < now() - make_interval(secs => :seconds)
         LIMIT :limit FOR UPDATE SKIP LOCKED)
     RETURNING id
     """
-)
-_EXPIRED_UPLOADS = text(
-    """
-    SELECT id FROM uploads WHERE expires_at <= now() AND (
-        status = 'pending' AND EXISTS (SELECT FROM file_parts p WHERE p.upload_id = uploads.id)
-        OR expires_at <= now() - make_interval(secs => :kept))
-    ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
-    """
-)
-_DROP_PARTS = text(DROP_PARTS)
-_DELETE_UPLOADS = text(
-    "DELETE FROM uploads WHERE id = ANY(:uploads) AND expires_at <= now() - make_interval(secs => :kept)"
 )
 _DROPPED = text("SELECT id FROM file_parts WHERE state = 'dropped' ORDER BY touched_at LIMIT :limit")
 _DELETE_BLOCKS = text(
@@ -76,15 +61,8 @@ async def delete_expired(db: Database, limit: int = 500) -> int:
 
 
 async def drop_abandoned(db: Database, seconds: float, limit: int = 500) -> int:
-    """Drops parts that got no block for `seconds`, and those of uploads that expired; returns how many."""
-    abandoned = await db.execute(_DROP_ABANDONED, {"seconds": seconds, "limit": limit})
-    async with db.begin() as connection:
-        kept = {"kept": KEPT_SECONDS}
-        expired = list((await connection.execute(_EXPIRED_UPLOADS, {**kept, "limit": limit})).scalars())
-        if expired:
-            await connection.execute(_DROP_PARTS, {"uploads": expired})
-            await connection.execute(_DELETE_UPLOADS, {**kept, "uploads": expired})
-    return len(abandoned) + len(expired)
+    """Drops parts that got no block for `seconds`; returns how many."""
+    return len(await db.execute(_DROP_ABANDONED, {"seconds": seconds, "limit": limit}))
 
 
 async def delete_dropped(db: Database) -> None:

@@ -1,4 +1,4 @@
-"""Files and uploads as their rows have them."""
+"""Files as their rows have them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ from typing import Any
 from sqlalchemy import Row, func, or_
 
 from app.protocol.types import Json
-from app.store.tables import files, uploads
+from app.store.tables import files
 
 FILE_COLUMNS = tuple(files.c[name] for name in ("id", "filename", "purpose", "bytes", "created_at", "expires_at"))
 IS_THERE = or_(files.c.expires_at.is_(None), files.c.expires_at > func.now())
 """A file that has expired is not there, whenever maintenance deletes it."""
-UPLOAD_COLUMNS = tuple(
-    uploads.c[name]
-    for name in (
-        "id", "filename", "purpose", "bytes", "expires_after_seconds", "status", "file_id", "created_at", "expires_at",
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +43,6 @@ class FileRow:
             "purpose": self.purpose,
             "status": "processed",
             "status_details": None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class UploadRow:
-    """A file on its way, in parts."""
-
-    id: str
-    filename: str
-    purpose: str
-    bytes: int
-    """Of the whole file, as its client announced."""
-    expires_after_seconds: int | None
-    status: str
-    """`pending`, `completed` or `cancelled`."""
-    file_id: str | None
-    created_at: datetime
-    expires_at: datetime
-    has_expired: bool = False
-
-    def as_object(self, file: FileRow | None) -> Json:
-        """The upload as clients see it."""
-        expired = self.status == "pending" and self.has_expired
-        return {
-            "id": self.id,
-            "object": "upload",
-            "bytes": self.bytes,
-            "created_at": int(self.created_at.timestamp()),
-            "expires_at": int(self.expires_at.timestamp()),
-            "filename": self.filename,
-            "purpose": self.purpose,
-            "status": "expired" if expired else self.status,
-            "file": None if file is None else file.as_object(),
         }
 
 

@@ -101,7 +101,6 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         MONITOR: "SELECT (id, project, key_id, status, queue, total, expanded)",
     },
     "batch_results": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
-    "uploads": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, UPDATE, DELETE"},
     "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     # -- what all share

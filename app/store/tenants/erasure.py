@@ -102,19 +102,9 @@ _DROP_FILES = text(
     SELECT id FROM gone
     """
 )
-_DROP_UPLOADS = text(
-    f"""
-    WITH chosen AS ({_locked("uploads", _IS_OLDER)}), dropped AS (
-        UPDATE file_parts p SET state = 'dropped', bytes = 0, upload_id = NULL FROM chosen c WHERE p.upload_id = c.id
-    ), gone AS (
-        DELETE FROM uploads u USING chosen c WHERE u.id = c.id RETURNING u.id
-    )
-    SELECT id FROM gone
-    """
-)
 _DROP_OPEN_PARTS = text(
     f"""
-    UPDATE file_parts SET state = 'dropped', bytes = 0, upload_id = NULL
+    UPDATE file_parts SET state = 'dropped', bytes = 0
     WHERE project = :project AND state = 'open' AND {_IS_OLDER} RETURNING id
     """
 )
@@ -169,10 +159,8 @@ class Erasure:
     async def drop_files(self, db: Database, limit: int) -> int:
         """Drops up to `limit` of its files, and of what was to become one (store/files/expiry.py); returns how many."""
         values = {**self._wanted, "limit": limit}
-        dropped = await db.execute(_DROP_OPEN_PARTS, self._wanted)
-        for statement in (_DROP_UPLOADS, _DROP_FILES):
-            dropped = [*dropped, *await db.execute(statement, values)]
-        return len(dropped)
+        parts = await db.execute(_DROP_OPEN_PARTS, self._wanted)
+        return len(parts) + len(await db.execute(_DROP_FILES, values))
 
     async def finish(self, connection: AsyncConnection) -> bool:
         """Deletes its keys, service accounts and limits, if it is archived, and notes the end of the erasure.

@@ -23,7 +23,6 @@ from app.store.batches.rows import NewBatch
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
-from app.store.files import uploads
 from app.store.files.parts import PartWriter
 from app.store.files.rows import NewFile
 from app.store.responses import endings, lookup
@@ -39,7 +38,7 @@ from tests.support.roles import as_role
 from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
 
-TABLES = ("files", "uploads", "file_parts", "responses", "conversations", "conversation_items")
+TABLES = ("files", "file_parts", "responses", "conversations", "conversation_items")
 TABLES += ("api_keys", "service_accounts", "limits", "settlements")
 
 
@@ -66,9 +65,7 @@ async def filled(db: Database, admin: Administration, project: str | None = None
     await conversations.create(db, row, [NewItem.of({**message("Hi"), "id": "msg_1"})])
     for number in range(2):
         await filed(db, project, f"file_{project}_{number}")
-    await uploads.create(db, project, NewFile(f"upload_{project}", "a", "batch", None), 3)
-    for number, upload in enumerate((f"upload_{project}", None)):
-        await PartWriter(db, project, f"part_{project}_{number}").open(None, upload)
+    await PartWriter(db, project, f"part_{project}").open(None)
     for number in range(4):
         response_id = await queued(db, project, store=number % 2 == 0)
         if number < 2:

@@ -278,57 +278,57 @@ class TestBound:
 
 
 class TestRetry:
-    async def test_a_retry_has_the_lines_without_an_answer(
-        self, client: Client, api: Api, carried: Carried, player: Player, db: Database
+    async def test_a_retry_reads_the_lines_without_an_answer_in_the_file_of_the_first_batch(
+        self, client: Client, api: Api, carried: Carried, player: Player, db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """And so does a retry of a retry, however few lines are checked and expanded at a time."""
+        monkeypatch.setattr(validator, "TURN_LINES", 1)
+        monkeypatch.setattr(expander, "STEP_LINES", 1)
+
+        async def retried(batch_id: str) -> dict[str, Any]:
+            answer: dict[str, Any] = (await api.client.post(f"/v1/batches/{batch_id}/retry_failed")).json()
+            return answer
+
+        async def fail(*places: int) -> None:
+            for response_id in [(await ids(db, "queued"))[place] for place in places]:
+                await (await player.begin(response_id)).failed("server_error", "It broke.")
+
         async with carried.on():
-            made = await created(client, numbered(4))
-            await until(lambda: has_responses(db, 4), what="all lines are responses")
-            await (await player.begin((await ids(db))[2])).failed("server_error", "It broke.")
+            made = await created(client, [b"", *numbered(2), b" ", *numbered(6)[2:]])
+            await until(lambda: has_responses(db, 6), what="all lines are responses")
+            await fail(1, 3, 5)
             async with player.at_work("Hello"):
                 await ended(client, made.id)
-                retried = (await api.client.post(f"/v1/batches/{made.id}/retry_failed")).json()
-                assert retried["retry_of"] == made.id
-                batch = await ended(client, retried["id"])
-                nothing = await api.client.post(f"/v1/batches/{batch.id}/retry_failed")
-        assert (batch.status, batch.request_counts.total, batch.request_counts.completed) == ("completed", 1, 1)
-        assert [each["custom_id"] for each in await lines_of(client, batch.output_file_id)] == ["2"]
-        assert (nothing.status_code, nothing.json()["error"]["code"]) == (400, "nothing_to_retry")
+            second = await retried(made.id)
+            assert (second["retry_of"], second["input_file_id"]) == (made.id, made.input_file_id)
+            await until(lambda: has_responses(db, 9), what="the three lines are responses")
+            await fail(1, 2)
+            async with player.at_work("Hello"):
+                assert (await ended(client, second["id"])).request_counts.total == 3
+                batch = await ended(client, (await retried(second["id"]))["id"])
+        assert (batch.status, batch.request_counts.total, batch.request_counts.completed) == ("completed", 2, 2)
+        assert [each["custom_id"] for each in await lines_of(client, batch.output_file_id)] == ["3", "5"]
+        assert (await retried(batch.id))["error"]["code"] == "nothing_to_retry"
+        await client.files.delete(made.input_file_id)
+        assert (await retried(made.id))["error"]["code"] == "file_not_found"
 
-    async def test_what_dies_or_is_refused_leaves_no_file_and_of_retries_at_the_same_time_there_is_one(
-        self, client: Client, api: Api, carried: Carried, db: Database, monkeypatch: pytest.MonkeyPatch
+    async def test_of_retries_at_the_same_time_there_is_one_and_its_file_stays(
+        self, client: Client, api: Api, carried: Carried, monkeypatch: pytest.MonkeyPatch, db: Database
     ) -> None:
-        async def retry_files() -> list[str]:
-            return [file.id async for file in client.files.list() if file.filename.endswith("_retry.jsonl")]
-
         async with carried.on():
             made = await created(client, [line("a")])
             await until(lambda: has_responses(db, 1), what="the line is a response")
             await client.batches.cancel(made.id)
             await ended(client, made.id)
-        inserting, go_on, create = asyncio.Event(), asyncio.Event(), rows.create
-
-        async def dies(*args: Any) -> None:
-            await create(*args)
-            inserting.set()
-            await go_on.wait()
-            raise StoreUnavailable
-
         retry = partial(api.client.post, f"/v1/batches/{made.id}/retry_failed")
-        with monkeypatch.context() as patched:
-            patched.setattr(rows, "create", dies)
-            posting = asyncio.create_task(retry())
-            await inserting.wait()
-            assert await retry_files() == []  # What others see now is what a kill would leave.
-            go_on.set()
-            assert (await posting).status_code == 503
         with monkeypatch.context() as patched:
             patched.setattr(service, "MAX_UNFINISHED", 0)
             assert (await retry()).json()["error"]["code"] == "too_many_batches"
-        assert await retry_files() == []
         answers = [answer.json() for answer in await asyncio.gather(*(retry() for _ in range(5)))]
         assert len({answer["id"] for answer in answers}) == 1
-        assert await retry_files() == [answers[0]["input_file_id"]]
+        assert [file.id async for file in client.files.list(purpose="batch")] == [made.input_file_id]
+        with pytest.raises(openai.BadRequestError, match="reads the file"):
+            await client.files.delete(made.input_file_id)
 
 
 class TestResults:

@@ -1,9 +1,8 @@
-"""`/v1/files` and `/v1/uploads`, through the official client: what is there, what it holds, and what is refused."""
+"""`/v1/files`, through the official client: what is there, what it holds, and what is refused."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
 import signal
@@ -12,6 +11,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import httpx
 import openai
@@ -57,6 +57,7 @@ SIZES = (0, 1, 1000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BY
 FORM = {"content-type": "multipart/form-data; boundary=a"}
 HEAD = b'--a\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 TAIL = b'\r\n--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n--a--\r\n'
+PURPOSE = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
 _MANY_PARTS = (
     """INSERT INTO file_parts (id, project, file_id, start, bytes, state)
         SELECT 'part_' || n, :project, :file, 3 * n, 3, 'finished'
@@ -78,6 +79,16 @@ def random_bytes(size: int) -> bytes:
 
 async def uploaded(client: Client, data: bytes = b"Hello!", name: str = "a.txt", **more: Any) -> Any:
     return await client.files.create(file=(name, data), purpose=more.pop("purpose", "user_data"), **more)
+
+
+async def disposed(api: Api, disposition: str, headers: str = "") -> httpx.Response:
+    """Sends a file with this disposition."""
+    file = f'--a\r\n{headers}Content-Disposition: form-data; name="file"; {disposition}\r\n\r\neA==\r\n--a--\r\n'
+    return await api.client.post("/v1/files", content=PURPOSE + file.encode(), headers=FORM)
+
+
+async def named(api: Api, name: str) -> httpx.Response:
+    return await disposed(api, f"filename*=utf-8''{quote(name)}")
 
 
 def form(blocks: int, then: asyncio.Event | None = None) -> AsyncIterator[bytes]:
@@ -118,31 +129,22 @@ class TestFile:
     async def test_a_name_has_spaces_and_signs_of_every_script_and_no_control_characters(
         self, api: Api, client: Client
     ) -> None:
-        upload = partial(client.uploads.create, bytes=0, mime_type="text/plain", purpose="user_data")
         for name in NAMES:
             assert (await uploaded(client, name=name)).filename == name
         for name in ("a\0b", "a\x7fb", "a\x85b", ""):
-            with pytest.raises(openai.BadRequestError) as caught:
-                await upload(filename=name)
-            assert caught.value.param == "filename"
+            refused = await named(api, name)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "filename")
         for name, shown in (  # So that curl understands it if it can.
             ("my file (1).txt", 'filename="my file (1).txt"'),
             ("größe.txt", "filename*=UTF-8''gr%C3%B6%C3%9Fe.txt"),
             ('a"b.txt', "filename*=UTF-8''a%22b.txt"),
             ("100%.txt", "filename*=UTF-8''100%25.txt"),
         ):
-            made = (await client.uploads.complete((await upload(filename=name)).id, part_ids=[])).file
-            assert made is not None
-            answer = await api.client.get(f"/v1/files/{made.id}/content")
+            made = (await named(api, name)).json()
+            answer = await api.client.get(f"/v1/files/{made['id']}/content")
             assert answer.headers["content-disposition"] == f"attachment; {shown}"
 
     async def test_forms_of_every_client_are_read(self, api: Api) -> None:
-        purpose = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-
-        async def post(named: str, headers: str = "") -> httpx.Response:
-            file = f'--a\r\n{headers}Content-Disposition: form-data; name="file"; {named}\r\n\r\neA==\r\n--a--\r\n'
-            return await api.client.post("/v1/files", content=purpose + file.encode(), headers=FORM)
-
         for sent, name in (  # The extended name goes before the plain one.
             ("filename*=utf-8''my%20file%20%C3%B6.txt", "my file ö.txt"),  # reqwest, of Rust
             ("filename=\"=?utf-8?B?w7YudHh0?=\"; filename*=utf-8''%C3%B6.txt", "ö.txt"),  # .NET
@@ -150,10 +152,10 @@ class TestFile:
             ("filename=\"a.txt\"; filename*=utf-16''%00b", "a.txt"),
             ("filename=a.txt", "a.txt"),
         ):
-            made = await post(sent)
+            made = await disposed(api, sent)
             assert (made.status_code, made.json().get("filename")) == (200, name), made.text
         for encoding, status in (("binary", 200), ("8BIT", 200), ("base64", 415)):
-            made = await post('filename="a"', f"Content-Transfer-Encoding: {encoding}\r\n")
+            made = await disposed(api, 'filename="a"', f"Content-Transfer-Encoding: {encoding}\r\n")
             assert made.status_code == status, made.text
 
         data = random_bytes(2 * BLOCK_BYTES)
@@ -162,7 +164,7 @@ class TestFile:
             yield HEAD
             for place in range(0, len(data), 100_000):
                 yield data[place : place + 100_000]
-            yield b"\r\n" + purpose + b"--a--\r\n"
+            yield b"\r\n" + PURPOSE + b"--a--\r\n"
 
         made = await api.client.post("/v1/files", content=body(), headers=FORM)
         assert made.status_code == 200, made.text
@@ -366,10 +368,6 @@ class TestLimits:
         assert not await fits(2)
         assert not await fits(16, content=form(16), headers=FORM), "without a length"
         assert await stored(db, mine.project) == counted(2 * BLOCK_BYTES, "a")
-        upload = {"filename": "a", "bytes": 9, "mime_type": "text/plain", "purpose": "user_data"}
-        made = (await calling.client.post("/v1/uploads", json=upload)).json()["id"]
-        part = await calling.client.post(f"/v1/uploads/{made}/parts", files={"data": ("a", b"x" * 2 * BLOCK_BYTES)})
-        assert part.status_code == 429
         [kept] = (await calling.client.get("/v1/files")).json()["data"]
         await calling.client.delete(f"/v1/files/{kept['id']}")
         assert await fits(2), "a deletion makes room at once"
@@ -442,9 +440,7 @@ class TestDeath:
         left = [await count(db, table) for table in ("files", "file_parts", "file_blocks")]
         assert (left, await stored(db, DEFAULT_PROJECT)) == ([0, 0, 0], 0)
 
-    async def test_what_was_dropped_meanwhile_is_refused_at_its_end_and_parts_of_an_upload_go_on(
-        self, api: Api, client: openai.AsyncOpenAI, db: Database
-    ) -> None:
+    async def test_what_was_dropped_meanwhile_is_refused_at_its_end(self, api: Api, db: Database) -> None:
         ended = asyncio.Event()
         sending = asyncio.create_task(api.client.post("/v1/files", content=form(2, ended), headers=FORM))
 
@@ -458,11 +454,6 @@ class TestDeath:
         answer = await sending
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "upload_ended")
         assert [await count(db, table) for table in ("files", "file_blocks")] == [0, 0]
-        upload = await client.uploads.create(bytes=3, filename="a", mime_type="text/plain", purpose="user_data")
-        part = await client.uploads.parts.create(upload.id, data=b"abc")
-        await change(db, "UPDATE file_parts SET touched_at = now() - interval '50 minutes'")
-        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 60)
-        assert (await client.uploads.complete(upload.id, part_ids=[part.id])).status == "completed"
 
     async def test_a_file_is_gone_when_it_expires(self, client: openai.AsyncOpenAI, db: Database) -> None:
         expiring = {"anchor": "created_at", "seconds": 3600}
@@ -502,97 +493,6 @@ async def test_dropped_parts_go_a_few_at_a_time_with_and_without_blocks(
         await client.files.delete((await uploaded(client, random_bytes(size))).id)
     await expiry.delete_dropped(as_role(db, MAINTENANCE))
     assert (await count(db, "file_parts"), await count(db, "file_blocks")) == (0, 0)
-
-
-PART_SIZES = (BLOCK_BYTES + 5, 1, 2 * BLOCK_BYTES, 77)
-
-
-async def begun(client: openai.AsyncOpenAI, size: int, **more: Any) -> Any:
-    fields = {"filename": "a.bin", "mime_type": "application/octet-stream", "purpose": "user_data", **more}
-    return await client.uploads.create(bytes=size, **fields)
-
-
-async def part(client: openai.AsyncOpenAI, upload: Any, data: bytes) -> str:
-    made = await client.uploads.parts.create(upload.id, data=data)
-    schemas.UploadPart.model_validate(made.model_dump())
-    assert made.upload_id == upload.id
-    return made.id
-
-
-class TestUploads:
-    async def test_parts_become_a_file_in_the_order_of_the_end(self, client: openai.AsyncOpenAI, db: Database) -> None:
-        pieces = [random_bytes(size) for size in PART_SIZES]
-        data = b"".join(pieces)
-        upload = await begun(client, len(data), expires_after={"anchor": "created_at", "seconds": 3600})
-        schemas.Upload.model_validate(upload.model_dump())
-        assert (upload.status, upload.file, upload.expires_at - upload.created_at) == ("pending", None, 3600)
-        ids = await asyncio.gather(*(part(client, upload, piece) for piece in reversed(pieces)))
-        wrong = await part(client, upload, b"not in the file")
-        assert [file.id async for file in client.files.list()] == []
-        done = await client.uploads.complete(upload.id, part_ids=ids[::-1], md5=hashlib.md5(data).hexdigest())
-        assert done.status == "completed" and done.file is not None and wrong not in ids
-        assert (done.file.bytes, done.file.filename) == (len(data), "a.bin")
-        assert done.file.expires_at is not None and done.file.expires_at - done.file.created_at == 3600
-        assert (await client.files.content(done.file.id)).content == data
-        assert await stored(db, DEFAULT_PROJECT) == counted(len(data), "a.bin")
-        assert await client.uploads.complete(upload.id, part_ids=ids[::-1]) == done, "whose answer was lost"
-        await client.files.delete(done.file.id)
-        await expiry.delete_dropped(as_role(db, MAINTENANCE))
-        assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_blocks")) == (0, 0)
-
-    async def test_a_cancelled_upload_takes_nothing_more_and_stores_nothing(
-        self, client: openai.AsyncOpenAI, db: Database
-    ) -> None:
-        upload = await begun(client, 3)
-        sent = await part(client, upload, b"abc")
-        assert (await client.uploads.cancel(upload.id)).status == "cancelled"
-        assert await stored(db, DEFAULT_PROJECT) == 0
-        for call in (
-            client.uploads.cancel(upload.id),
-            client.uploads.complete(upload.id, part_ids=[sent]),
-            client.uploads.parts.create(upload.id, data=b"abc"),
-        ):
-            with pytest.raises(openai.BadRequestError) as caught:
-                await call
-            assert caught.value.code == "upload_cancelled"
-
-    async def test_an_upload_expires_with_its_parts(self, client: openai.AsyncOpenAI, db: Database) -> None:
-        upload = await begun(client, 3)
-        sent = await part(client, upload, b"abc")
-        await change(db, "UPDATE uploads SET expires_at = now()")
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.uploads.complete(upload.id, part_ids=[sent])
-        assert caught.value.code == "upload_expired"
-        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
-        await expiry.delete_dropped(as_role(db, MAINTENANCE))
-        assert (await stored(db, DEFAULT_PROJECT), await count(db, "file_parts")) == (0, 0)
-        await change(db, "UPDATE uploads SET expires_at = now() - interval '2 days'")
-        await expiry.drop_abandoned(as_role(db, MAINTENANCE), 3600)
-        assert await count(db, "uploads") == 0
-
-    async def test_what_does_not_fit_together_is_refused_and_changes_nothing(self, client: openai.AsyncOpenAI) -> None:
-        upload = await begun(client, 6)
-        first, second = await part(client, upload, b"abc"), await part(client, upload, b"def")
-        other = await part(client, await begun(client, 3), b"abc")
-        for ids, more, named, code in (
-            ([first], {}, "part_ids", "size_mismatch"),
-            ([first, first], {}, "part_ids", "invalid_value"),
-            ([first, other], {}, "part_ids[1]", "part_not_found"),
-            ([first, "part_none"], {}, "part_ids[1]", "part_not_found"),
-            ([first, second], {"md5": "0" * 32}, "md5", "checksum_mismatch"),
-            ([first, second], {"md5": "no"}, "md5", "invalid_value"),
-        ):
-            with pytest.raises(openai.BadRequestError) as caught:
-                await client.uploads.complete(upload.id, part_ids=ids, **more)
-            assert (caught.value.param, caught.value.code) == (named, code)
-        assert (await client.uploads.complete(upload.id, part_ids=[second, first])).status == "completed"
-
-    async def test_bad_fields_are_named(self, api: Api) -> None:
-        good = {"bytes": 1, "filename": "a", "mime_type": "text/plain", "purpose": "batch"}
-        wrong = [("bytes", -1), ("bytes", 2**33 + 1), ("filename", ""), ("purpose", "evals"), ("mime_type", None)]
-        for named, value in (*wrong, ("more", 1)):
-            answer = await api.client.post("/v1/uploads", json={**good, named: value})
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
 
 
 @pytest.mark.long

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from openai.types import Batch, FileDeleted, FileObject, Model, Upload
+from openai.types import Batch, FileDeleted, FileObject, Model
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItem, ConversationItemList
 from openai.types.responses import InputTokenCountResponse, Response, ResponsesServerEvent, ResponseStreamEvent
 from openai.types.responses.response_item_list import ResponseItemList
 from openai.types.shared import ErrorObject
-from openai.types.uploads import UploadPart
 from pydantic import BaseModel
 
 from app.api.docs import schemas
@@ -149,7 +148,7 @@ async def test_conversations_models_counts_and_errors(api: Api, player: Player) 
         check(ErrorObject, answer.json()["error"])
 
 
-async def test_files_uploads_and_batches(api: Api, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
+async def test_files_and_batches(api: Api, client: openai.AsyncOpenAI, tmp_path: Path) -> None:
     """tests/integration/api/test_batches.py has a batch in every status."""
     (tmp_path / "a.jsonl").write_bytes(line("a"))
     for expiry in (openai.omit, EXPIRING):
@@ -158,20 +157,10 @@ async def test_files_uploads_and_batches(api: Api, client: openai.AsyncOpenAI, t
         )
         for raw in (made, await client.files.with_raw_response.retrieve(made.parse().id)):
             same(FileObject, schemas.File, raw)
-    file, uploads = made.parse(), client.uploads.with_raw_response
-    begun = same(Upload, schemas.Upload, await uploads.create(**NEW_UPLOAD, expires_after=EXPIRING))
-    sent = await client.uploads.parts.with_raw_response.create(begun.id, data=b"Hello!")
-    part = same(UploadPart, schemas.UploadPart, sent)
-    done = same(Upload, schemas.Upload, await uploads.complete(begun.id, part_ids=[part.id]))
-    other = await client.uploads.create(**NEW_UPLOAD)
-    assert same(Upload, schemas.Upload, await uploads.cancel(other.id)).status == "cancelled"
-    chunked = await client.uploads.upload_file_chunked(
-        file=b"Hello!", filename="b.txt", bytes=6, mime_type="text/plain", purpose="user_data", part_size=4
-    )
-    for each in (done, chunked):
-        async with client.files.with_streaming_response.content(each.file.id) as answer:
-            await answer.stream_to_file(tmp_path / "copy")
-        assert (tmp_path / "copy").read_bytes() == b"Hello!"
+    file = made.parse()
+    async with client.files.with_streaming_response.content(file.id) as answer:
+        await answer.stream_to_file(tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == line("a")
     asked: Any = {"input_file_id": file.id, "endpoint": "/v1/responses", "completion_window": "24h"}
     batches = client.batches.with_raw_response
     batch = same(Batch, schemas.Batch, await batches.create(**asked, output_expires_after=EXPIRING))
@@ -185,10 +174,10 @@ async def test_files_uploads_and_batches(api: Api, client: openai.AsyncOpenAI, t
         for each in listed["data"]:
             check(kind, each)
         assert [listed["first_id"], listed["last_id"]] == [listed["data"][0]["id"], listed["data"][-1]["id"]]
-    same(FileDeleted, schemas.FileDeleted, await client.files.with_raw_response.delete(done.file.id))
+    other = await client.files.create(file=b"Hello!", purpose="user_data")
+    same(FileDeleted, schemas.FileDeleted, await client.files.with_raw_response.delete(other.id))
 
 
-NEW_UPLOAD: dict[str, Any] = {"bytes": 6, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"}
 EXPIRING: Any = {"anchor": "created_at", "seconds": 3600}
 
 

@@ -19,9 +19,7 @@ from app.ids import (
     new_batch_id,
     new_conversation_id,
     new_file_id,
-    new_part_id,
     new_response_id,
-    new_upload_id,
     random_suffix,
 )
 from app.store.database import Database
@@ -61,7 +59,7 @@ async def as_blue(api: Api, blue: Tenant) -> AsyncIterator[Api]:
 
 
 Things = dict[str, str]
-"""What one project has: ids of each kind. `begun` is an upload without parts, `batch` one that has ended."""
+"""What one project has: ids of each kind. `batch` is one that has ended."""
 
 
 async def make_things(api: Api, db: Database, player: Player, admin: Administration, owner: Tenant) -> Things:
@@ -100,9 +98,6 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
         "account": (await ServiceAccounts(admin._changes).create(project, SECRET_TEXT, None, with_key=False))[0].id,
         "key": owner.key.row.id,
         "file": await file_of(api),
-        "upload": (upload := await upload_of(api)),
-        "part": (await api.client.post(f"/v1/uploads/{upload}/parts", files={"data": ("a", b"x")})).json()["id"],
-        "begun": await upload_of(api),
         "batch": await batch_of(api, db),
     }
 
@@ -123,18 +118,11 @@ async def file_of(api: Api) -> str:
     return made
 
 
-async def upload_of(api: Api) -> str:
-    sent = {"filename": SECRET_TEXT, "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
-    made: str = (await api.client.post("/v1/uploads", json=sent)).json()["id"]
-    return made
-
-
 def nothing() -> Things:
     """Ids of the same forms that nobody has."""
     suffix = random_suffix()
     return dict(
         **dict.fromkeys(("response", "running"), new_response_id()),
-        **dict.fromkeys(("upload", "begun"), new_upload_id()),
         **dict.fromkeys(("item", "input_item"), f"msg_{suffix}_in0"),
         output_item=f"msg_{suffix}_1",
         call=f"call_{suffix}",
@@ -147,7 +135,6 @@ def nothing() -> Things:
         account=new_id("svc_acct"),
         key=new_id("key"),
         file=new_file_id(),
-        part=new_part_id(),
         batch=new_batch_id(),
     )
 
@@ -170,7 +157,7 @@ class Way:
         values = {f"their_{name}": value for name, value in things.items()}
         values |= {f"own_{name}": value for name, value in own.items()}
         values |= {f"{name}_id": things[name] for name in ("response", "conversation", "item", "project", "key")}
-        values |= {f"{name}_id": things[name] for name in ("file", "upload", "batch")}
+        values |= {f"{name}_id": things[name] for name in ("file", "batch")}
         values["service_account_id"] = things["account"]
         filled = json.loads(_filled(json.dumps(self.body), values))
         return self.method, _filled((self.path or self.route) + self.query, values), filled
@@ -203,8 +190,7 @@ OUTPUT = {"type": "function_call_output", "call_id": "{their_call}", "output": "
 TOLD = {"role": "tool", "tool_call_id": "{their_call}", "content": "42"}
 APPROVAL = {"type": "mcp_approval_response", "approve": True, "approval_request_id": "{their_approval}"}
 
-FILE, UPLOAD = "/v1/files/{file_id}", "/v1/uploads/{upload_id}"
-UPLOADED: Json = {"filename": "a", "bytes": 1, "mime_type": "text/plain", "purpose": "user_data"}
+FILE = "/v1/files/{file_id}"
 BATCH = "/v1/batches/{batch_id}"
 BATCHED: Json = {"input_file_id": "{their_file}", "endpoint": CREATE, "completion_window": "24h"}
 READING = [
@@ -243,8 +229,6 @@ ONLY_REFUSED = [
     Way("POST", f"{BATCH}/retry_failed"),
     Way("GET", "/v1/files", "?after={their_file}"),
     Way("POST", "/v1/files", form={"file": ("a", b"x")}),
-    Way("POST", "/v1/uploads", body={**UPLOADED, "filename": ""}),
-    Way("POST", f"{UPLOAD}/complete", path="/v1/uploads/{own_upload}/complete", body={"part_ids": ["{their_part}"]}),
     creating(COUNT, previous_response_id="{their_response}"),
     creating(COUNT, conversation="{their_conversation}"),
     creating(COUNT, input=referring("{their_item}")),
@@ -265,9 +249,6 @@ ONLY_REFUSED = [
 """Ways that need a worker, or that no caller may take."""
 CHANGING = [
     Way("POST", f"{BATCH}/cancel"),
-    Way("POST", f"{UPLOAD}/parts", form={"data": ("a", b"x")}),
-    Way("POST", f"{UPLOAD}/complete", body={"part_ids": ["{their_part}"]}),
-    Way("POST", f"{UPLOAD}/cancel", path="/v1/uploads/{their_begun}/cancel"),
     Way("DELETE", FILE),
     Way("POST", CONVERSATION, body={"metadata": {"a": "b"}}),
     Way("POST", f"{ONE}/cancel", path="/v1/responses/{their_running}/cancel"),

@@ -12,6 +12,7 @@ from app.access.administration import Administration
 from app.access.caller import Scope
 from app.protocol.limits import LimitKind
 from app.store.database import Database
+from app.store.migrate import head
 from app.store.queue import workers
 from app.store.queue.dispatch import dispatch
 from app.streaming.pubsub import PubSub, PubSubUnavailable
@@ -130,7 +131,7 @@ class TestStatus:
         try:
             found = await asked(operator, "status")
         finally:
-            await changed(db, "UPDATE alembic_version SET version_num = '0011'")
+            await changed(db, f"UPDATE alembic_version SET version_num = '{head()}'")
         assert [each["code"] for each in found["problems"]] == ["schema"]
 
 

@@ -174,4 +174,4 @@ async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a
             await batches.create(connection, NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", 86400))
             await batches.validated(connection, name, 20, name, "special")
     found = figures(await snapshot.read(db, RETENTION), {"special": "scripted"})
-    assert {at: number for at, number in found["lines_in_files"].items() if number} == {("scripted",): 40}
+    assert nonzero(found["lines_in_files"]) == {("scripted",): 40}

@@ -217,9 +217,12 @@ async def test_a_search_sees_changes_in_the_folder(server: BrowserServer, web: P
         (web / "new.html").unlink()
         assert "found nothing" in await refusal(client, "search", query="glaciers")
         volcanoes = await call(client, "search", query="volcanoes")
-    assert found.facts is not None and volcanoes.facts is not None
+        several = await call(client, "search", query="Survey of plain VOLCANOES")
+    assert found.facts is not None and volcanoes.facts is not None and several.facts is not None
     assert [source["url"] for source in found.facts["action"]["sources"]] == ["https://folder.test/new.html"]
     assert [source["url"] for source in volcanoes.facts["action"]["sources"]] == ["https://folder.test/notes.txt"]
+    most_words_first = ["https://folder.test/notes.txt", "https://folder.test/mountains.html"]
+    assert [source["url"] for source in several.facts["action"]["sources"]] == most_words_first
 
 
 # Sessions and limits

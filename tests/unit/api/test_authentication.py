@@ -194,7 +194,7 @@ OPERATOR = {"project": None, "scopes": OPERATOR_SCOPES}
         ({"scopes": PROJECT_SCOPES - {KeyScope.RESPONSES}}, "/v1/chat/completions", WRITE, 403),
         ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/files", READ, 403),
         ({"scopes": frozenset({KeyScope.FILES})}, "/v1/responses/resp_1", READ, 403),
-        ({"scopes": frozenset({KeyScope.FILES})}, "/v1/uploads/u/parts", WRITE, 204),
+        ({"scopes": frozenset({KeyScope.FILES})}, "/v1/files", WRITE, 204),
         ({"scopes": frozenset({KeyScope.BATCHES})}, "/v1/batches", WRITE, 204),
         ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/resp_1", READ, 204),
         ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/resp_1", {"method": "HEAD"}, 204),

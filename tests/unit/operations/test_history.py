@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from tests.unit.operations.cases import NOW, response
 LATER = NOW + timedelta(seconds=30)
 
 
-def facts(status: str = "in_progress", how: str = HandOver.CRASHED) -> KnownResponse:
+def facts(status: str = "in_progress", how: HandOver = HandOver.CRASHED) -> KnownResponse:
     ended = None if status == "in_progress" else NOW
     given = HandedOver(1, "w1", NOW, LATER, how)
     return response(status=status, inserted_at=NOW, attempt=2, finished_at=ended, history=(given,))
@@ -44,5 +45,5 @@ def test_another_hand_over_is_no_crash() -> None:
 
 
 def test_a_hand_over_that_a_newer_version_calls_by_another_name_is_shown() -> None:
-    history = history_of(facts(how="moved_away"))
+    history = history_of(replace(facts(), history=(HandedOver(1, "w1", None, LATER, "moved_away"),)))
     assert (history.runs[0].how, history.moments[-1].what) == ("moved_away", "handed over: moved away")

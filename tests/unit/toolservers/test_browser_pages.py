@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Kind, wrap
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.markup import Text, render
@@ -235,17 +234,3 @@ def test_only_html_and_text_have_a_format() -> None:
     for media in ("application/pdf", "image/png", "application/octet-stream", "application/zip"):
         with pytest.raises(BrowserError, match="can be opened"):
             format_of(media)
-
-
-# ranking
-
-
-def test_rare_words_outweigh_common_ones() -> None:
-    texts = {"a": words_of("the peak the the"), "b": words_of("the the the the"), "c": words_of("other")}
-    assert rank("The peak", texts) == ["a", "b"]
-    assert rank("nothing", texts) == rank("", texts) == rank("x", {}) == []
-
-
-def test_a_summary_is_about_the_rarest_word_found() -> None:
-    text = "common " * 100 + "RARE thing " + "common " * 100
-    assert "RARE thing" in summary("common rare", text) and len(summary("common rare", text)) <= 241

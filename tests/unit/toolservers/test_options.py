@@ -24,7 +24,6 @@ PYTHON = {
     "--open-files 31": "--open-files (LONGHAUL_PYTHON_OPEN_FILES): input should be greater than or equal",
     "--idle-seconds 0": "--idle-seconds (LONGHAUL_PYTHON_IDLE_SECONDS): input should be greater than 0",
     "--seconds nan": "--seconds (LONGHAUL_PYTHON_SECONDS): input should be a finite number",
-    "--lost-seconds x": "--lost-seconds (LONGHAUL_PYTHON_LOST_SECONDS): input should be a valid number",
     "--port": "argument --port: expected one argument",
     "--unsafe": "unrecognized arguments: --unsafe",
 }

@@ -27,9 +27,12 @@ CUSTOM_TOOL_PARAMETERS = {
 }
 """The parameters of the function that stands for a custom tool."""
 
-_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<char>[^u]))", re.DOTALL)
-_PLAIN = re.compile(r'[^"\\]+')
-_CHARS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_SIGN = r'(?:[^"\\]|\\[^u]|\\u[0-9a-f]{4})'
+_HIGH = r"\\ud[89ab][0-9a-f]{2}"
+_WHOLE = re.compile(rf'(?:{_HIGH}(?={_SIGN}|")|(?!{_HIGH}){_SIGN})*', re.DOTALL | re.IGNORECASE)
+"""A string's beginning without a sign of which only a part is there: half an escape, or half a surrogate pair."""
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrtu]|(.))', re.DOTALL)
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 class State(Enum):
@@ -57,9 +60,7 @@ class StringArgumentReader:
         self._whole_head, self._head = _heads(key)
         self._state = State.HEAD
         self._text = ""
-        """Text that is not read yet: a head, or an escape sequence in two pieces."""
-        self._high = 0
-        """The first half of a surrogate pair."""
+        """Text that is not read yet: a head, or a part of a sign."""
 
     @property
     def state(self) -> State:
@@ -97,38 +98,12 @@ class StringArgumentReader:
             self._state = State.OBJECT if self._text.lstrip().startswith("{") else State.RAW
 
     def _read_string(self) -> str:
-        pieces, position = [], 0
-        while position < len(self._text):
-            if (plain := _PLAIN.match(self._text, position)) is not None:
-                pieces.append(self._after_surrogate("") + plain[0])
-                position = plain.end()
-            elif self._text[position] == '"':
-                pieces.append(self._after_surrogate(""))
-                self._state, position = State.DONE, len(self._text)
-            elif (escape := _ESCAPE.match(self._text, position)) is not None:
-                pieces.append(self._unescape(escape))
-                position = escape.end()
-            else:
-                break
-        self._text = self._text[position:]
-        return "".join(pieces)
-
-    def _unescape(self, escape: re.Match[str]) -> str:
-        if escape["char"]:
-            return self._after_surrogate(_CHARS.get(escape["char"], escape["char"]))
-        code = int(escape["code"], 16)
-        if 0xD800 <= code < 0xDC00:
-            before, self._high = self._after_surrogate(""), code
-            return before
-        if self._high and 0xDC00 <= code < 0xE000:
-            whole = 0x10000 + ((self._high - 0xD800) << 10) + (code - 0xDC00)
-            self._high = 0
-            return chr(whole)
-        return self._after_surrogate(chr(code) if not 0xDC00 <= code < 0xE000 else "\ufffd")
-
-    def _after_surrogate(self, text: str) -> str:
-        """`text`, after U+FFFD if half a surrogate pair came before it."""
-        if self._high:
-            self._high = 0
-            return "\ufffd" + text
-        return text
+        """Models also write line ends, and escapes that JSON does not know: these stand for themselves."""
+        whole = _WHOLE.match(self._text)
+        assert whole is not None
+        self._text = self._text[whole.end() :]
+        if self._text.startswith('"'):
+            self._state, self._text = State.DONE, ""
+        known = _ESCAPE.sub(lambda escape: escape[1] or escape[0], whole[0])
+        string: str = json.loads(f'"{known}"', strict=False)
+        return _LONE.sub("\ufffd", string)

@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, assert_never
 
 from openai_harmony import Author, DeveloperContent, Message, Role
 
 from app.protocol.item_types import ADDITIONAL_TOOLS
+from config.shaping.shape import behind_calls
 from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
 from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, ClientTools
 from workers.formats.calls.hosted import NameStyle
@@ -41,11 +43,27 @@ def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None
 
 
 def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) -> list[Message]:
-    """The messages of these items, all reasoning included. Raises InvalidPrompt if harmony cannot show one.
+    """The messages of these items, all reasoning included, outputs behind their calls. Raises InvalidPrompt if harmony
+    cannot show one.
 
     `client` has the names of the tools that the items call.
     """
-    return [message for step in steps_of(items, NameStyle.HARMONY, client) for message in _messages(step)]
+    steps = steps_of(items, NameStyle.HARMONY, client)
+    turns = [list(turn) for is_turn, run in groupby(steps, _is_of_turn) for turn in ([run] if is_turn else zip(run))]
+    return [message for turn in behind_calls(turns, _called, _answered) for step in turn for message in _messages(step)]
+
+
+def _is_of_turn(step: Step) -> bool:
+    """Whether calls before and after it are of one turn."""
+    return isinstance(step, Called | Thought)
+
+
+def _called(turn: Sequence[Step]) -> list[str]:
+    return [step.call_id for step in turn if isinstance(step, Called)]
+
+
+def _answered(turn: Sequence[Step]) -> str | None:
+    return turn[0].call_id if isinstance(turn[0], Returned) else None
 
 
 def without_old_reasoning(messages: Sequence[Message]) -> list[Message]:

@@ -66,6 +66,11 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     assert read(r'{"input": "x\ud83d"}', [16]) == "x\ufffd"
 
 
+def test_line_ends_and_escapes_that_json_does_not_know_stand_for_themselves() -> None:
+    written = '{"input": "it\\\'s\n\\q"}'
+    assert read(written, list(range(len(written)))) == "it's\nq"
+
+
 def call(name: str, *arguments: str) -> list[Delta]:
     return [CallStart(name), *map(CallArguments, arguments)]
 

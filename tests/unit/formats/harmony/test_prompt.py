@@ -98,6 +98,22 @@ def test_an_empty_developer_message_is_omitted_and_later_ones_keep_their_positio
     )
 
 
+def test_outputs_stand_behind_their_calls_in_the_order_of_the_calls() -> None:
+    rome, oslo = called(arguments='"Rome"', call_id="a"), called(arguments='"Oslo"', call_id="b")
+    items = [
+        message("q"),
+        rome,
+        reasoning("and"),
+        oslo,
+        message("Be brief.", "developer"),
+        output("9", "b"),
+        output("21", "a"),
+    ]
+    text = said(*items)
+    places = [text.index(f"<|message|>{each}<|") for each in ('"Rome"', "and", '"Oslo"', "21", "9")]
+    assert places == sorted(places) and places[-1] < text.index("Be brief.")
+
+
 def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
     code = {"type": "code_interpreter_call", "id": "ci_1", "code": "print(1)", "outputs": None, "status": "completed"}
     code["call"] = {"name": "python", "arguments": "print(1)", "result": "1\n"}

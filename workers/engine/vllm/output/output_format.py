@@ -22,7 +22,6 @@ from vllm.sampling_params import StructuredOutputsParams
 from app.heavy import off_loop
 from app.protocol.requests.capabilities import no_tools
 from app.protocol.types import Json
-from config.families import ANY_REASONING
 from config.models import TOOLS, ServedModel
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
@@ -54,13 +53,8 @@ class OutputFormats:
         self._probe = probe
         self._tool_parser = model.tool_parser
         self._no_tools = model.refusals.get(TOOLS)
-        self._known = self._reasoning = model.reasoning_parser
-        if self._known is None and "reasoning_parser" in model.guessed:
-            self._reasoning = ANY_REASONING  # for an answer that begins with thoughts all the same
         self._classes = {
-            (tools, reasoning): parser_class(model, tokenizer, reasoning, tools)
-            for tools in (None, model.tool_parser)
-            for reasoning in (self._known, self._reasoning)
+            tools: parser_class(model, tokenizer, model.reasoning_parser, tools) for tools in (None, model.tool_parser)
         }
         self._cache: LRUCache[str, VllmOutputFormat] = LRUCache(MAX_CACHED)
         """By the text of what a request asks: most requests ask for the same few things."""
@@ -100,7 +94,6 @@ class OutputFormats:
         tag = None if answer is None else grammar.tag_of(answer)
         changes: dict[str, Any] = {"tools": tools} | ({"tool_choice": ToolChoice.REQUIRED.value} if listed else {})
         if tag is not None:
-            thoughts = thoughts if self._known else None  # else the engine knows none: its grammar begins at once
             changes["structured_outputs"] = StructuredOutputsParams(structural_tag=tag)
         return VllmOutputFormat(
             parser=make_parser,
@@ -123,8 +116,7 @@ class OutputFormats:
 
     def _parser(self, spec: OutputSpec, tools: list[Any], start: Start | None) -> compat.Parser | None:
         """The parser of an answer that starts there; None: the parser knows by itself."""
-        reasoning = self._reasoning if start in (Start.OPEN, Start.FREE) else self._known
-        parser = self._classes[None if spec.choice is ToolChoice.NONE else self._tool_parser, reasoning]
+        parser = self._classes[None if spec.choice is ToolChoice.NONE else self._tool_parser]
         if parser is None:
             return None
         args = dict(spec.template_args) if start is None else thoughts_args(spec.template_args, start)

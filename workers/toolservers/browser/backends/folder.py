@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Document, strip_links
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
@@ -26,6 +25,8 @@ from workers.toolservers.browser.web import decode
 
 HOST = "folder.test"
 FORMATS = {".html": Format.HTML, ".htm": Format.HTML, ".txt": Format.TEXT, ".md": Format.TEXT}
+_WORD = re.compile(r"\w+")
+_SUMMARY_CHARS = 240
 _HEAD_LINES = 2
 """The first lines of a document are not the page's: an empty line, and the URL."""
 
@@ -34,7 +35,7 @@ _HEAD_LINES = 2
 class _Entry:
     changed: tuple[int, int]
     title: str
-    words: Counter[str]
+    words: frozenset[str]
 
 
 class Folder:
@@ -59,9 +60,10 @@ class Folder:
 
     def _search(self, query: str, topn: int) -> list[Hit]:
         self.refresh()
-        entries = dict(self._index)
-        best = rank(query, {name: entry.words for name, entry in entries.items()})[:topn]
-        return [Hit(_url_of(name), entries[name].title, self._summary(query, name)) for name in best]
+        wanted = _words_of(query)
+        found = [(len(wanted & entry.words), name, entry.title) for name, entry in dict(self._index).items()]
+        best = sorted((each for each in found if each[0]), key=lambda each: (-each[0], each[1]))[:topn]
+        return [Hit(_url_of(name), title, self._summary(wanted, name)) for _, name, title in best]
 
     def refresh(self) -> int:
         """Reads the changed files; returns the number of pages. May be called from any thread."""
@@ -92,14 +94,18 @@ class Folder:
         try:
             document = self._document(name)
         except BrowserError:
-            return _Entry(changed, name, Counter())
-        return _Entry(changed, document.title, words_of(f"{document.title}\n{_text_of(document)}"))
+            return _Entry(changed, name, frozenset())
+        return _Entry(changed, document.title, _words_of(f"{document.title}\n{_text_of(document)}"))
 
-    def _summary(self, query: str, name: str) -> str:
+    def _summary(self, wanted: frozenset[str], name: str) -> str:
+        """The page's text around the first of these words."""
         try:
-            return summary(query, _text_of(self._document(name)))
+            text = _text_of(self._document(name))
         except BrowserError:
             return ""
+        first = next((word.start() for word in _WORD.finditer(text) if word.group().casefold() in wanted), 0)
+        start = max(0, first - _SUMMARY_CHARS // 2)
+        return ("…" if start else "") + text[start : start + _SUMMARY_CHARS]
 
     def _document(self, name: str) -> Document:
         return read(self._page(name), self._page_characters)
@@ -126,6 +132,10 @@ class Folder:
         except (OSError, ValueError, RuntimeError):
             return None
         return path if fits and not any(part.startswith(".") for part in inside.parts) else None
+
+
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text))
 
 
 def _url_of(name: str) -> str:
