@@ -311,7 +311,7 @@ responses = Table(
     Index("responses_merged_log_idx", "finished_at", postgresql_where=text("log = 'merged'")),
     # Room in its page for a row's next version: of that Postgres logs only what has changed (docs/scaling.md). What is
     # counted is read from indexes alone where Postgres has vacuumed: by default it would, once a fifth of the table is
-    # new, or dead (docs/internals/decisions/metrics.md).
+    # new, or dead (docs/internals/decisions/read-model.md).
     postgresql_with={
         "fillfactor": 50,
         "autovacuum_vacuum_insert_scale_factor": 0,
