@@ -12,6 +12,7 @@ import pytest
 
 from config.models import ServedModel
 from config.settings import Settings
+from config.shaping.proof import AS_IT_IS
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from tests.support.waiting import until
 from workers import worker as module
@@ -29,6 +30,7 @@ class Part:
         self.context_length = self.slots = 1
         self.on_cpu, self.cache_tokens, self.device = False, None, None
         self.efforts = None
+        self.proof = AS_IT_IS
         self.node = name
         self.check_error: Exception | None = None
 
