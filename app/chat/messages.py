@@ -7,18 +7,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import Part, TextOrList, check_object_type, tag_of
-from app.protocol.requests.fields import OpaqueObject, SupportedValues, Text
-from app.protocol.types import Json
 
 
-class Cacheable(Part):
-    """What clients mark for other servers' caches. Hints: the engine's prefix cache needs no marks."""
-
-    cache_control: OpaqueObject | None = None
-    prompt_cache_breakpoint: OpaqueObject | None = None
-
-
-class TextPart(Cacheable):
+class TextPart(Part):
     type: Literal["text"]
     text: str
 
@@ -28,7 +19,7 @@ class ImageUrl(Part):
     detail: str | None = None
 
 
-class ImagePart(Cacheable):
+class ImagePart(Part):
     """An image, for models that take images."""
 
     type: Literal["image_url"]
@@ -41,7 +32,7 @@ class FileContent(Part):
     filename: str | None = None
 
 
-class FilePart(Cacheable):
+class FilePart(Part):
     """A file whose text the model reads."""
 
     type: Literal["file"]
@@ -72,19 +63,12 @@ _UserPart = Annotated[
 UserContent = TextOrList[str, Annotated[list[_UserPart], Field(fail_fast=True)]]
 
 
-class _Message(Cacheable):
-    name: Text | None = None
-    """Who speaks. A hint: no model is shown it."""
-    type: Literal["text", "message"] | None = None
-    """What evaluation tools write on each message."""
-
-
-class SystemMessage(_Message):
+class SystemMessage(Part):
     role: Literal["system", "developer"]
     content: TextOrList[str, Annotated[list[_TextPart], Field(fail_fast=True)]]
 
 
-class UserMessage(_Message):
+class UserMessage(Part):
     role: Literal["user"]
     content: UserContent
 
@@ -92,16 +76,12 @@ class UserMessage(_Message):
 class CalledFunction(Part):
     name: str
     arguments: str
-    parsed_arguments: Annotated[Json | None, Field(exclude=True)] = None
-    """What openai's `parse` made of the arguments: its messages come back with it. A hint, as `parsed`."""
 
 
 class ChatFunctionToolCall(Part):
     id: str
     type: Literal["function"]
     function: CalledFunction
-    index: int | None = None
-    """Of a chat chunk: clients that put a call together from several send it back."""
 
 
 class CalledCustom(Part):
@@ -113,7 +93,6 @@ class ChatCustomToolCall(Part):
     id: str
     type: Literal["custom"]
     custom: CalledCustom
-    index: int | None = None
 
 
 ToolCall = Annotated[
@@ -123,7 +102,7 @@ ToolCall = Annotated[
 ]
 
 
-class AssistantMessage(_Message):
+class AssistantMessage(Part):
     """What the model answered. `reasoning` is vLLM's newer name of `reasoning_content`."""
 
     role: Literal["assistant"]
@@ -132,19 +111,9 @@ class AssistantMessage(_Message):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
-    parsed: Json | None = None
-    """What openai's `parse` made of the content."""
-    provider_specific_fields: OpaqueObject | None = None
-    """Of LiteLLM: what other servers answered. It is kept nowhere."""
-    annotations: Annotated[list[Json] | None, SupportedValues(([],))] = None
-    images: Annotated[list[Json] | None, SupportedValues(([],))] = None
-    thinking_blocks: Annotated[list[Json] | None, SupportedValues(([],), instead="send 'reasoning_content'")] = None
-    reasoning_details: Annotated[list[Json] | None, SupportedValues(([],), instead="send 'reasoning_content'")] = None
-    audio: Annotated[Json | None, SupportedValues(instead="send its transcript as 'content'")] = None
-    function_call: Annotated[Json | None, SupportedValues(instead="send 'tool_calls'")] = None
 
 
-class ToolMessage(_Message):
+class ToolMessage(Part):
     role: Literal["tool"]
     content: UserContent
     tool_call_id: str

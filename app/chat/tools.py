@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
 
-from app.chat.messages import Cacheable
 from app.protocol.requests.base import Part, RequestModel, check_object_type, tag_of
-from app.protocol.requests.tools.any_tool import unless_omitted
-from app.protocol.requests.tools.omitted import OmittedTool
+from app.protocol.requests.tools.omitted import OMITTED, OmittedTool
 from app.protocol.requests.validation import wrong_kind
 
 
@@ -23,7 +21,7 @@ class FunctionDefinition(Part):
     strict: bool | None = None
 
 
-class ChatFunctionTool(Cacheable):
+class ChatFunctionTool(Part):
     type: Literal["function"]
     function: FunctionDefinition
 
@@ -39,7 +37,7 @@ class CustomDefinition(Part):
     format: ChatCustomFormat | None = None
 
 
-class ChatCustomTool(Cacheable):
+class ChatCustomTool(Part):
     """A tool that takes text."""
 
     type: Literal["custom"]
@@ -51,8 +49,8 @@ Tool = Annotated[
     Annotated[ChatFunctionTool, Tag("<function>")]
     | Annotated[ChatCustomTool, Tag("<custom>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(lambda value: value.type if isinstance(value, OmittedTool) else tag_of(value)),
-    unless_omitted(check_object_type(_TYPES)),
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(_TYPES, hidden=OMITTED)),
 ]
 
 

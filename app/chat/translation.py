@@ -117,7 +117,7 @@ def _format(sent: CreateChatCompletion) -> Json | None:
 def _tool(place: str, tool: Any) -> tuple[str, Rules, Any]:
     """Returns a tool, or a choice of one, in the flat form that responses have; `place` is its path."""
     if isinstance(tool, OmittedTool):
-        return place, names.OMITTED, tool
+        return place, names.OMITTED, tool.model_dump()
     made = getattr(tool, tool.type).model_dump(exclude_unset=True)
     if (asked := made.get("format")) is not None:
         made["format"] = {"type": asked["type"], **(asked.get("grammar") or {})}

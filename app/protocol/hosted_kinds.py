@@ -13,9 +13,7 @@ from typing import Literal, get_args
 
 from config.server_kind import ServerKind
 
-WebSearchType = Literal["web_search", "web_search_2025_08_26"]
-WebSearchPreviewType = Literal["web_search_preview", "web_search_preview_2025_03_11"]
-"""The older names of web search; the tool has fewer fields under them."""
+WebSearchType = Literal["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
 
 CODE_OUTPUTS = "code_interpreter_call.outputs"
 SEARCH_SOURCES = "web_search_call.action.sources"
@@ -58,7 +56,7 @@ CODE_INTERPRETER = HostedToolKind(
 )
 WEB_SEARCH = HostedToolKind(
     name="web_search",
-    tool_types=(*get_args(WebSearchType), *get_args(WebSearchPreviewType)),
+    tool_types=get_args(WebSearchType),
     server_kind="browser",
     call_type="web_search_call",
     id_prefix="ws",

@@ -1,7 +1,7 @@
 """The template of Celery's messages, filled in with other ids.
 
 Celery's `send_task` takes about 0.4 ms of CPU for one message and its event
-(docs/internals/decisions/message-template.md). All messages are alike but for the id, the list, what Flower shows, the
+(docs/internals/decisions/messages.md). All messages are alike but for the id, the list, what Flower shows, the
 tag, and the event's time and clock. So Celery sends one into memory, and its bytes become the template. A test compares
 a filled template with what Celery sends. This relies on kombu's Redis channel (kombu 5.7), which runs every command on
 a client of the class that `_get_client` returns.

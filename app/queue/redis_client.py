@@ -39,7 +39,7 @@ TLS = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
 def make_client(url: str) -> redis.asyncio.Redis:
     """A client that neither ends nor repeats a command: `answer` and `try_twice` do. Connects to nothing.
 
-    redis-py's own time-out makes a task for each command, a fifth of its CPU (docs/internals/decisions/scripts.md).
+    redis-py's own time-out makes a task for each command, a fifth of its CPU (docs/internals/decisions/messages.md).
     """
     scheme = urlsplit(url).scheme
     return redis.asyncio.from_url(
@@ -75,7 +75,7 @@ async def try_twice(command: Callable[[], Awaitable[T]]) -> T:
 async def run_script(client: redis.asyncio.Redis, script: str, keys: Sequence[str], *values: str | bytes) -> None:
     """Runs a Lua script: many commands as one, for which redis-py packs one command and reads one reply.
 
-    Its pipeline takes three times the CPU for 16 commands, and six times for 128 (docs/internals/decisions/scripts.md).
+    Its pipeline takes three times the CPU for 16 commands, six times for 128 (docs/internals/decisions/messages.md).
     """
     await cast(Awaitable[object], client.eval(script, len(keys), *keys, *values))
 

@@ -281,7 +281,7 @@ class Database:
         """The driver's own connection, beside the pool, used by one caller at a time. Raises StoreUnavailable.
 
         It is for the journal's append alone, because it skips SQLAlchemy's layers
-        (docs/internals/decisions/journal-statement.md). After any error the next caller gets a new connection. A
+        (docs/internals/decisions/journal.md). After any error the next caller gets a new connection. A
         statement outside of `transaction()` commits by itself.
         """
         async with self._driver_lock:

@@ -1,7 +1,7 @@
 """How a chunk's events and token ids are stored.
 
 Events repeat themselves, and most chunks have few of them. So zlib gets a dictionary that has the events of a short
-response, and a chunk takes as little room as if it followed on them (docs/internals/decisions/packed-events.md).
+response, and a chunk takes as little room as if it followed on them (docs/internals/decisions/journal.md).
 """
 
 from __future__ import annotations

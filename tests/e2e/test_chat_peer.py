@@ -1,7 +1,7 @@
 """Chat completions beside those of `vllm serve`: the same tiny models, the same requests, field by field.
 
 The demo model calls tools in the form of hermes and reasons; the tiny gpt-oss speaks harmony. The two servers run one
-after the other, and a test compares what they answered. What may differ is in `docs/internals/decisions/chat.md`.
+after the other, and a test compares what they answered. What may differ is in `docs/chat.md`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ The API and its requests
     attached, pdfs   files in messages; PDFs
     batches, bulk    batches; many queued responses and actions of operators on them
     tenants          projects and their keys; limited: projects with limits
-    sdk, sdk_fields  answers by openai's own types; every field of its requests
+    sdk              answers by openai's own types
     grammar          a second table of events, which checks streams
     deltas           random legal deltas, and their events
 Workers

@@ -1,6 +1,6 @@
 """Sends the events of a worker's tasks in batches, from Celery's main thread alone.
 
-The reasons: docs/internals/decisions/event-buffer.md.
+The reasons: docs/internals/decisions/messages.md.
 
 By itself, Celery's main thread publishes each event as soon as it is free, while the pool's loop begins the response.
 The thread that adds the 24th event publishes all of them: that may be the pool's loop, which then waits for Redis. This

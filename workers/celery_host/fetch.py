@@ -1,4 +1,4 @@
-"""Takes several waiting messages from Redis at a time (docs/internals/decisions/batched-fetch.md).
+"""Takes several waiting messages from Redis at a time (docs/internals/decisions/messages.md).
 
 kombu's BRPOP takes one message. Between two messages lie a turn of kombu's loop and three
 system calls. After each call Celery's thread has to win the interpreter back from the pool's thread, so the last of

@@ -13,7 +13,7 @@ MAX_SECONDS = 0.1
 """The longest interval between two ticks, however many responses run."""
 EVENTS_PER_SECOND = 4000.0
 """The default of a worker whose engine has an accelerator. So many events take a quarter of a core of the worker. With
-twice as many, a few streams of a very fast engine delayed those of others (docs/internals/decisions/flush-clock.md)."""
+twice as many, a few streams of a very fast engine delayed those of others (docs/internals/decisions/journal.md)."""
 ON_CPU_EVENTS_PER_SECOND = 750.0
 """The default of a worker whose engine computes on the CPU: each event takes CPU time from the engine."""
 

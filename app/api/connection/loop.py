@@ -1,4 +1,4 @@
-"""The event loop of an API process. Why it is not uvloop's own: docs/internals/decisions/connections.md."""
+"""The event loop of an API process. Why it is not uvloop's own: docs/internals/decisions/bounds.md."""
 
 from __future__ import annotations
 

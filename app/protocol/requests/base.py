@@ -38,20 +38,24 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z
 """The name of a client's tool. Clients put dots into names, so no format of calls may give dots a meaning."""
 ChosenName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[A-Za-z0-9_.-]+$")]
 """The name of a tool, with its namespace and a dot before it if it has one."""
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ItemStatus = Literal["in_progress", "completed", "incomplete", "failed", "searching", "interpreting", "calling"]
 
 
 def check_object_type(
-    known: Collection[str], unsupported: Collection[str] = (), key: str = "type"
+    known: Collection[str], unsupported: Collection[str] = (), key: str = "type", hidden: Collection[str] = ()
 ) -> Callable[[Any], Any]:
-    """Returns a validator for an object whose `key` is one of `known`; its model checks the other fields."""
+    """Returns a validator for an object whose `key` is one of `known`; its model checks the other fields.
+
+    `hidden` are further values, which no error tells of.
+    """
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
             raise wrong_kind("an object", value)
         if key not in value:
             raise missing_type(key)
-        check_type(value[key], known, unsupported, key)
+        if value[key] not in hidden:
+            check_type(value[key], known, unsupported, key)
         return value
 
     return check
@@ -84,8 +88,8 @@ def unsupported_value(value: str, known: Collection[str], field: str = "") -> Ex
 
 
 def tag_of(value: Any) -> str:
-    """The discriminator of a union of objects: each member has the tag `<type>`."""
-    return f"<{value['type']}>"
+    """The discriminator of a union of objects, or of their models: each member has the tag `<type>`."""
+    return f"<{value['type'] if isinstance(value, dict) else value.type}>"
 
 
 def _check_text_or_list(value: Any) -> Any:

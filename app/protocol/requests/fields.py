@@ -96,8 +96,6 @@ MAX_OPAQUE_BYTES = 64 * 1024
 ClientMetadata = Annotated[dict[str, str], MaxBytes(MAX_OPAQUE_BYTES)]
 """`client_metadata`, which Codex sends for its vendor's telemetry. Opaque: it is kept nowhere."""
 
-OpaqueObject = Annotated[dict[str, Any], MaxBytes(MAX_OPAQUE_BYTES)]
-
 OPAQUE = frozenset({"client_metadata", "internal_chat_message_metadata_passthrough"})
 """Keys of a request and of its items that change no answer, so a repeated request may differ in them."""
 
@@ -109,7 +107,4 @@ CacheRetention = Literal["in_memory", "24h"]
 ServiceTier = Literal["auto", "default", "flex", "priority", "fast", "scale", "ultrafast"]
 
 CacheTtl = Literal["30m", "12h"]
-"""`ttl` of `prompt_cache_options` and of breakpoints: a hint, as `CacheRetention` is."""
-
-DirectCallers = Annotated[list[str] | None, SupportedValues((["direct"],))]
-"""`allowed_callers` of a tool: only the model itself calls tools, no program does."""
+"""`ttl` of `prompt_cache_options`: a hint, as `CacheRetention` is."""

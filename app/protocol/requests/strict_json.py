@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import Path, render
-from app.protocol.requests.validation import NO_NUL
+from app.protocol.requests.validation import NO_NUL, render
 from app.sizes import is_large
 
 MAX_DEPTH = 64
@@ -25,6 +24,8 @@ MAX_VALUES = 500_000
 
 MAY_HAVE_NUL = frozenset({"client_metadata", "input", "instructions", "items", "messages", "previous_input_messages"})
 """Fields whose text may have U+0000, because tools return it and models write it. Ids may not (base.py)."""
+
+Path = tuple[str | int, ...]
 
 _NUL = b"\\u0000"
 

@@ -5,15 +5,15 @@ The sentences and codes are those of OpenAI's API, as far as they are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import Path, as_written, rank, render
-from app.protocol.text import bounded, shortened
+from app.protocol.text import MAX_SHOWN_CHARS, bounded, shortened
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -22,8 +22,8 @@ REFUSED = "refused"
 
 NO_NUL = "Invalid '{path}': the character U+0000 is not allowed."
 
-_ABSENT = frozenset({"missing", "extra_forbidden"})
-"""Errors whose location ends in a key that need not be in the body."""
+_TAG = re.compile(r"<[\w:]+>")
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_\-]+")
 
 _JSON_TYPES: tuple[tuple[type, str], ...] = (
     (bool, "a boolean"),
@@ -61,17 +61,25 @@ def wrong_kind(expected: str, value: Any) -> PydanticCustomError:
 
 
 def validate(model: type[Model], body: Mapping[str, Any]) -> Model:
-    """Returns `body` as a `model`. Raises InvalidRequest about the first field at fault, in the client's order."""
+    """Returns `body` as a `model`. Raises InvalidRequest about the first field at fault, in the model's order."""
     try:
         return model.model_validate(body)
-    except ValidationError as error:
-        raise _first_error(error.errors(include_url=False), body) from None
+    except ValidationError as caught:
+        error = caught.errors(include_url=False)[0]
+        raise error_at(render(_path(error)), error) from None
 
 
-def _first_error(errors: list[ErrorDetails], body: Mapping[str, Any]) -> InvalidRequest:
-    located = [(_path(error, body), error) for error in errors]
-    path, error = min(located, key=lambda entry: rank(entry[0], body))
-    return error_at(render(path), error)
+def render(path: Sequence[str | int]) -> str:
+    """Returns `("input", 2, "content")` as `input[2].content`."""
+    return "".join(map(_step, path)).removeprefix(".")
+
+
+def _step(key: str | int) -> str:
+    if isinstance(key, int):
+        return f"[{key}]"
+    if _PLAIN_KEY.fullmatch(key) and len(key) <= MAX_SHOWN_CHARS:
+        return f".{key}"
+    return f"[{shortened(key)!r}]"
 
 
 def error_at(where: str, error: ErrorDetails) -> InvalidRequest:
@@ -81,10 +89,11 @@ def error_at(where: str, error: ErrorDetails) -> InvalidRequest:
     return InvalidRequest(bounded(message).replace("{path}", where), where or None, code)
 
 
-def _path(error: ErrorDetails, body: Mapping[str, Any]) -> Path:
-    path = as_written(error["loc"], body, keep_last=error["type"] in _ABSENT)
+def _path(error: ErrorDetails) -> list[str | int]:
+    """Where the error is. pydantic's own steps are left out: tags of unions, and the marker of keys."""
+    path = [step for step in error["loc"] if isinstance(step, int) or not (_TAG.fullmatch(step) or step == "[key]")]
     field = error.get("ctx", {}).get("field") if error["type"] == REFUSED else None
-    return (*path, field) if field else path
+    return [*path, field] if field else path
 
 
 def _sentence(error: ErrorDetails, where: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Dispatch: sends the next responses that wait in Postgres, each to a worker.
 
-`app/scheduling` decides; this reads what it decides by, and writes its decisions (docs/internals/decisions/policy.md).
+`app/scheduling` decides; this reads and writes for it (docs/internals/decisions/fair-queue.md).
 
 A flow is found by what waits of it, so inserts and cancels take no lock and leave nothing behind. The row in `queues`
 is the lock: dispatches of one queue happen one after the other. Their commits do not wait for the disk: after a crash

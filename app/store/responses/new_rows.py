@@ -305,7 +305,7 @@ async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], line
 
 async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
     """Inserts what waits behind others, in one round trip where a decision takes two
-    (docs/internals/decisions/policy.md)."""
+    (docs/internals/decisions/fair-queue.md)."""
     rows = (await connection.execute(_INSERT_BEHIND, _parameters(batch, [Sending(False)] * len(batch)))).all()
     queues = {new.id: new.queue for new in batch}
     lines.note({queues[row.id] for row in rows if not row.is_behind}, waits=False)

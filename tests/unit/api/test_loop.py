@@ -42,6 +42,6 @@ def test_a_burst_of_connections_is_accepted_in_a_few_turns() -> None:
 
 
 def test_uvloop_alone_accepts_one_connection_a_turn() -> None:
-    """If this fails, `Loop` has no reason any more: docs/internals/decisions/connections.md."""
+    """If this fails, `Loop` has no reason any more: docs/internals/decisions/bounds.md."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(turns_to_accept(2 * ACCEPTED_A_TURN)) >= 2 * ACCEPTED_A_TURN

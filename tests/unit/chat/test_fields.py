@@ -1,7 +1,4 @@
-"""Every field of the installed SDK's chat request is honoured, a hint that a page names, or refused by name.
-
-What becomes of each field, also within messages and tools: tests/unit/protocol/requests/test_every_sdk_field.py.
-"""
+"""Every field of the installed SDK's chat request is honoured, a hint that a page names, or refused by name."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
 from app.protocol.requests.fields import OPAQUE
 from app.protocol.requests.items.any_item import CompactionTrigger, stored_items
 from app.protocol.requests.tools.mcp import McpTool
-from app.protocol.requests.tools.omitted import as_sent
 from app.protocol.requests.validation import validate
 from app.protocol.tasks import COMPACT
 from app.protocol.types import Json
@@ -54,7 +53,7 @@ class ResponseRequest:
 
     fields: CreateResponse
     body: Mapping[str, Any]
-    """As the client sent it, but for `OmittedTool`s."""
+    """As the client sent it, but for tools that are left out (omitted.py)."""
     task: str | None = None
     """`tasks.COUNT`; None: generate."""
     size: int = 0
@@ -103,7 +102,7 @@ class ResponseRequest:
         body = _without_opaque(self.body)
         if isinstance(items := body.get("input"), list):
             body["input"] = [_without_opaque(item) for item in items]
-        return hashlib.sha256(orjson.dumps(body, default=as_sent, option=orjson.OPT_SORT_KEYS)).digest()
+        return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
 
     def stored(self, response_id: str, defaults: Mapping[str, float]) -> Json:
         """Returns the request as the store keeps it and a worker reads it: it always has every key.

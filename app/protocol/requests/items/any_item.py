@@ -23,10 +23,9 @@ from app.protocol.requests.items.content import (
     Summary,
     Thoughts,
 )
-from app.protocol.requests.items.hosted import AnyHostedItem
+from app.protocol.requests.items.hosted import OPEN_WEBUI_CODE, AnyHostedItem
 from app.protocol.requests.items.local import AnyLocalItem
-from app.protocol.requests.items.open_webui import CODE_TYPE, Notes, OpenWebUiCode
-from app.protocol.requests.items.stored_item import CallItem, InputItemModel, StatusItem
+from app.protocol.requests.items.stored_item import InputItemModel, StoredItem
 from app.protocol.requests.items.tools import AdditionalTools, ToolSearchCall, ToolSearchOutput
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.text import shortened
@@ -38,7 +37,7 @@ Token = Annotated[str, Field(min_length=1)]
 """A text that this server sealed (app/store/sealing.py)."""
 
 
-class InputMessage(StatusItem, json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]}):
+class InputMessage(StoredItem, json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]}):
     """A message of a user, of the system or of a developer."""
 
     prefix = "msg"
@@ -46,14 +45,13 @@ class InputMessage(StatusItem, json_schema_extra={"examples": [{"role": "user", 
     type: Literal["message"] = "message"
     role: Literal["user", "system", "developer"]
     content: InputContent
-    phase: None = None
 
     def _fields(self) -> Json:
         parts = [InputText(type="input_text", text=self.content)] if isinstance(self.content, str) else self.content
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts]}
 
 
-class OutputMessage(StatusItem):
+class OutputMessage(StoredItem):
     """A message of a model, for instance from an earlier response's `output`. Beside calls, `content` may be null."""
 
     prefix = "msg"
@@ -71,7 +69,7 @@ class OutputMessage(StatusItem):
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 
 
-class _NamedCall(CallItem):
+class _NamedCall(StoredItem):
     """A call of a tool by its name; `namespace` is that of the tool, if it has one."""
 
     type: str
@@ -104,7 +102,7 @@ class CustomToolCall(_NamedCall):
     input: str
 
 
-class FunctionCallOutput(CallItem):
+class FunctionCallOutput(StoredItem):
     """What a function returned: text, or parts. The call names the function.
 
     An output without a `call_id` answers no call, so it names its tool itself. In this way Codex reports events.
@@ -133,7 +131,7 @@ class FunctionCallOutput(CallItem):
         return {"type": self.type, "name": self.name, **namespace, **output}
 
 
-class CustomToolCallOutput(CallItem):
+class CustomToolCallOutput(StoredItem):
     """What a custom tool returned: text, or parts."""
 
     prefix = "ctco"
@@ -146,7 +144,7 @@ class CustomToolCallOutput(CallItem):
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
 
 
-class ReasoningItem(Notes, StatusItem):
+class ReasoningItem(StoredItem):
     """Reasoning of a model, as text or sealed."""
 
     prefix = "rs"
@@ -165,7 +163,7 @@ class ReasoningItem(Notes, StatusItem):
         }
 
 
-class Compaction(StatusItem):
+class Compaction(StoredItem):
     """A summary of the context, sealed by this server."""
 
     prefix = "cmp"
@@ -196,7 +194,7 @@ def _output(output: str | list[InputText | InputImage | InputFile]) -> str | lis
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 
-_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE, CODE_TYPE)
+_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE, OPEN_WEBUI_CODE)
 _ROLES = ("user", "assistant", "system", "developer")
 
 
@@ -250,7 +248,6 @@ Item = Annotated[
     | Annotated[Compaction, Tag("<compaction>")]
     | AnyLocalItem
     | AnyHostedItem
-    | Annotated[OpenWebUiCode, Tag(f"<{CODE_TYPE}>")]
     | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),

@@ -13,7 +13,7 @@ from app.protocol.requests.base import (
     check_object_type,
     tag_of,
 )
-from app.protocol.requests.fields import MAX_PARTS, CacheTtl, Notes, SupportedValues
+from app.protocol.requests.fields import MAX_PARTS, Notes
 from app.protocol.requests.items.images import check_data_url, unfolded
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
@@ -24,19 +24,11 @@ MAX_NAME_CHARS = 512
 _WEB = ("https://", "http://")
 
 
-class CacheBreakpoint(Part):
-    """Where a cached prefix may end. A hint, kept nowhere: the engine's cache needs no marks."""
-
-    mode: Literal["explicit"]
-    ttl: CacheTtl | None = None
-
-
 class InputText(Part):
     """Text for the model."""
 
     type: Literal["input_text"]
     text: str
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
     def stored(self) -> Json:
         return {"type": "input_text", "text": self.text}
@@ -75,7 +67,6 @@ class InputImage(Part):
     image_url: ImageUrl | None = None
     file_id: FileId | None = None
     detail: Literal["auto", "high", "original", "low"] | None = None
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -103,8 +94,6 @@ class InputFile(Part):
     file_url: FileUrl | None = None
     filename: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
     text: str | None = None
-    detail: Annotated[str | None, SupportedValues(("auto",))] = None
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import ItemId, Part, check_object_type, tag_of
@@ -14,6 +15,7 @@ from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
 MAX_TOOLS = 1024
+OPEN_WEBUI_CODE = "open_webui:code_interpreter"
 
 
 class Logs(Part):
@@ -42,11 +44,21 @@ class CodeInterpreterCall(StoredItem):
     code: str | None
     container_id: Annotated[str, Field(max_length=256)]
     outputs: Annotated[list[CodeOutput], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
-    status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] | None = None
+
+
+class OpenWebUiCode(StoredItem):
+    """Code that Open WebUI ran for a model. It is stored, and comes back, as a `code_interpreter_call`."""
+
+    prefix = "ci"
+
+    type: Literal["open_webui:code_interpreter"]
+    code: str
+    output: Any = None
 
     def _fields(self) -> Json:
-        outputs = None if self.outputs is None else [output.stored() for output in self.outputs]
-        return {"type": self.type, "code": self.code, "container_id": self.container_id, "outputs": outputs}
+        logs = self.output if isinstance(self.output, str) else orjson.dumps(self.output).decode()
+        outputs = [] if self.output is None else [{"type": "logs", "logs": logs}]
+        return {"type": "code_interpreter_call", "code": self.code, "container_id": "open_webui", "outputs": outputs}
 
 
 class Source(Part):
@@ -88,7 +100,6 @@ class WebSearchCall(StoredItem):
 
     type: Literal["web_search_call"]
     action: Action
-    status: Literal["in_progress", "searching", "completed", "failed", "incomplete"] | None = None
 
     def _fields(self) -> Json:
         return {"type": self.type, "action": self.action.model_dump(exclude_none=True)}
@@ -112,7 +123,6 @@ class McpCall(StoredItem):
     output: str | None = None
     error: Annotated[str | Json | None, BeforeValidator(_check_error)] = None
     approval_request_id: ItemId | None = None
-    status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | None = None
 
 
 class ListedTool(Part):
@@ -159,6 +169,7 @@ class ApprovalResponse(PlainItem):
 
 AnyHostedItem = (
     Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
+    | Annotated[OpenWebUiCode, Tag(f"<{OPEN_WEBUI_CODE}>")]
     | Annotated[WebSearchCall, Tag("<web_search_call>")]
     | Annotated[McpCall, Tag("<mcp_call>")]
     | Annotated[McpListTools, Tag("<mcp_list_tools>")]

@@ -9,14 +9,12 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
 from app.protocol.requests.base import CallId, Part, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_INT, MAX_PARTS
-from app.protocol.requests.items.stored_item import CallItem, FromCaller, StoredItem
-from app.protocol.requests.tools.local import Environment
+from app.protocol.requests.items.stored_item import StoredItem
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 Count = Annotated[int, Field(ge=0, le=MAX_INT)]
 Words = Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)]
-OutputStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class ShellAction(Part):
@@ -25,7 +23,7 @@ class ShellAction(Part):
     timeout_ms: Count | None = None
 
 
-class ShellCall(CallItem):
+class ShellCall(StoredItem):
     """Commands for the client's shell."""
 
     prefix = SHELL.id_prefix
@@ -33,12 +31,9 @@ class ShellCall(CallItem):
     type: Literal["shell_call"]
     call_id: CallId
     action: ShellAction
-    environment: Environment = None
 
     def _fields(self) -> Json:
-        environment = None if self.environment is None else self.environment.model_dump(exclude_none=True)
-        action = self.action.model_dump()
-        return {"type": self.type, "call_id": self.call_id, "action": action, "environment": environment}
+        return {**super()._fields(), "environment": {"type": "local"}}
 
 
 class Exit(Part):
@@ -64,11 +59,8 @@ class CommandOutput(Part):
     stderr: str
     outcome: Outcome
 
-    def stored(self) -> Json:
-        return {"stdout": self.stdout, "stderr": self.stderr, "outcome": self.outcome.stored()}
 
-
-class ShellCallOutput(FromCaller, StoredItem):
+class ShellCallOutput(StoredItem):
     """What the commands of a shell call gave."""
 
     prefix = "sho"
@@ -77,12 +69,6 @@ class ShellCallOutput(FromCaller, StoredItem):
     call_id: CallId
     output: Annotated[list[CommandOutput], Field(max_length=MAX_PARTS, fail_fast=True)]
     max_output_length: Count | None = None
-    status: OutputStatus | None = None
-
-    def _fields(self) -> Json:
-        output = [part.stored() for part in self.output]
-        limit = self.max_output_length
-        return {"type": self.type, "call_id": self.call_id, "output": output, "max_output_length": limit}
 
 
 class WriteFile(Part):
@@ -105,7 +91,7 @@ Operation = Annotated[
 ]
 
 
-class ApplyPatchCall(CallItem):
+class ApplyPatchCall(StoredItem):
     """A change of one file."""
 
     prefix = APPLY_PATCH.id_prefix
@@ -114,11 +100,8 @@ class ApplyPatchCall(CallItem):
     call_id: CallId
     operation: Operation
 
-    def _fields(self) -> Json:
-        return {"type": self.type, "call_id": self.call_id, "operation": self.operation.stored()}
 
-
-class ApplyPatchCallOutput(FromCaller, StoredItem):
+class ApplyPatchCallOutput(StoredItem):
     """Whether the file was changed, and what the editor said."""
 
     prefix = "apco"
@@ -126,7 +109,6 @@ class ApplyPatchCallOutput(FromCaller, StoredItem):
     type: Literal["apply_patch_call_output"]
     call_id: CallId
     output: str | None = None
-    status: OutputStatus | None = None
 
 
 class LocalShellAction(Part):
@@ -138,7 +120,7 @@ class LocalShellAction(Part):
     working_directory: str | None = None
 
 
-class LocalShellCall(CallItem):
+class LocalShellCall(StoredItem):
     """One command for the client's machine."""
 
     prefix = LOCAL_SHELL.id_prefix
@@ -156,7 +138,6 @@ class LocalShellCallOutput(StoredItem):
     type: Literal["local_shell_call_output"]
     call_id: CallId | None = None
     output: str
-    status: OutputStatus | None = None
 
     @model_validator(mode="after")
     def _check_origin(self) -> Self:

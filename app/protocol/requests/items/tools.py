@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from app.protocol.item_types import SERVER
 from app.protocol.requests.base import CallId
-from app.protocol.requests.items.stored_item import PlainItem, StatusItem
+from app.protocol.requests.items.stored_item import PlainItem, StoredItem
 from app.protocol.requests.tools.any_tool import AddedTool, Execution, LoadedTool, check_names
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import refused
@@ -18,7 +18,7 @@ MAX_LOADED_TOOLS = 1024
 """Of one item: tools and namespaces."""
 
 
-class _Searched(StatusItem):
+class _Searched(StoredItem):
     """Of a tool search. If the server has searched, no call needs an answer, and none has an id."""
 
     call_id: CallId | None = None

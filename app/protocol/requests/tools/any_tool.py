@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -11,10 +10,10 @@ from pydantic.json_schema import SkipJsonSchema
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.base import Part, RequestModel, ToolName, check_object_type, tag_of
-from app.protocol.requests.fields import MAX_TOOLS, DirectCallers, SupportedValues
+from app.protocol.requests.fields import MAX_TOOLS
 from app.protocol.requests.tools.hosted import AnyHostedTool, tool_tag
 from app.protocol.requests.tools.local import AnyLocalTool
-from app.protocol.requests.tools.omitted import OmittedTool
+from app.protocol.requests.tools.omitted import OMITTED, OmittedTool
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
@@ -52,14 +51,12 @@ def check_object_schema(code: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class _ClientTool(Part, validate_by_name=True, validate_by_alias=True):
-    """A tool in the client's own code. Programs that call tools are not supported yet."""
+class _ClientTool(Part):
+    """A tool in the client's own code."""
 
     name: ToolName
     description: str | None = None
-    allowed_callers: DirectCallers = None
     defer_loading: bool | None = None
-    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
     @property
     def known_as(self) -> str:
@@ -94,8 +91,6 @@ class FunctionTool(_ClientTool):
     type: Literal["function"]
     parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
     strict: bool | None = None
-    output_schema: Json | None = None
-    """Of what the client's code returns: programs read it, and models are not shown it."""
 
     def stored(self) -> Json:
         return {
@@ -104,7 +99,6 @@ class FunctionTool(_ClientTool):
             "description": self.description,
             "parameters": self.parameters,
             "strict": self.strict,
-            **({} if self.output_schema is None else {"output_schema": self.output_schema}),
             **self._deferred(),
         }
 
@@ -159,10 +153,6 @@ def _known_as(tool: Any) -> list[str]:
         return [tool.known_as, f"the name '{kind.function}'"]
     nested = [f"the name '{tool.name}.{mine.name}'" for mine in tool.tools] if tool.type == "namespace" else []
     return [tool.known_as, *nested]
-
-
-def _tool_tag(value: Any) -> str:
-    return value.type if isinstance(value, OmittedTool) else tool_tag(value)
 
 
 ClientTool = Annotated[
@@ -224,18 +214,13 @@ class ToolSearchTool(Part):
 
 _NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
 
-
-def unless_omitted(check: Callable[[Any], Any]) -> BeforeValidator:
-    return BeforeValidator(lambda value: value if isinstance(value, OmittedTool) else check(value))
-
-
 LoadedTool = Annotated[
     Annotated[FunctionTool, Tag("<function>")]
     | Annotated[CustomTool, Tag("<custom>")]
     | Annotated[NamespaceTool, Tag("<namespace>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(_tool_tag),
-    unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search", *LOCAL_TOOLS})),
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search", *LOCAL_TOOLS}, hidden=OMITTED)),
 ]
 """What a tool search found."""
 
@@ -246,8 +231,8 @@ AddedTool = Annotated[
     | Annotated[ToolSearchTool, Tag("<tool_search>")]
     | AnyLocalTool
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(_tool_tag),
-    unless_omitted(check_object_type(ADDED_TYPES, _NOT_LOADED)),
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(ADDED_TYPES, _NOT_LOADED, hidden=OMITTED)),
 ]
 """A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
 
@@ -259,7 +244,7 @@ Tool = Annotated[
     | AnyLocalTool
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
     | AnyHostedTool,
-    Discriminator(_tool_tag),
-    unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS, hidden=OMITTED)),
 ]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(check_names)]

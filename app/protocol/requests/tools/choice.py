@@ -6,13 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.hosted_kinds import KIND_OF_TOOL, WebSearchType
 from app.protocol.local_kinds import LOCAL_TOOLS
 from app.protocol.requests.base import ChosenName, RequestModel, check_object_type, check_type, missing_type
 from app.protocol.requests.fields import MAX_TOOLS
 from app.protocol.requests.tools.any_tool import CLIENT_TYPES, UNSUPPORTED_TOOLS
-from app.protocol.requests.tools.hosted import AnyHostedChoice, tool_tag
-from app.protocol.requests.tools.local import AnyLocalChoice
+from app.protocol.requests.tools.mcp import ChosenMcp
 from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
@@ -51,16 +50,40 @@ class ChosenCustom(_ChosenByName):
     type: Literal["custom"]
 
 
+class ChosenByType(RequestModel):
+    """The model must call a tool of this type, or of another name of it."""
+
+    type: Literal["shell", "apply_patch", "local_shell", "code_interpreter", WebSearchType]
+
+    key: ClassVar[str] = "type"
+
+    @property
+    def described(self) -> str:
+        return f"{_kind_of(self.type)} tool"
+
+    def matches(self, tool: Any) -> bool:
+        return _kind_of(tool.type) == _kind_of(self.type)
+
+
+def _kind_of(tool_type: str) -> str:
+    return KIND_OF_TOOL[tool_type].name if tool_type in KIND_OF_TOOL else tool_type
+
+
 _Chosen = (
     Annotated[ChosenFunction, Tag("<function>")]
     | Annotated[ChosenCustom, Tag("<custom>")]
-    | AnyLocalChoice
-    | AnyHostedChoice
+    | Annotated[ChosenMcp, Tag("<mcp>")]
+    | Annotated[ChosenByType, Tag("<type>")]
 )
+
+
+def _tag_of(value: Any) -> str:
+    return f"<{value['type']}>" if value["type"] in ("function", "custom", "mcp") else "<type>"
+
 
 Chosen = Annotated[
     _Chosen,
-    Discriminator(tool_tag),
+    Discriminator(_tag_of),
     BeforeValidator(check_object_type(_CHOICE_TYPES, UNSUPPORTED_CHOICES)),
 ]
 
@@ -87,7 +110,9 @@ def _check_choice(value: Any) -> Any:
 
 
 def _choice_tag(value: Any) -> str:
-    return "<mode>" if isinstance(value, str) else tool_tag(value)
+    if isinstance(value, str):
+        return "<mode>"
+    return "<allowed_tools>" if value["type"] == "allowed_tools" else _tag_of(value)
 
 
 ToolChoice = Annotated[

@@ -1,13 +1,12 @@
-"""Local tools in `tools` and `tool_choice`: a shell, or an editor of files, on the client's machine."""
+"""Local tools in `tools`: a shell, or an editor of files, on the client's machine."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag
 
-from app.protocol.requests.base import Part, RequestModel
-from app.protocol.requests.fields import DirectCallers
+from app.protocol.requests.base import Part
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
 
@@ -15,7 +14,7 @@ MAX_SKILLS = 256
 _CONTAINERS = ("container_auto", "container_reference")
 
 
-class Skill(RequestModel):
+class Skill(Part):
     """A folder on the client's machine with instructions for a task. The model is told of it, and may read it."""
 
     name: str
@@ -23,7 +22,7 @@ class Skill(RequestModel):
     path: str
 
 
-class LocalEnvironment(RequestModel):
+class LocalEnvironment(Part):
     """The client's machine."""
 
     type: Literal["local"]
@@ -58,7 +57,6 @@ class ShellTool(_LocalTool):
 
     type: Literal["shell"]
     environment: Environment = None
-    allowed_callers: DirectCallers = None
 
     def stored(self) -> Json:
         environment = self.environment or LocalEnvironment(type="local")
@@ -69,10 +67,6 @@ class ApplyPatchTool(_LocalTool):
     """Creates, changes and deletes the client's files."""
 
     type: Literal["apply_patch"]
-    allowed_callers: DirectCallers = None
-
-    def stored(self) -> Json:
-        return {"type": self.type}
 
 
 class LocalShellTool(_LocalTool):
@@ -81,28 +75,8 @@ class LocalShellTool(_LocalTool):
     type: Literal["local_shell"]
 
 
-class ChosenLocalTool(RequestModel):
-    """The model must call this local tool."""
-
-    type: Literal["shell", "apply_patch", "local_shell"]
-
-    key: ClassVar[str] = "type"
-
-    @property
-    def described(self) -> str:
-        return f"{self.type} tool"
-
-    def matches(self, tool: Any) -> bool:
-        return bool(tool.type == self.type)
-
-
 AnyLocalTool = (
     Annotated[ShellTool, Tag("<shell>")]
     | Annotated[ApplyPatchTool, Tag("<apply_patch>")]
     | Annotated[LocalShellTool, Tag("<local_shell>")]
-)
-AnyLocalChoice = (
-    Annotated[ChosenLocalTool, Tag("<shell>")]
-    | Annotated[ChosenLocalTool, Tag("<apply_patch>")]
-    | Annotated[ChosenLocalTool, Tag("<local_shell>")]
 )

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import Part, RequestModel
-from app.protocol.requests.fields import DirectCallers, SupportedValues
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
 
@@ -101,10 +100,6 @@ class McpTool(Part):
     # Secrets: sealed apart from the tool, and never shown.
     headers: Annotated[Headers | None, Field(repr=False)] = None
     authorization: Annotated[Secret | None, Field(repr=False)] = None
-    connector_id: Annotated[str | None, SupportedValues()] = None
-    tunnel_id: Annotated[str | None, SupportedValues()] = None
-    allowed_callers: DirectCallers = None
-    defer_loading: Annotated[bool | None, SupportedValues((False,))] = None
 
     @property
     def known_as(self) -> str:

@@ -104,29 +104,22 @@ def test_tools_of_items_are_left_out_too() -> None:
 def refused(omitted: set[str], **fields: Any) -> tuple[str | None, str | None]:
     with pytest.raises(InvalidRequest) as caught:
         without(omitted, **fields)
-    assert "leaves out" in caught.value.error.message or caught.value.error.code != "tool_omitted"
     return caught.value.error.param, caught.value.error.code
 
 
 def test_a_choice_of_an_omitted_tool_is_refused() -> None:
     for omitted in ({"web_search"}, set[str]()):
         sent = {"tools": [FUNCTION, WEB], "tool_choice": {"type": "web_search"}}
-        assert refused(omitted, **sent) == ("tool_choice.type", "tool_omitted")
+        assert refused(omitted, **sent) == ("tool_choice.type", "invalid_value")
     some = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search_preview"}]}
     found = refused({"web_search"}, tools=[FUNCTION, WEB], tool_choice=some)
-    assert found == ("tool_choice.tools[0].type", "tool_omitted")
+    assert found == ("tool_choice.tools[0].type", "invalid_value")
     with pytest.raises(InvalidRequest, match="leaves out all"):
         without({"web_search"}, tools=[WEB], tool_choice="required")
 
 
 def test_tools_of_other_types_are_refused_as_before_in_their_own_positions() -> None:
     assert refused({"web_search"}, tools=[WEB, {"type": "image_generation"}])[0] == "tools[1].type"
-
-
-def test_the_fingerprint_is_that_of_what_the_client_sent() -> None:
-    assert without({"web_search"}, tools=[WEB]).fingerprint() != without({"web_search"}).fingerprint()
-    sent = {"type": "web_search"}
-    assert without({"web_search"}, tools=[sent]).fingerprint() == without(set(), tools=[sent]).fingerprint()
 
 
 def test_the_setting_knows_every_type() -> None:
