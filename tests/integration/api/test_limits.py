@@ -268,8 +268,8 @@ async def test_no_response_gets_a_better_tier_than_its_project(
     assert "6 or more" in refused.json()["error"]["message"]
     assert (await calling.post(background=True, priority=7)).status_code == 200
     with pytest.raises(AdministrationError, match="flex, default, priority"):
-        await admin.permit(mine.project, None, None, "best")
-    assert (await admin.permit(mine.project, None, None, "priority")).top_tier == "priority"
+        await admin.permit(mine.project, top_tier="best")
+    assert (await admin.permit(mine.project, top_tier="priority")).top_tier == "priority"
 
     async def served() -> bool:
         answer = await calling.post(background=True, service_tier="priority")

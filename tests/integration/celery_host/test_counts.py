@@ -22,8 +22,7 @@ def test_a_worker_counts_a_prompt_while_answers_have_every_place(bench: Bench, s
     assert [line for line in bench.log if line.startswith("count")] == ["count queue#resp_1 mine"], "one of them"
 
 
-def test_a_prompt_is_taken_once(bench: Bench, start: Any) -> None:
-    start().ready()
+def test_a_prompt_is_taken_once(bench: Bench) -> None:
     bench.count("queue#resp_1", "mine", "sealed")
 
     async def twice() -> list[bytes | None]:
