@@ -175,4 +175,5 @@ def _runtime(
         started_at=int(time.time()),
         metrics=metrics,
     )
-    return runtime, directory, (*reader.bounds, documents.bound, downloads.bound, attachments.bound)
+    bounds = (*reader.bounds, documents.bound, downloads.bound, attachments.bound, responses.counter.prompts)
+    return runtime, directory, bounds

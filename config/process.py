@@ -1,6 +1,6 @@
 """What Longhaul's helper programs need from the system: how they are started, and how they die with their parent.
 
-It uses the standard library alone: guardians, supervisors and jailers start without site-packages, so that they
+It uses the standard library alone: launchers, supervisors and jailers start without site-packages, so that they
 start fast and nothing that is installed can break them.
 """
 
@@ -18,7 +18,6 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 # <linux/prctl.h>
 PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def command_of(module: str) -> list[str]:

@@ -43,6 +43,7 @@ from workers.generation.lease import Lease
 from workers.generation.runner import Runner
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
+from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
@@ -191,6 +192,7 @@ async def _claiming(
             pace,
             slots,
             lease.node,
+            Counter(inputs, engine, model, mcp_sessions, queue, pubsub),
             metrics,
             RequestLog(settings.log_requests),
         )

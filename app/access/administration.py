@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from app.access.caller import Scope
@@ -21,16 +21,14 @@ from app.access.new_keys import (
 )
 from app.access.project_limits import put_limits, remove_limit
 from app.access.project_rules import check_days, check_permitted, check_tier, check_weight
-from app.access.tool_permissions import permitted_after
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS
 from app.store.database import Connection
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import api_keys, projects
 from app.store.tenants.api_keys import KeyRow
-from app.store.tenants.projects import ProjectRow
+from app.store.tenants.projects import EVERYTHING, ProjectRow
 from config.settings import LimitName
-from config.tools import McpServer
 
 MAX_PROJECTS = 10_000
 """Archived ones included."""
@@ -50,12 +48,12 @@ class Administration:
     async def create_project(
         self,
         name: str,
-        models: Collection[str] | None = None,
-        tool_servers: Collection[str] | None = None,
+        models: Collection[str] = EVERYTHING,
+        tool_servers: Collection[str] = EVERYTHING,
         top_tier: str = DEFAULT_TIER,
         weight: float = 1.0,
     ) -> ProjectRow:
-        """Makes a project. `models` and `tool_servers` are all that it may use; None permits everything.
+        """Makes a project. `models` and `tool_servers` say what it may use, as in `ProjectRow`.
 
         `top_tier` is the best service tier that its responses get, `weight` its share of every queue. It begins with
         the limits of new projects.
@@ -109,42 +107,18 @@ class Administration:
     async def permit(
         self,
         project_id: str,
-        models: Collection[str] | None,
-        tool_servers: Collection[str] | None,
+        models: Collection[str] | None = None,
+        tool_servers: Collection[str] | None = None,
         top_tier: str | None = None,
     ) -> ProjectRow:
-        """Sets what the project's next requests may use, whatever was denied before.
-
-        None permits everything, and leaves the tier as it is.
-        """
-        check_permitted(models, tool_servers)
+        """Sets what the project's next requests may use, as in `ProjectRow`. None leaves each as it is."""
         lists = {"models": models, "tool_servers": tool_servers}
-        asked: dict[str, Any] = {field: None if names is None else sorted(names) for field, names in lists.items()}
+        asked: dict[str, Any] = {field: sorted(names) for field, names in lists.items() if names is not None}
+        check_permitted(*asked.values())
         if top_tier is not None:
             check_tier(top_tier)
             asked["top_tier"] = top_tier
-        return await self._change(project_id, {**asked, "denied_models": (), "denied_tools": ()}, asked)
-
-    async def permit_models(
-        self, project_id: str, models: Collection[str] | None, denied: Collection[str] = ()
-    ) -> ProjectRow:
-        """Sets the models that the project's next requests may use (None: all but the `denied`)."""
-        check_permitted(models, denied)
-        mode, names = ("deny_list", denied) if models is None else ("allow_list", models)
-        asked = {"model_permissions": {"mode": mode, "model_ids": sorted(names)}}
-        return await self._change(project_id, {"models": models, "denied_models": denied}, asked)
-
-    async def permit_tools(
-        self, project_id: str, wanted: Mapping[str, bool], servers: Sequence[McpServer]
-    ) -> ProjectRow:
-        """Sets which kinds of hosted tool the project's next requests may use; `servers` are all that there are."""
-        async with self._changes.begin() as change:
-            labels, denied = permitted_after(await lock_active_project(change, project_id), wanted, servers)
-            values = {"tool_servers": labels, "denied_tools": denied}
-            row = await projects.change(change.connection, project_id, values)
-            asked = {name: {"enabled": enabled} for name, enabled in wanted.items()}
-            await _note_update(change, project_id, {"hosted_tool_permissions": asked})
-        return row
+        return await self._change(project_id, asked, asked)
 
     async def archive_project(self, project_id: str) -> ProjectRow:
         """From now on the project's keys are refused. What it has in the background runs to its end."""
@@ -227,7 +201,7 @@ class Administration:
             raise AdministrationError(f"an overlap has 0 to {MAX_KEY_SECONDS} seconds")
         async with self._changes.begin() as change:
             if (project := (await _existing_key(change, key_id)).project) is not None:
-                await lock_project(change, project)  # Its service accounts, too: no key of a deleted one is made.
+                await lock_project(change, project)  # So nobody deletes its service account meanwhile.
             old = await _existing_key(change, key_id)
             if old.state != "works":
                 raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")

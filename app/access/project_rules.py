@@ -7,9 +7,10 @@ from collections.abc import Collection
 from app.access.changes import AdministrationError
 from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.bodies.organization import MAX_DAYS, MAX_NAME_CHARS
+from app.store.tenants.projects import ALL, NOT
 
 MAX_PERMITTED = 1000
-"""Models, or MCP servers, that one project may be permitted by name."""
+"""Models, or MCP servers, that the list of one project names."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Of a project beside others with weight 1."""
 
@@ -29,9 +30,11 @@ def check_weight(weight: float) -> None:
         raise AdministrationError(f"a weight is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {weight:g}")
 
 
-def check_permitted(*lists: Collection[str] | None) -> None:
+def check_permitted(*lists: Collection[str]) -> None:
     for names in lists:
-        if names is not None and len(names) > MAX_PERMITTED:
+        if len(names) > MAX_PERMITTED:
             raise AdministrationError(f"at most {MAX_PERMITTED} names can be permitted, but there are {len(names)}")
-        if names is not None and not all(1 <= len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
+        if not all(1 <= len(name.removeprefix(NOT)) <= MAX_NAME_CHARS and name.isprintable() for name in names):
             raise AdministrationError(f"a permitted name has 1 to {MAX_NAME_CHARS} printable characters")
+        if ALL not in names and (denied := sorted(name for name in names if name.startswith(NOT))):
+            raise AdministrationError(f"'{denied[0]}' takes a name from '{ALL}', which is not permitted")

@@ -17,8 +17,7 @@ from app.responses.paging import unknown_cursor
 from app.store import paging
 from app.store.tenants.api_keys import KeyRow
 from app.store.tenants.audit import AuditRow
-from app.store.tenants.projects import ProjectRow
-from app.store.tenants.service_accounts import AccountRow
+from app.store.tenants.projects import ALL, NOT, ProjectRow
 
 COMMAND_LINE = "command-line"
 """Who acted, if it was no API key: a command on a machine of the operators."""
@@ -101,7 +100,7 @@ class Account(RowShape):
 
     id: str
     name: str
-    role: Literal["member", "none"]
+    role: Literal["member"] = "member"
     created_at: Seconds
 
 
@@ -120,7 +119,7 @@ class NewAccountKey(RowShape):
 
 
 class NewServiceAccount(ServiceAccount):
-    api_key: NewAccountKey | None
+    api_key: NewAccountKey
 
 
 class KeyOwner(Shape):
@@ -151,12 +150,11 @@ class ProjectKey(Key):
     owner: KeyOwner
 
     @classmethod
-    def owned(cls, row: KeyRow, owners: Mapping[str, AccountRow]) -> Self:
-        """`owners` are service accounts by id."""
-        account = owners.get(row.service_account or "")
+    def owned(cls, row: KeyRow) -> Self:
         owner = KeyOwner(type=None, service_account=None)
-        if account is not None:
-            owner = KeyOwner(type="service_account", service_account=Account.of(account))
+        if row.service_account is not None:
+            account = Account(id=row.service_account, name=row.name, created_at=row.created_at)
+            owner = KeyOwner(type="service_account", service_account=account)
         return cls.of(row, owner_project_access="inactive" if row.is_archived else "active", owner=owner)
 
 
@@ -188,26 +186,14 @@ class ModelPermissions(Shape):
 
     @classmethod
     def of(cls, row: ProjectRow) -> ModelPermissions:
-        if row.models is None:
-            return cls(mode="deny_list", model_ids=sorted(row.denied_models))
+        if ALL in row.models:
+            return cls(mode="deny_list", model_ids=sorted(name[1:] for name in row.models if name.startswith(NOT)))
         return cls(mode="allow_list", model_ids=sorted(row.models))
 
 
 class ModelPermissionsDeleted(Shape):
     object: Literal["project.model_permissions.deleted"] = "project.model_permissions.deleted"
     deleted: Literal[True] = True
-
-
-class ToolEnabled(Shape):
-    enabled: bool
-
-
-class ToolPermissions(Shape):
-    code_interpreter: ToolEnabled
-    file_search: ToolEnabled
-    image_generation: ToolEnabled
-    mcp: ToolEnabled
-    web_search: ToolEnabled
 
 
 class AuditProject(Shape):

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -28,8 +28,42 @@ from app.api.view import PLAIN, View
 from app.protocol.errors import Unavailable
 from app.responses.read.attached import AttachedResponse
 
+T = TypeVar("T")
+
 Attach = Callable[[], AbstractAsyncContextManager[AttachedResponse]]
 """`ResponseService.attach` with its arguments."""
+
+
+class AttendedReply(Response, Generic[T]):
+    """An answer that somebody is asked for, and that is `shown` once it is there.
+
+    Nobody works on it any longer once its client has left, or the grace is `over`.
+    """
+
+    def __init__(
+        self,
+        asking: AbstractAsyncContextManager[Callable[[], Awaitable[T]]],
+        shown: Callable[[T], Response],
+        over: asyncio.Event,
+    ) -> None:
+        super().__init__()
+        self._asking: AbstractAsyncContextManager[Callable[[], Awaitable[T]]] | None = asking
+        self._shown = shown
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        holdings_of(scope).is_foreground = True
+        finished = await run_until(self._send(scope, receive, send), disconnected(receive), self._over.wait())
+        if not finished and self._over.is_set():
+            await refuse(Unavailable("The server is stopping; send the request again."))(scope, receive, send)
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._asking is not None, "a reply is sent once"
+        asking, self._asking = self._asking, None
+        async with asking as answer:
+            holdings_of(scope).release_body()
+            found = await answer()
+        await self._shown(found)(scope, receive, send)
 
 
 class ForegroundReply(Response):

@@ -1,22 +1,26 @@
-"""Programs that run behind a guardian: start, output line by line, stop, end."""
+"""Programs: start, output line by line, stop, and the end of their process groups."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.local import guardian
+from app.local import launcher
 from config.process import command_of
 
 KEPT_LINES = 40
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is split into several."""
+
+REST_SECONDS = 1.0
+"""How long the output of a program that has ended may take: a process outside of its group may have it still."""
 
 OnLine = Callable[[str], None]
 """Takes one line of output, without its line end."""
@@ -34,53 +38,58 @@ class Program:
     user: str | None = None
     """`UID:GID` to run as; for root only."""
     hold: tuple[int, ...] = ()
-    """File descriptors (locks) that stay open until the whole process tree has ended."""
+    """File descriptors (locks) that the program has, too."""
     remove: tuple[Path, ...] = ()
     """Folders to remove at the end."""
 
-    def guardian_command(self, lifeline: int) -> list[str]:
-        """The command that runs the program behind a guardian."""
-        argv = [*command_of(guardian.__name__), f"--lifeline={lifeline}", f"--stop={int(self.stop_signal)}"]
-        argv += [f"--grace={self.grace}", *(f"--hold={fd}" for fd in self.hold)]
-        argv += [f"--remove={folder}" for folder in self.remove]
+    @property
+    def command(self) -> list[str]:
+        """The command that becomes the program."""
+        argv = [*command_of(launcher.__name__), f"--runner={os.getpid()}", f"--stop={int(self.stop_signal)}"]
         argv += [f"--user={self.user}"] if self.user else []
         return [*argv, "--", *self.argv]
 
 
 class Child:
-    """One running program; it cannot outlive this process. Make it with `Child.start`."""
+    """One running program, the leader of a process group. Make it with `Child.start`.
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, on_line: OnLine) -> None:
+    If this process dies, the kernel sends the program its stop signal. It does so, too, once the thread ends that
+    started the program.
+    """
+
+    def __init__(self, program: Program, process: asyncio.subprocess.Process, output: int, on_line: OnLine) -> None:
+        """`output` is the end of a pipe that the program writes to."""
+        self._program = program
         self._process = process
-        self._lifeline = lifeline
-        self._ended = asyncio.create_task(self._follow(on_line))
+        self._deadline: asyncio.TimerHandle | None = None
+        self._ended = asyncio.create_task(self._follow(output, on_line))
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     @classmethod
     async def start(cls, program: Program, on_line: OnLine) -> Child:
         """Starts the program; `on_line` gets each line of its stdout and stderr."""
         read, write = os.pipe()
-        try:
+        try:  # With asyncio's own pipe `Process.wait` would return only once no process has it any more.
             process = await asyncio.create_subprocess_exec(
-                *program.guardian_command(read),
+                *program.command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+                stdout=write,
                 stderr=asyncio.subprocess.STDOUT,
                 env=program.env,
                 cwd=program.cwd,
-                pass_fds=(read, *program.hold),
+                pass_fds=program.hold,
                 start_new_session=True,
             )
         except BaseException:
-            os.close(write)
+            os.close(read)
             raise
         finally:
-            os.close(read)
-        return cls(process, write, on_line)
+            os.close(write)
+        return cls(program, process, read, on_line)
 
     @property
     def pid(self) -> int:
-        """Process id of the guardian."""
+        """Process id of the program."""
         return self._process.pid
 
     @property
@@ -89,37 +98,53 @@ class Child:
         return next((line for line in reversed(self.last_lines) if line.strip()), "")
 
     async def wait(self) -> int:
-        """Waits until the whole process tree has ended; the exit status, negative for a signal. May be cancelled."""
+        """Waits until the program has ended and its group is killed; the exit status, negative for a signal. May be
+        cancelled."""
         return await asyncio.shield(self._ended)
 
     def drain(self) -> None:
-        """Sends the stop signal to the main process, which may take its own time; `stop` sends it once more."""
-        self._signal(signal.SIGUSR2)
+        """Sends the stop signal to the program, which may take its own time; `stop` sends it once more."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(self._program.stop_signal)
 
     def stop(self) -> None:
-        """Sends the stop signal to the main process, and after its grace SIGKILL to the rest of the tree."""
-        self._signal(signal.SIGTERM)
+        """Sends the stop signal to the program, and after its grace SIGKILL to the whole group."""
+        self.drain()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().call_later(self._program.grace, self.kill)
 
     def kill(self) -> None:
-        """Sends SIGKILL to the whole tree."""
-        self._signal(signal.SIGUSR1)
+        """Sends SIGKILL to the whole group."""
+        if self._process.returncode is None:  # Else another group may have the number.
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     async def stop_and_wait(self) -> int:
         """`stop`, then `wait`."""
         self.stop()
         return await self.wait()
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
-
-    async def _follow(self, on_line: OnLine) -> int:
+    async def _follow(self, output: int, on_line: OnLine) -> int:
+        stream, pipe = asyncio.StreamReader(), os.fdopen(output, "rb", 0)
+        connect = asyncio.get_running_loop().connect_read_pipe
+        transport, _ = await connect(lambda: asyncio.StreamReaderProtocol(stream), pipe)
+        reading = asyncio.create_task(self._read_lines(stream, on_line))
         try:
-            assert self._process.stdout is not None
-            await self._read_lines(self._process.stdout, on_line)
-            return await self._process.wait()
+            status = await self._process.wait()
+            self._kill_group()  # what is left of it
+            await asyncio.wait([reading], timeout=REST_SECONDS)
+            return status
         finally:
-            os.close(self._lifeline)
+            reading.cancel()
+            transport.close()
+            pipe.close()  # The transport would do so later: the loop may be closed then.
+            if self._deadline is not None:
+                self._deadline.cancel()
+            for folder in self._program.remove:
+                shutil.rmtree(folder, ignore_errors=True)
 
     async def _read_lines(self, stream: asyncio.StreamReader, on_line: OnLine) -> None:
         rest = b""

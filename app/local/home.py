@@ -94,10 +94,10 @@ class Home:
 
     @asynccontextmanager
     async def lock(self, max_wait: float, log: Callable[[str], None]) -> AsyncIterator[int]:
-        """Locks the folder; yields the descriptor of the locked file, which guardians hold as well.
+        """Locks the folder; yields the descriptor of the locked file, which programs hold as well.
 
-        Raises LocalError at once if another start is alive. If another start was killed, its guardians are still
-        stopping its programs: waits for them, at most `max_wait` seconds.
+        Raises LocalError at once if another start is alive. If another start was killed, its programs are still
+        stopping: waits for them, at most `max_wait` seconds.
         """
         descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

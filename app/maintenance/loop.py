@@ -167,11 +167,8 @@ class Maintenance:
     async def redeliver(self) -> None:
         """Makes what was sent and not claimed wait again: Redis lost it, or a worker leaves it lying, or is gone."""
         while lost := await redelivery.put_back(self._db, self._lost_seconds, BATCH):
-            self._metrics.redeliveries.labels("response").inc(len(lost))
+            self._metrics.redeliveries.inc(len(lost))
             log.info("%d messages led to no claim; their responses wait again", len(lost))
-        while messages := await redelivery.resend_counts(self._db, self._lost_seconds, BATCH):
-            self._metrics.redeliveries.labels("count").inc(len(messages))
-            await self._send(messages)
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages", len(messages))

@@ -19,7 +19,7 @@ from app.metrics.labels import Bounded
 from app.metrics.tokens import UNTIMED, TokenTimes
 from app.protocol.errors import ApiError, LimitReached, ShareUsed, Unavailable
 from app.protocol.status import Status
-from app.queue.message import Priority, class_of
+from app.queue.message import class_of
 from config.server_kind import ServerKind
 
 FAILURES = ("429", "500", "503")
@@ -103,7 +103,7 @@ def outside_endings(registry: Registry = None) -> Counter:
 
 
 class WorkerMetrics:
-    """What a worker knows. Counts of tokens (`POST /v1/responses/input_tokens`) are no responses here."""
+    """What a worker knows."""
 
     def __init__(self, model: str = "", registry: Registry = None) -> None:
         self._model = model
@@ -197,8 +197,7 @@ class WorkerMetrics:
 
     def waited(self, priority: int, seconds: float) -> None:
         """A response was claimed for the first time."""
-        if priority != Priority.COUNT:
-            self._queue_wait.labels(self._model, *class_of(priority)).observe(seconds)
+        self._queue_wait.labels(self._model, *class_of(priority)).observe(seconds)
 
     def attempted(self, outcome: str, seconds: float) -> None:
         """An attempt has ended."""
@@ -242,7 +241,7 @@ UNREAD = WorkerMetrics()
 WORKER_GAUGES = {
     "slots": "Responses that this worker's engine generates at once.",
     "offered_slots": "Slots that may be sent responses now; 0 while the worker drains or has no connection to Redis.",
-    "running_responses": "Responses and counts that run in this worker.",
+    "running_responses": "Responses that run in this worker.",
     "generating_responses": "Of these, responses that have a slot.",
     "waiting_responses": "Of these, responses that wait in the worker for a slot, their prompts ready.",
     "away_responses": "Of these, responses that wait for hosted tools without a slot, as the dispatch knows it.",
@@ -256,11 +255,9 @@ class MaintenanceMetrics:
     def __init__(self, registry: Registry = None) -> None:
         self.redeliveries = Counter(
             "longhaul_redeliveries",
-            "Messages that led to no claim in time: their responses wait again, or got a new message.",
-            ("kind",),
+            "Messages that led to no claim in time: their responses wait again.",
             registry=registry,
         )
-        _at_zero(self.redeliveries, ("response",), ("count",))
         self.dead_workers = Counter(
             "longhaul_dead_workers",
             "Workers that died, lost their lease, or left responses behind, and were removed.",

@@ -129,11 +129,6 @@ def _in_line(response: KnownResponse, snapshot: Snapshot, ready: Sequence[Worker
 
 def _sent(response: KnownResponse, workers: Sequence[Worker]) -> Explanation:
     ago = span(response.seconds_since(response.sent_at) or 0.0)
-    if response.sent_to is None:
-        text = (
-            f"It is a count of tokens, and was sent {ago} ago to the workers of {response.model}: any of them takes it."
-        )
-        return Explanation(Reason.SENT, text, "A worker runs few counts at once. One that nobody takes is sent again.")
     worker = _worker(workers, response.sent_to)
     again = "" if response.sends <= 1 else f", for the {ordinal(response.sends)} time"
     if worker is None or not worker.is_living:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 COUNT = "count"
-"""The `task` of a stored request whose prompt is counted, and for which nothing is generated."""
+"""The `task` of a stored request that only prepares a prompt (`generate: false` on a WebSocket): it is counted."""
 
 COMPACT = "compact"
 """The `task` of a stored request whose answer is a compaction of its context."""

@@ -29,6 +29,8 @@ class Command(StrEnum):
     """Stop what runs under these ids. Their rows are final: a message that is sent again does nothing."""
     SHUTDOWN = "shutdown"
     """Drain and stop. No other process has the worker's name, so this message cannot stop a later one."""
+    COUNT = "count"
+    """Count the tokens of a prompt that was left in Redis. Who takes it from there first counts it, nobody else."""
 
 
 TO_ONE = frozenset(Command) - {Command.REVOKE}

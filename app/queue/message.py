@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -28,7 +27,7 @@ class Message:
     attempt: int = 1
     """The attempt that begins with the claim that this message leads to."""
     sent_to: str | None = None
-    """The node of the worker that is to claim it; None: any worker of the queue."""
+    """The node of the worker that is to claim it; None: nobody yet."""
     foreground_place: bool = False
     """Whether it takes one of the places that are kept for foreground responses."""
 
@@ -41,7 +40,7 @@ class Message:
     @property
     def list(self) -> str:
         """See `list_of`."""
-        return list_of(self.queue, self.priority, self.sent_to, foreground_place=self.foreground_place)
+        return list_of(self.queue, self.sent_to, Kind.FOREGROUND if self.foreground_place else Kind.ANSWERS)
 
     @property
     def shown_mode(self) -> str:
@@ -55,14 +54,6 @@ class Message:
         return repr({"project": self.project, "model": self.model})
 
 
-def project_of(shown_owner: str) -> str | None:
-    """The project that a message names; None if another program made the message."""
-    try:
-        return str(ast.literal_eval(shown_owner)["project"])
-    except (ValueError, SyntaxError, TypeError, KeyError):
-        return None
-
-
 Mode = Literal["foreground", "background", "window"]
 """Whether a client waits for a response; `window`: nobody does, and it has a deadline."""
 
@@ -70,11 +61,9 @@ Mode = Literal["foreground", "background", "window"]
 class Priority(IntEnum):
     """The class of a response within its queue: its service tier, and whether a client waits for it.
 
-    A class decides a flow's weight (`WEIGHTS`), so none starves. Counts wait for no dispatch, and for no answer.
+    A class decides a flow's weight (`WEIGHTS`), so none starves.
     """
 
-    COUNT = 0
-    """A count of a prompt's tokens: it takes no slot."""
     PRIORITY_FOREGROUND = 1
     PRIORITY_BACKGROUND = 2
     FOREGROUND = 3
@@ -111,8 +100,8 @@ _CLASSES: Mapping[int, tuple[str, Mode]] = MappingProxyType(
 
 
 def class_of(priority: int) -> tuple[str, Mode]:
-    """The service tier of a priority (`count` of none), and the mode."""
-    return _CLASSES.get(priority, ("count", "foreground"))
+    """The service tier of a priority, and the mode."""
+    return _CLASSES[priority]
 
 
 WEIGHTS: Mapping[int, float] = MappingProxyType(
@@ -146,7 +135,6 @@ class Kind(StrEnum):
     ANSWERS = ""
     FOREGROUND = "#foreground"
     """Answers for foreground places, ahead of all that wait in the list before."""
-    COUNTS = "#counts"
 
 
 def kind_of(list_: str) -> Kind:
@@ -154,20 +142,12 @@ def kind_of(list_: str) -> Kind:
     return Kind(hash_ + name)
 
 
-def list_of(queue: str, priority: int, node: str | None, *, foreground_place: bool = False) -> str:
-    """The list of Redis in which such messages of this queue wait, first in, first out.
+def list_of(queue: str, node: str | None, kind: Kind) -> str:
+    """The list of Redis in which the worker with this node finds messages of a kind, first in, first out.
 
-    A worker's own list has what was sent to its node. All workers of a queue take counts from one. The order was
-    decided when messages were sent; lists are what must not wait for each other.
+    The order was decided when messages were sent; lists are what must not wait for each other.
     """
-    if priority == Priority.COUNT:
-        return list_of_kind(queue, Kind.COUNTS, node)
-    return list_of_kind(queue, Kind.FOREGROUND if foreground_place else Kind.ANSWERS, node)
-
-
-def list_of_kind(queue: str, kind: Kind, node: str | None) -> str:
-    """The list of Redis in which the worker with this node finds messages of a kind."""
-    return f"{queue if kind is Kind.COUNTS else worker_list(queue, node)}{kind}"
+    return f"{worker_list(queue, node)}{kind}"
 
 
 def worker_list(queue: str, node: str | None) -> str:

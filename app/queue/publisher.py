@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from app.batching import Batcher
 from app.protocol.text import one_line
@@ -40,6 +40,8 @@ THREADS = 1
 """For commands, which go through Celery and block."""
 REPLY_SECONDS = 3.0
 """How long a worker may take to answer a command."""
+COUNT_SECONDS = 60
+"""How long a caller waits for the count of a prompt's tokens, and how long the prompt is left in Redis."""
 
 _SEND = f"""
 for i, list in ipairs(KEYS) do
@@ -95,11 +97,23 @@ class TaskQueue:
 
     async def command(self, command: Command, worker: str, **arguments: Any) -> str | None:
         """Tells one worker to do something. Returns why it did not, or None. Raises QueueUnavailable."""
-        replies = await self._command_workers(command, arguments, worker)
+        replies = await self._command_workers(command, arguments, worker, is_answered=True)
         if not replies:
             raise QueueUnavailable(f"{worker} did not answer")
         reply = replies[0].get(worker) or {}
         return None if "ok" in reply else str(reply.get("error", reply))
+
+    async def ask_to_count(self, worker: str, key: str, project: str, sealed: str) -> None:
+        """Leaves the project's sealed prompt under a key, and tells the worker to count its tokens.
+
+        Raises QueueUnavailable. Nobody repeats what is lost: the caller waits for COUNT_SECONDS, and asks again.
+        """
+        await self._command(lambda: cast(Awaitable[object], self._client.set(key, sealed, ex=COUNT_SECONDS)))
+        await self._command_workers(Command.COUNT, {"key": key, "project": project}, worker)
+
+    async def take_prompt(self, key: str) -> bytes | None:
+        """Returns what `ask_to_count` left; None: its caller waits no longer. Raises QueueUnavailable."""
+        return await self._command(lambda: cast(Awaitable[bytes | None], self._client.getdel(key)))
 
     async def close(self) -> None:
         """Drops what was not sent yet. Celery's connections stay: kombu shares them within a process, per URL."""
@@ -125,6 +139,7 @@ class TaskQueue:
         await self._command(lambda: run_script(self._client, _SEND, lists, *values))
 
     async def _command(self, command: Callable[[], Awaitable[T]]) -> T:
+        """Raises QueueUnavailable."""
         try:
             return await try_twice(command)
         except Exception as error:  # of redis-py, asyncio, the system or uvloop: in each case Redis is away
@@ -139,14 +154,18 @@ class TaskQueue:
             log.warning("workers were not notified of %d cancelled response(s): %s", len(ids), error)
         return [None] * len(batch)
 
-    async def _command_workers(self, command: Command, arguments: Mapping[str, Any], worker: str | None = None) -> Any:
-        """Returns what the worker replies, if the command is for one. Raises QueueUnavailable."""
+    async def _command_workers(
+        self, command: Command, arguments: Mapping[str, Any], worker: str | None = None, *, is_answered: bool = False
+    ) -> Any:
+        """Returns what the worker replies, if it `is_answered`. Raises QueueUnavailable."""
         try:
             key = await self._get_key()
         except Exception as error:  # of Postgres, which has the key
             raise QueueUnavailable(f"commands cannot be signed ({type(error).__name__})") from error
         said = signed(key, command, arguments, worker, secrets.token_hex(8))
-        to = {"destination": [worker], "reply": True, "limit": 1, "timeout": REPLY_SECONDS} if worker else {}
+        to: dict[str, Any] = {"destination": [worker]} if worker else {}
+        if is_answered:
+            to |= {"reply": True, "limit": 1, "timeout": REPLY_SECONDS}
         return await self._in_thread(partial(self._celery.control.broadcast, command.value, arguments=said, **to))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -25,6 +25,7 @@ from app.protocol.response import brief_object
 from app.protocol.types import Json
 from app.queue.publisher import TaskQueue
 from app.responses.create.acceptor import AcceptedRequest, RequestAcceptor
+from app.responses.create.counter import PromptCounter
 from app.responses.create.creator import ResponseCreator
 from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
@@ -86,6 +87,7 @@ class ResponseService:
         self._pubsub = pubsub
         self._background = BackgroundTasks()
         self._acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
+        self.counter = PromptCounter(db, self._acceptor, sealer, pubsub, queue, reader.readers, settings)
         self._reader = reader
         self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
         dispatcher = Dispatcher(db, queue)
@@ -95,6 +97,7 @@ class ResponseService:
 
     async def close(self) -> None:
         """Finishes the work in the background, within a few seconds."""
+        await self.counter.close()
         await self._background.close(CLOSE_SECONDS)
         await self._abandoned.close(CLOSE_SECONDS)
         await self._background.close(CLOSE_SECONDS)

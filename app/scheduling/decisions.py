@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from app.queue.message import FOREGROUND, Priority
+from app.queue.message import FOREGROUND
 from app.scheduling.loads import Load
 from app.scheduling.order import Flow, Tagged, WaitingFlow, in_order
 from app.scheduling.placement import Candidate, places, with_placed
@@ -124,7 +124,7 @@ class Sending:
     at_once: bool
     """Otherwise the response waits for a dispatch."""
     sent_to: str | None = None
-    """The node of the worker that takes it; None: any takes a count, and nobody yet what waits."""
+    """The node of the worker that takes it; None: nobody yet."""
     foreground_place: bool = False
     """Whether it has one of the places that are kept for foreground responses."""
     is_first: bool = False
@@ -139,13 +139,13 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
     If nobody waits and the workers have room, responses are sent at once: an idle system takes not a step more than
     without a dispatch. Nobody is passed, so no flow is charged. Foreground responses first take the places that are
     kept for them, whatever of the background waits. Beyond these they do not stand behind background responses, which
-    may run for hours, in a worker: they wait for a dispatch, which may make one yield. Counts never wait.
+    may run for hours, in a worker: they wait for a dispatch, which may make one yield.
 
     What is paused stays in line, until operators resume it: of the background; a foreground response is refused.
     """
     made = {each.candidate.id: _unsent(each, queue) for each in arrivals}
-    answers = [each for each in arrivals if each.priority != Priority.COUNT and not queue.is_paused(each.project)]
-    foreground = [] if queue.foreground_waits else [each for each in answers if each.priority in FOREGROUND]
+    unpaused = [each for each in arrivals if not queue.is_paused(each.project)]
+    foreground = [] if queue.foreground_waits else [each for each in unpaused if each.priority in FOREGROUND]
     kept = places([each.candidate for each in foreground], queue.loads, lambda load: load.kept_room)
     made |= {name: Sending(True, node, True) for name, node in kept.items()}
     if queue.waits:
@@ -153,7 +153,7 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
     has_background = any(load.background > 0 for load in queue.loads)
     others = [
         each.candidate
-        for each in answers
+        for each in unpaused
         if each.candidate.id not in kept and not (has_background and each.priority in FOREGROUND)
     ]
     loads = with_placed(queue.loads, kept, foreground=True)
@@ -163,9 +163,8 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
 
 
 def _unsent(arrival: Arrival, queue: QueueState) -> Sending:
-    """What becomes of a response that gets no slot. A count takes none."""
-    is_refused = arrival.priority in FOREGROUND and queue.is_paused(arrival.project)
-    return Sending(arrival.priority == Priority.COUNT, is_refused=is_refused)
+    """What becomes of a response that gets no slot."""
+    return Sending(False, is_refused=arrival.priority in FOREGROUND and queue.is_paused(arrival.project))
 
 
 TRIALS_AT_ONCE = 8

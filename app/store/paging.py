@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Row, Select, literal, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, literal, select, tuple_
 
 from app.store.database import Database
 
@@ -44,7 +44,7 @@ class Page:
 async def read_page(
     db: Database,
     statement: Select[Any],
-    keys: tuple[Column[Any], Column[Any]],
+    keys: tuple[ColumnElement[Any], ColumnElement[Any]],
     page: Page,
     make: Callable[[Row[Any]], T],
     owned: Sequence[ColumnElement[bool]] = (),

@@ -62,6 +62,18 @@ class BatchPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptSource:
+    """What a prompt is made of that is counted, and is no response."""
+
+    project: str
+    request: Json
+    conversation_id: str | None
+    context_bytes: int
+    """Of the responses that it continues."""
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseRow:
     """One response, as Postgres has it."""
 
@@ -155,6 +167,10 @@ class ResponseRow:
             finished_at=int(self.finished_at.timestamp()) if self.finished_at else None,
             messages=self.messages or {},
         )
+
+
+HasContext = ResponseRow | PromptSource
+"""What a prompt is made for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class SealedKind(Enum):
     REASONING = "reasoning"
     COMPACTION = "compaction"
     HEADERS = "headers"
+    PROMPT = "prompt"
+    """What a worker is to count the tokens of, while it waits in Redis."""
 
 
 class BadSeal(Exception):

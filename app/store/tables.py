@@ -552,12 +552,9 @@ projects = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False),
-    # Names of models, and labels of MCP servers, that its requests may use; NULL: all.
-    Column("models", ARRAY(Text)),
-    Column("tool_servers", ARRAY(Text)),
-    # Names of models, and kinds of hosted tool, that they may not use.
-    Column("denied_models", ARRAY(Text), nullable=False, server_default=text("'{}'")),
-    Column("denied_tools", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    # Names of models, and labels of MCP servers, that its requests may use (`ProjectRow`).
+    Column("models", ARRAY(Text), nullable=False, server_default=text("'{*}'")),
+    Column("tool_servers", ARRAY(Text), nullable=False, server_default=text("'{*}'")),
     _time("created_at", nullable=False),
     _time("archived_at"),
     # The best service tier that its responses get.
@@ -575,22 +572,7 @@ projects = Table(
     CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
     CheckConstraint(f"top_tier IN ({_list(SERVICE_TIERS)})", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
-    CheckConstraint("models IS NULL OR denied_models = '{}'", name="allow_or_deny"),
     Index("projects_created_idx", "created_at", "id"),
-)
-
-# Programs that work in a project; keys may belong to them.
-service_accounts = Table(
-    "service_accounts",
-    metadata,
-    Column("id", Text, primary_key=True),
-    _project(),
-    Column("name", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    _time("created_at", nullable=False),
-    _time("deleted_at"),
-    CheckConstraint("role IN ('member', 'none')", name="role_known"),
-    Index("service_accounts_project_idx", "project", "created_at", "id"),
 )
 
 api_keys = Table(
@@ -599,8 +581,8 @@ api_keys = Table(
     Column("id", Text, primary_key=True),
     # NULL: a key of the operators, which belongs to no project.
     _project(nullable=True),
-    # The service account that the key belongs to, if it belongs to one.
-    Column("service_account", Text, ForeignKey("service_accounts.id")),
+    # The id that it has as a service account, alone or with others, for OpenAI's clients.
+    Column("service_account", Text),
     Column("name", Text, nullable=False),
     # SHA-256 of the key, which is kept nowhere.
     Column("hash", LargeBinary, nullable=False),

@@ -17,7 +17,7 @@ from app.local.errors import LocalError
 from config.settings import ConfigError
 from tests.faults.clocks import Clock
 from tests.faults.proxy import Proxy
-from tests.support.services import descendants
+from tests.support.services import tree
 
 PAUSE_SECONDS = 0.2
 _ERROR_MARKS = (" ERROR ", " CRITICAL ")
@@ -62,17 +62,13 @@ class Member:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the program, which is a child of its guardian."""
-        return None if self._child is None else next(iter(descendants(self._child.pid)), None)
-
-    @property
-    def guardian(self) -> int | None:
-        return None if self._child is None else self._child.pid
+        """The pid of the program."""
+        return next(iter(self.group), None)
 
     @property
     def group(self) -> list[int]:
-        """The pids of the guardian, the program and all its children."""
-        return [] if self._child is None else [self._child.pid, *descendants(self._child.pid)]
+        """The pids of the program and all its children."""
+        return [] if self._child is None else tree(self._child.pid)
 
     def signal(self, number: signal.Signals) -> int | None:
         """Sends a signal to the program. Returns its pid, or None if it does not run now."""
@@ -85,11 +81,11 @@ class Member:
             return pid
         return None
 
-    def signal_all(self, number: signal.Signals, *, guardian: bool = False) -> None:
+    def signal_all(self, number: signal.Signals) -> None:
         """Sends a signal to the program and all its children at once, as systemd stops a control group."""
         if number is signal.SIGTERM:
             self.stopped_at.append(time.monotonic())
-        for pid in self.group if guardian else self.group[1:]:
+        for pid in self.group:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -67,7 +67,7 @@ def stop(_: Arena, member: Member) -> Undo:
 
 
 def stop_group(_: Arena, member: Member) -> Undo:
-    """With its guardian and all its children, as when a machine is suspended."""
+    """With all its children, as when a machine is suspended."""
     return suspend(member.group)
 
 

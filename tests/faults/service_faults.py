@@ -78,7 +78,7 @@ async def all_terminated(arena: Arena) -> None:
     async with arena.lock("postgres"), arena.lock("valkey"):
         services = arena.fleet.services.postgres, arena.fleet.services.valkey
         for member in arena.fleet.members:
-            member.signal_all(signal.SIGTERM, guardian=True)
+            member.signal_all(signal.SIGTERM)
         for server in services:
             server.terminate_all()
         for server in services:

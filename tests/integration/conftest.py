@@ -21,14 +21,13 @@ from tests.support.tenants import Tenant, administration, tenant
 
 TABLES = (
     "chunks, responses, conversation_items, conversations, file_blocks, file_parts, files, batch_results, "
-    "batches, workers, api_keys, service_accounts, audit_logs, bulk_actions, flows, queues, drains, pauses, "
+    "batches, workers, api_keys, audit_logs, bulk_actions, flows, queues, drains, pauses, "
     "settlements, stored_changes, usage_entries, usage, limits"
 )
 """Each before those that it refers to, and before those that triggers write to when its rows are deleted."""
 LARGE_BYTES = 256 * 1024
 PLAIN_PROJECT = (
-    "models = NULL, tool_servers = NULL, denied_models = '{}', denied_tools = '{}', name = 'default', "
-    "top_tier = 'priority', weight = 1, stored_bytes = 0, "
+    "models = '{*}', tool_servers = '{*}', name = 'default', top_tier = 'priority', weight = 1, stored_bytes = 0, "
     "conversation_days = NULL, erase_at = NULL, erased_at = NULL"
 )
 EMPTY = f"""

@@ -149,7 +149,7 @@ class System:
         self._dispatcher = dispatcher
         self._valkey = valkey
         own = worker_list(QUEUE, at_work.lease.node)
-        self._lists = [f"{QUEUE}{Kind.COUNTS}", *(f"{own}{kind}" for kind in (Kind.ANSWERS, Kind.FOREGROUND))]
+        self._lists = [f"{own}{kind}" for kind in Kind]
         self._read = 0
         """Chunks that the client has read of this response's stream."""
 

@@ -58,7 +58,7 @@ class Bench:
         node: str = "own",
         foreground_place: bool = False,
     ) -> None:
-        """Sends responses to the worker of this node, and counts to any."""
+        """Sends responses to the worker of this node."""
         of = partial(Message, sent_to=node, foreground_place=foreground_place)
         messages = [of(each, "demo", QUEUE, priority, project) for each in ids]
 
@@ -71,7 +71,20 @@ class Bench:
 
     def cancel(self, *ids: str) -> None:
         """Cancels as the API does."""
-        asyncio.run(TaskQueue(self.settings, get_key).revoke(*ids))
+        asyncio.run(self.queue().revoke(*ids))
+
+    def count(self, key: str, project: str, sealed: str) -> None:
+        """Asks a worker for a count as the API does."""
+
+        async def ask() -> None:
+            queue = self.queue()
+            await queue.ask_to_count("own@test", key, project, sealed)
+            await queue.close()
+
+        asyncio.run(ask())
+
+    def queue(self) -> TaskQueue:
+        return TaskQueue(self.settings, get_key)
 
     @property
     def log(self) -> list[str]:

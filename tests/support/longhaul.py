@@ -22,7 +22,6 @@ READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.25
 """Between two questions whether it is ready: they take time from the start that they wait for."""
-GUARDIAN = "app.local.guardian"
 COMMAND = Path(sys.executable).parent / "longhaul"
 
 
@@ -120,14 +119,14 @@ class Longhaul:
         return [top, *top.children(recursive=True)]
 
     def named(self, words: Sequence[str]) -> list[psutil.Process]:
-        """Its processes whose command line holds all of `words`, but no guardian, whose line holds its program's."""
+        """Its processes whose command line holds all of `words`."""
         found = []
         for process in self.processes():
             try:
                 line = " ".join(process.cmdline())
             except psutil.Error:
                 continue
-            if GUARDIAN not in line and all(word in line for word in words):
+            if all(word in line for word in words):
                 found.append(process)
         return found
 

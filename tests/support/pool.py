@@ -12,7 +12,7 @@ from typing import Any
 
 from celery.exceptions import Ignore
 
-from app.queue.message import Priority, list_of
+from app.queue.message import Kind, list_of
 from tests.support.waiting import PATIENCE_SECONDS, until, until_sync
 from workers.celery_host.pool import TaskPool
 from workers.generation.cancellation import Cancelled, why_cancelled
@@ -27,9 +27,9 @@ class Expected(Exception):
 class Request:
     """Celery's Request, as far as the pool uses it. `body` is its task."""
 
-    def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp", priority: int = Priority.FOREGROUND) -> None:
+    def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp") -> None:
         self.id = task_id
-        self.delivery_info = {"routing_key": list_of("model.test", priority, "node")}
+        self.delivery_info = {"routing_key": list_of("model.test", "node", Kind.ANSWERS)}
         self.task = SimpleNamespace(run=body, throws=(Expected,))
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}

@@ -63,6 +63,10 @@ class PretendRunner:
         self.slots = Slots(slots, Pace(), slots, changed=self.write_offer) if slots else None
         self.loop = asyncio.get_running_loop()
         self.background = BackgroundTasks()
+        self.counter = self
+
+    async def count(self, key: str, project: str) -> None:
+        await self.write_log("count", f"{key} {project}")
 
     async def write_log(self, word: str, response_id: str) -> None:
         await self.store.rpush("log", f"{word} {response_id}")

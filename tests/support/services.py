@@ -87,7 +87,7 @@ class Server:
     @property
     def pids(self) -> list[int]:
         """The server's process ids; the main process (postmaster) first."""
-        return [] if self._child is None else descendants(self._child.pid)
+        return [] if self._child is None else tree(self._child.pid)
 
     def stop(self) -> None:
         """Stops the server as `longhaul up` does; clients lose their connections."""
@@ -96,9 +96,9 @@ class Server:
             self._child = None
 
     def terminate_all(self) -> None:
-        """Sends SIGTERM to all processes of the server, and to its guardian. Does not wait."""
+        """Sends SIGTERM to all processes of the server. Does not wait."""
         if self._child is not None:
-            _signal_all([self._child.pid, *self.pids], signal.SIGTERM)
+            _signal_all(self.pids, signal.SIGTERM)
 
     def kill(self) -> None:
         """Kills all processes of the server with SIGKILL."""
@@ -229,6 +229,11 @@ class Services:
         self.valkey.stop()
         self._thread.close()
         self._exit.close()
+
+
+def tree(pid: int) -> list[int]:
+    """The process and its descendants; none once it has ended."""
+    return [pid, *descendants(pid)] if Path(f"/proc/{pid}").exists() else []
 
 
 def descendants(pid: int) -> list[int]:

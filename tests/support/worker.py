@@ -14,11 +14,13 @@ from prometheus_client import CollectorRegistry
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.protocol.types import Json
+from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.roles.rights import WORKER
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
+from config.settings import load_settings
 from tests.support.roles import as_role
 from tests.support.scripted import SCRIPTED, ScriptedEngine
 from tests.support.waiting import PATIENCE_SECONDS
@@ -35,6 +37,7 @@ from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
+from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import NO_LIMIT, Context, Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
@@ -104,8 +107,12 @@ class Worker:
         dispatcher: Dispatcher | None = None,
         engine: Engine | None = None,
         limit: int | None = None,
+        queue: TaskQueue | None = None,
     ) -> None:
-        """`limit` is the most responses that it runs at once; None: as many as its engine has slots."""
+        """`queue` is for prompts to count.
+
+        `limit` is the most responses that it runs at once; None: as many as its engine has slots.
+        """
         self.engine = engine or ScriptedEngine(model)
         self.registry = CollectorRegistry()
         metrics = WorkerMetrics(model.name, self.registry)
@@ -122,6 +129,8 @@ class Worker:
         self.dispatcher = dispatcher or NoDispatcher()
         inputs = Inputs(db, held_bytes=held_context_bytes)
         clock = FlushClock(events_per_second)
+        queue = queue or TaskQueue(load_settings(REDIS_URL="redis://127.0.0.1:1"))
+        self.counter = Counter(inputs, self.engine, model, self.mcp_sessions, queue, pubsub)
         self.runner = Runner(
             Claimer(db, self.runs, lambda: self.lease.worker, metrics),
             self.runs,
@@ -131,6 +140,7 @@ class Worker:
             pace,
             slots,
             self.lease.node,
+            self.counter,
             metrics,
         )
 
@@ -156,12 +166,14 @@ async def worker(
     events_per_second: float = 0.0,
     held_context_bytes: int = NO_LIMIT,
     dispatcher: Dispatcher | None = None,
+    queue: TaskQueue | None = None,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine. Without a dispatcher nothing is dispatched."""
     model = scripted_model(context_length=context_length, **engine_args)
     own = as_role(db, WORKER)
-    made = Worker(own, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes, dispatcher)
+    more = (mcp_sessions, events_per_second, held_context_bytes, dispatcher)
+    made = Worker(own, pubsub, model, lease_seconds, *more, queue=queue)
     await made.engine.start()
     with patch.object(lease, "STALLED_LEASES", STALLED_LEASES):
         await made.lease.start()

@@ -4,10 +4,9 @@ kombu's BRPOP takes one message. Between two messages lie a turn of kombu's loop
 system calls. After each call Celery's thread has to win the interpreter back from the pool's thread, so the last of
 many simultaneous requests began late. BLMPOP takes several messages, and no more than there are free places.
 
-A worker takes answers from its own lists, to which they were sent (app/scheduling), and counts from the
-queue's. It has a channel for each: Celery's own for answers, one for those in foreground places, and one for counts.
-Each has places of its own, so they never wait for each other. A worker that stops returns counts that it did not begin;
-answers wait again without their messages, for other workers.
+A worker takes answers from its own lists, to which they were sent (app/scheduling). It has a channel for each:
+Celery's own, and one for those in foreground places. Each has places of its own, so they never wait for each other. A
+worker that stops returns nothing: what it did not begin waits again without its message, for other workers.
 
 This overrides private methods of kombu's channel (kombu 5.7); tests/unit/celery_host/test_private_api.py names them.
 """
@@ -48,6 +47,8 @@ class PlacesQoS(QoS):  # type: ignore[misc]  # kombu has no types
 class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
     """Takes up to MAX_MESSAGES at once, with BLMPOP: Redis 7.0."""
 
+    do_restore = False
+    """Nobody takes from the worker's own lists once it has stopped."""
     free_places: Callable[[], int] = staticmethod(lambda: 1)
     """How many messages may be taken."""
 
@@ -107,29 +108,27 @@ class BatchFetchConnection(FastReconnectConnection):
 
 
 class Fetching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """Points each connection's channel for answers to the worker's own list, and adds channels for the other kinds."""
+    """Points each connection's channel for answers to the worker's own list, and adds one for foreground places."""
 
     requires = (Tasks,)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        consumer.kind_consumers = []
+        consumer.foreground_consumer = None
         super().__init__(consumer, **kwargs)
 
     def start(self, consumer: Any) -> None:
         queues = list(consumer.app.amqp.queues.consume_from)
         own = consumer.task_consumer
         own.channel.free_places = partial(consumer.pool.free_places, Kind.ANSWERS)
-        own.channel.do_restore = False
         for queue in queues:
             own.cancel_by_queue(queue)
             own.add_queue(_queue(consumer.pool.list_of(queue, Kind.ANSWERS)))
-        consumer.kind_consumers = [self._consumer_of(consumer, queues, kind) for kind in (Kind.FOREGROUND, Kind.COUNTS)]
+        consumer.foreground_consumer = self._consumer_of(consumer, queues, Kind.FOREGROUND)
         consumer.pool.offer(is_consuming=True)
 
     def _consumer_of(self, consumer: Any, queues: Sequence[str], kind: Kind) -> Any:
         channel = consumer.connection.channel()
         channel.free_places = partial(consumer.pool.free_places, kind)
-        channel.do_restore = kind is Kind.COUNTS
         added = consumer.app.amqp.TaskConsumer(
             channel,
             [_queue(consumer.pool.list_of(queue, kind)) for queue in queues],
@@ -141,8 +140,8 @@ class Fetching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no 
 
     def stop(self, consumer: Any) -> None:
         consumer.pool.offer(is_consuming=False)
-        for added in consumer.kind_consumers:
-            ignore_errors(consumer, added.cancel)
+        if consumer.foreground_consumer is not None:
+            ignore_errors(consumer, consumer.foreground_consumer.cancel)
 
 
 def _queue(list_: str) -> Queue:

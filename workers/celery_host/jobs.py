@@ -6,7 +6,7 @@ The life of a job:
        |                           |  cancelled, once (by a revoke or by the drain): CancelledError
        |                           |  reaches the task, which cleans up
        |                           +--> the clean-up ends --> reported to Celery as ignored, gone
-       +--drain--> gone; maintenance sends an answer to another worker, and Celery returns a count to its list
+       +--drain--> gone; maintenance sends its response to another worker
 
 Celery's tracer would run a task in a thread, synchronously. This module takes its part: it awaits the task's coroutine
 and reports the end to Celery's Request, which sends the events that Flower shows.
@@ -22,8 +22,8 @@ import contextvars
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,9 +33,8 @@ from billiard.exceptions import WorkerLostError
 from celery.exceptions import Ignore
 
 from app.aio import BackgroundTasks
-from app.bounds import Bound
 from app.protocol.text import type_and_places
-from app.queue.message import Kind, kind_of, project_of
+from app.queue.message import Kind, kind_of
 from config.logging.context import about
 from workers.generation.cancellation import Cancelled, current_job
 
@@ -44,8 +43,6 @@ log = logging.getLogger("longhaul.pool")
 CLEANUP_SECONDS = 10.0
 """How long a stopping pool waits for the jobs that it cancelled. Then it stops without them."""
 CHECK_SECONDS = 0.1
-COUNT_PLACES = 5
-"""The most counts that one worker runs at once: each may bring as long a prompt as there is. One project runs four."""
 
 Result = tuple[int, Any, float]
 """What Celery's tracer returns: whether it failed, its value as text or an ExceptionInfo, and its seconds."""
@@ -77,7 +74,6 @@ class Jobs:
         self._loop = asyncio.get_running_loop()
         self._places = CapacityLimiter(limit)
         """Of answers. Foreground ones wait for none: a worker takes no more than it has places for (`fetch`)."""
-        self._count_places = Bound("counts", COUNT_PLACES)
         self._place_freed = place_freed
         self._jobs: dict[int, Job] = {}
         self._pids: dict[Kind, set[int]] = {kind: set() for kind in Kind}
@@ -157,7 +153,7 @@ class Jobs:
 
     async def _run(self, job: Job) -> None:
         try:
-            async with self._place(job):
+            async with self._places if job.kind is Kind.ANSWERS else nullcontext():
                 job.accepted = True
                 with about(job.request.id):
                     result = await _result(job)
@@ -169,16 +165,6 @@ class Jobs:
             self._remove(job)
             job.task = None  # the task's context refers to the job
         self._report(job, result)
-
-    @asynccontextmanager
-    async def _place(self, job: Job) -> AsyncIterator[None]:
-        """Waits for a place: of counts project by project, so that no project's hanging ones stop another's."""
-        if job.kind is Kind.COUNTS:
-            with await self._count_places.wait(project_of(job.request.kwargsrepr)):
-                yield
-        else:
-            async with self._places if job.kind is Kind.ANSWERS else nullcontext():
-                yield
 
     def _remove(self, job: Job) -> None:
         self._jobs.pop(job.pid, None)

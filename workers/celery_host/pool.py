@@ -23,7 +23,7 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
 from app.protocol.text import one_line
-from app.queue.message import Kind, list_of_kind
+from app.queue.message import Kind, list_of
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
 from workers.celery_host.tasks import current_runner
@@ -33,8 +33,6 @@ from workers.generation.slots import Slots
 log = logging.getLogger("longhaul.pool")
 
 MAX_ERROR_CHARS = 500
-COUNT_MESSAGES = 256
-"""The most counts that one worker takes: they wait in it for a place, project by project."""
 LEAVE_SECONDS = 10.0
 """How long the lifespan may take to exit."""
 
@@ -167,10 +165,6 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         """How many messages of this kind may be taken now."""
         if self._jobs.is_draining:
             return 0
-        if kind is Kind.COUNTS:
-            if self._slots is not None and self._slots.is_drained:
-                return 0
-            return COUNT_MESSAGES - self._jobs.count(kind)
         if self._slots is None:
             return self.limit - self._answers
         return self._slots.free(kind, self._jobs.count(Kind.ANSWERS), self._jobs.count(Kind.FOREGROUND))
@@ -229,7 +223,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def list_of(self, queue: str, kind: Kind) -> str:
         """The list that has this worker's messages of a kind."""
-        return list_of_kind(queue, kind, self._node)
+        return list_of(queue, self._node, kind)
 
     def offer(self, *, is_consuming: bool) -> None:
         """Notes whether Celery takes messages: nothing is sent to a worker that does not."""

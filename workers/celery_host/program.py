@@ -119,7 +119,7 @@ class WorkerProgram(Worker):  # type: ignore[misc]  # Celery has no types
     # On the main thread
 
     def _stop_consuming(self) -> None:
-        for consumer in (self.consumer.task_consumer, *self.consumer.kind_consumers):
+        for consumer in (self.consumer.task_consumer, self.consumer.foreground_consumer):
             if consumer is not None:
                 with contextlib.suppress(*self.consumer.connection_errors):
                     consumer.cancel()

@@ -77,7 +77,7 @@ class Commands(dict[str, Handler]):
 
 def install() -> None:
     """Replaces Celery's commands in this process, and bounds the memory of its revokes."""
-    signed: dict[Command, Handler] = {Command.REVOKE: revoke, Command.SHUTDOWN: shutdown}
+    signed: dict[Command, Handler] = {Command.REVOKE: revoke, Command.SHUTDOWN: shutdown, Command.COUNT: count}
     Panel.data = Commands({name: Panel.data[name] for name in TELLING}, signed)
     worker_state.revoked.maxlen = REVOKED_KEPT
     logging.getLogger("celery.worker.control").addFilter(_not_about_results)
@@ -95,6 +95,15 @@ def shutdown(state: Any) -> dict[str, Any]:
     """Celery would raise WorkerShutdown here, and so lose the last events of running tasks."""
     state.consumer.controller.shut_down()
     return {"ok": "shutting down"}
+
+
+def count(state: Any, key: str, project: str) -> None:
+    """Counts the tokens of a prompt beside all that the pool runs."""
+    state.consumer.pool.run_in_background(_count(key, project))
+
+
+async def _count(key: str, project: str) -> None:
+    await current_runner.get().counter.count(key, project)
 
 
 def discard(consumer: Any, response_id: str) -> None:

@@ -29,8 +29,18 @@ log = logging.getLogger("longhaul.tasks")
 _DONE = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE})
 
 
+class Counter(Protocol):
+    """The part of `workers.generation.turns.counter` that the remote control uses."""
+
+    async def count(self, key: str, project: str) -> None: ...
+
+
 class Runner(Protocol):
     """The part of `workers.generation.runner` that the task and the remote control use."""
+
+    @property
+    def counter(self) -> Counter:
+        """Counts the tokens of prompts."""
 
     async def run(self, response_id: str) -> Outcome:
         """Claims the response, generates it and finishes it. Raises ResponseFailed if the response failed."""

@@ -19,9 +19,6 @@ from config.logging.context import about
 from workers.engine.base import (
     EngineDead,
     EngineError,
-    InvalidPrompt,
-    InvalidSampling,
-    PromptTooLong,
     RequestAborted,
 )
 from workers.generation.cancellation import Cancelled, why_cancelled
@@ -29,20 +26,9 @@ from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
 from workers.generation.suspects import crashes_after
-from workers.generation.turns.compaction import SummaryCut
-from workers.generation.turns.inputs import ContextLost, ContextTooLong, UnreadableItem
+from workers.generation.turns.codes import code_of_error
 
 log = logging.getLogger("longhaul.runner")
-
-_ERROR_CODES: dict[type[EngineError], str] = {
-    UnreadableItem: "invalid_prompt",
-    ContextLost: "previous_response_not_found",
-    ContextTooLong: "context_length_exceeded",
-    InvalidPrompt: "invalid_prompt",
-    PromptTooLong: "context_length_exceeded",
-    SummaryCut: "context_length_exceeded",
-    InvalidSampling: "invalid_prompt",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +124,7 @@ class ErrorHandler:
         return await self._release(run, HandOver.ENGINE_DIED)
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
-        await self._fail(run, _ERROR_CODES.get(type(error), "server_error"), str(error))
+        await self._fail(run, code_of_error(error), str(error))
 
     async def _on_bug(self, run: Run, error: Exception) -> None:
         log.error("the attempt went wrong", exc_info=error)

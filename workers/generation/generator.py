@@ -1,22 +1,18 @@
-"""What one run generates: an answer, the summary of a compaction, or the count of a prompt's tokens."""
+"""What one run generates: an answer, the summary of a compaction, or nothing but a prompt."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.tasks import COMPACT, COUNT
-from app.protocol.types import Json
 from app.protocol.usage import Usage
 from app.store.database import Database
 from config.models import ServedModel
-from workers.engine.base import Engine, PromptTooLong
-from workers.formats.builder import plan_turn
-from workers.formats.draft import TurnPlan
-from workers.formats.turn import Parsed, TurnContext
+from workers.engine.base import Engine
+from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.flush_clock import FlushClock
 from workers.generation.journal import Journal
@@ -25,8 +21,9 @@ from workers.generation.run import Run
 from workers.generation.slots import Slots
 from workers.generation.suspects import SuspectGate
 from workers.generation.turns.compaction import Compaction
+from workers.generation.turns.counter import prompt_tokens
 from workers.generation.turns.inputs import Context, Inputs, UnreadableRequest
-from workers.generation.turns.mcp_setup import all_listings, listings_of
+from workers.generation.turns.mcp_setup import all_listings
 from workers.generation.turns.turn_generator import TurnGenerator
 from workers.generation.turns.turn_loop import TurnLoop
 from workers.mcp.sessions import McpSessions
@@ -88,22 +85,7 @@ class Generator:
 
     async def _count(self, run: Run, writer: ChunkWriter, context: Context) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""
-        request = run.row.request
-        listed = None if run.toolbox is None else await all_listings(request, context, run.toolbox)
-
-        async def prepare(items: Sequence[Json]) -> Sequence[Json]:
-            return items
-
-        async def plan(items: Sequence[Json]) -> TurnPlan:
-            listings = listings_of(items) if listed is None else listed
-            known = TurnContext(int(run.row.created_at.timestamp()), listings)
-            return await plan_turn(self._engine, self._model, request, items, (), known)
-
-        try:
-            turn = await context.turn(prepare, plan)
-            tokens = len(turn.prompt)
-        except PromptTooLong as error:
-            if error.tokens is None:
-                raise
-            tokens = error.tokens
+        listed = None if run.toolbox is None else await all_listings(run.row.request, context, run.toolbox)
+        created_at = int(run.row.created_at.timestamp())
+        tokens = await prompt_tokens(self._engine, self._model, run.row, created_at, context, listed)
         return await writer.finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens), counted=True))

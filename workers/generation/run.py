@@ -18,7 +18,6 @@ from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.queue.message import Priority
 from app.store.database import Database, retry_until_available
 from app.store.responses import logs
 from app.store.rows import ResponseRow
@@ -90,11 +89,10 @@ class Run:
         return time.monotonic() - self.claimed_at
 
     def report(self, metrics: WorkerMetrics, outcome: str, *, goes_on: bool) -> None:
-        """The attempt has ended, and the response with it unless it `goes_on`. Counts are no responses."""
-        if self.row.priority != Priority.COUNT:
-            metrics.attempted(outcome, self.seconds)
-            if not goes_on and self.row.started_at is not None:
-                metrics.ended(outcome, (self.now() - self.row.started_at).total_seconds())
+        """The attempt has ended, and the response with it unless it `goes_on`."""
+        metrics.attempted(outcome, self.seconds)
+        if not goes_on and self.row.started_at is not None:
+            metrics.ended(outcome, (self.now() - self.row.started_at).total_seconds())
 
     def since_insert(self) -> float:
         """The seconds since its insert, by Postgres' clock."""

@@ -27,6 +27,7 @@ from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Run
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
+from workers.generation.turns.counter import Counter
 from workers.pace import Pace
 from workers.request_log import OFF, RequestLog
 
@@ -49,10 +50,12 @@ class Runner:
         pace: Pace,
         slots: Slots,
         node: str,
+        counter: Counter,
         metrics: WorkerMetrics = UNREAD,
         requests: RequestLog = OFF,
     ) -> None:
-        """`slots` and `node` are for the pool: how many responses it may take, and from which list."""
+        """`slots` and `node` are for the pool: how many responses it may take, and from which list. `counter` is for
+        its commands."""
         self.command_key = b""
         """For the pool: it signs commands. Without it the worker obeys none."""
         self._claimer = claimer
@@ -63,6 +66,7 @@ class Runner:
         self._pace = pace
         self.slots = slots
         self.node = node
+        self.counter = counter
         self._metrics = metrics
         self._requests = requests
 
@@ -116,7 +120,8 @@ class Runner:
                 except (Exception, asyncio.CancelledError) as error:
                     outcome = await run_to_completion(self._errors.handle(run, error))
         finally:
-            # A count has no slot, and the slot of one that yields is a stream's: no other may be taken ahead for it.
+            # What only prepares a prompt has no slot, and the slot of one that yields is a stream's: no other may be
+            # taken ahead for it.
             if run.row.request.get("task") != COUNT and not run.yielding:
                 self._pace.note_end()
             if run.toolbox is not None:

@@ -109,7 +109,7 @@ class Slots:
             self.changed()
 
     def drain(self, is_drained: bool) -> None:
-        """Operators have drained the worker, or given it back. Nothing is sent to it, and it takes no counts."""
+        """Operators have drained the worker, or given it back. Nothing is sent to it."""
         self.is_drained = is_drained
 
     @property

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from app.access.charges import left
 from app.api.body import read_request
 from app.api.dependencies import (
     HoldOf,
@@ -25,7 +26,7 @@ from app.api.dependencies import (
 from app.api.docs import routes, schemas
 from app.api.docs.routes import error_answers
 from app.api.errors import encoded_reply, reply
-from app.api.foreground import Attach, ForegroundReply
+from app.api.foreground import Attach, AttendedReply, ForegroundReply
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
 from app.api.response_lists.objects import ListedObject, ResponsesPage
@@ -40,7 +41,7 @@ from app.protocol.requests.bodies.input_tokens import CountTokens, count_request
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.responses.models.catalog import only_model
 from app.responses.read.reader import Shown
-from app.responses.read.side_answers import compacted, input_tokens
+from app.responses.read.side_answers import compacted
 from app.store.operations import listing
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"], route_class=Route)
@@ -110,8 +111,11 @@ async def count_tokens(
     """Returns how many tokens the prompt has. A worker of the model counts them before other work."""
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
-    attach = partial(runtime.responses.attach, project, counted, origin=await origin_of(request))
-    return _foreground(runtime, attach, counted, View(body=partial(input_tokens, runtime.shutdown.over.is_set)))
+    return AttendedReply(runtime.responses.counter.asked(project, counted), _input_tokens, runtime.shutdown.over)
+
+
+def _input_tokens(tokens: int) -> Response:
+    return reply({"object": "response.input_tokens", "input_tokens": tokens}, headers=headers_of(left()))
 
 
 @router.post("/compact", summary="Compact a conversation", response_model=schemas.Compaction, responses=_GENERATING)

@@ -12,15 +12,17 @@ import typer
 from app.access.administration import Administration
 from app.local.commands.database import administer
 from app.store.tenants import projects
-from app.store.tenants.projects import ProjectRow
+from app.store.tenants.projects import ALL, ProjectRow
 
-ALL, NONE = "all", "none"
+NONE = "none"
 
 commands = typer.Typer(help="Make, list and archive projects.", no_args_is_help=True)
 
 ProjectArgument = Annotated[str, typer.Argument(help="The id of the project.")]
-ModelsOption = Annotated[str, typer.Option(help="Names of the models that it may use, with commas; `all`; `none`.")]
-ServersOption = Annotated[str, typer.Option(help="Labels of the MCP servers that it may use; `all`; `none`.")]
+ModelsOption = Annotated[
+    str, typer.Option(help="Names of the models that it may use, with commas; `*`: all, `!NAME`: but this one; `none`.")
+]
+ServersOption = Annotated[str, typer.Option(help="The same of labels of MCP servers.")]
 WEIGHT = typer.Option(help="Its share of every queue, beside projects with 1; 0.001 to 1000.")
 WeightOption = Annotated[float, WEIGHT]
 
@@ -28,8 +30,8 @@ WeightOption = Annotated[float, WEIGHT]
 @commands.command()
 def create(
     name: Annotated[str, typer.Argument(help="Whom or what it is for.")],
-    models: ModelsOption = ALL,
-    tool_servers: ServersOption = ALL,
+    models: ModelsOption = "all",
+    tool_servers: ServersOption = "all",
     tier: Annotated[str, typer.Option(help="The best service tier of its responses.")] = "default",
     weight: WeightOption = 1.0,
 ) -> None:
@@ -85,10 +87,10 @@ def erase(
     typer.echo(_line(administer(lambda to: to.erase_project(project, days))))
 
 
-def _permitted(sent: str) -> frozenset[str] | None:
-    if sent == ALL:
-        return None
-    return frozenset() if sent == NONE else frozenset(filter(None, map(str.strip, sent.split(","))))
+def _permitted(sent: str) -> frozenset[str]:
+    """`all` stands for `*`, which shells replace."""
+    names = frozenset(filter(None, map(str.strip, sent.split(","))))
+    return frozenset() if sent == NONE else frozenset(ALL if name == "all" else name for name in names)
 
 
 def _line(project: ProjectRow) -> str:
@@ -104,5 +106,5 @@ def _line(project: ProjectRow) -> str:
     return "\t".join((project.id, project.name, state, *permitted, *amounts))
 
 
-def _listed(names: Iterable[str] | None) -> str:
-    return ALL if names is None else ",".join(sorted(names)) or NONE
+def _listed(names: Iterable[str]) -> str:
+    return ",".join(sorted(names)) or NONE

@@ -262,7 +262,7 @@ def _remove_stale_lock(data: Path) -> None:
     """Removes the postmaster.pid of a server that has ended if another process has its process id now.
 
     Postgres ignores the file if no process has that id, but refuses to start if one has. Raises LocalError if the
-    server is alive: this start holds the folder's lock, so the server's guardian must have been killed.
+    server is alive: this start holds the folder's lock, so the server outlived the start that made it.
     """
     file = data / "postmaster.pid"
     try:

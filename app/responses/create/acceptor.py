@@ -22,7 +22,7 @@ from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.capabilities import applied_reasoning, check_capabilities
 from app.protocol.response import response_object
-from app.protocol.tasks import COMPACT, COUNT
+from app.protocol.tasks import COMPACT
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction
 from app.queue.message import Priority
@@ -120,7 +120,7 @@ class RequestAcceptor:
         in_window = deadlines.window_seconds is not None
         if in_window:
             _check_tier(request, document["service_tier"], of_batch=place is not None)
-        priority = _priority(request, document["service_tier"], in_window=in_window)
+        priority = Priority.of(document["service_tier"], background=request.background, in_window=in_window)
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
@@ -191,8 +191,8 @@ class RequestAcceptor:
     def _reserving(
         self, document: Json, request: ResponseRequest, continued: Continuation, terms: Terms
     ) -> Reserving | None:
-        """Returns what the response reserves of its project's limits; None: it has none. Counting takes no tokens."""
-        if terms.reserves_tokens and request.task != COUNT:
+        """Returns what the response reserves of its project's limits; None: it has none."""
+        if terms.reserves_tokens:
             return self._reserve_tokens(document, request, continued)
         return Reserving(0, None) if terms.is_limited else None
 
@@ -235,11 +235,6 @@ def _accepted(make: Callable[..., NewResponse], stored: Json, response_id: str) 
     row = make(id=response_id, request=stored, created_at=created_at, opening=opening)
     row.stored  # noqa: B018 - encodes it, once
     return AcceptedRequest(row, response)
-
-
-def _priority(request: ResponseRequest, tier: str, *, in_window: bool) -> Priority:
-    of_tier = Priority.of(tier, background=request.background, in_window=in_window)
-    return Priority.COUNT if request.task == COUNT else of_tier
 
 
 def _check_tier(request: ResponseRequest, tier: str, *, of_batch: bool) -> None:

@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass
 
 from app.access.directory import Directory
-from app.access.tool_permissions import permitted_servers
 from app.protocol.errors import NotFound
 from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
+from app.store.tenants.projects import EVERYTHING, allowed
 from config.models import AUTO, TOOLS, ModelCatalog, ServedModel
 from config.models_file import ModelsFile
 
@@ -60,13 +60,10 @@ class PermittedCatalogs:
         row = await self._directory.project(project)
         if row is None:  # It was deleted by hand.
             return self.whole.restricted(frozenset(), frozenset())
-        models = row.models
-        if models is None and row.denied_models:
-            models = frozenset(served.name for served in self.whole.served) - row.denied_models
-        servers = row.tool_servers
-        if row.denied_tools:
-            servers = permitted_servers(row, self.whole.tools)
-        return self.whole if models is servers is None else self.whole.restricted(models, servers)
+        if row.models == row.tool_servers == EVERYTHING:
+            return self.whole
+        models = allowed(row.models, (served.name for served in self.whole.served))
+        return self.whole.restricted(models, allowed(row.tool_servers, (server.label for server in self.whole.tools)))
 
     async def is_limited(self, project: str) -> bool:
         """Returns whether what the project stores is limited, or what its responses use. Raises StoreUnavailable."""

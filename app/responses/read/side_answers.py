@@ -1,4 +1,4 @@
-"""The answers of `input_tokens` and `compact`, made from the responses that did the work."""
+"""The answer of `compact`, made from the response that did the work."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 
 
-def input_tokens(stops: Callable[[], bool], response: Json) -> Json:
-    """Returns openai's InputTokenCountResponse. Raises Unavailable and InvalidRequest.
+def compacted(stops: Callable[[], bool], response: Json) -> Json:
+    """Returns openai's CompactedResponse. Raises Unavailable and InvalidRequest.
 
     `stops`: whether this server stops, and so has cancelled what it still ran.
     """
-    _check_completed(stops, response)
-    return {"object": "response.input_tokens", "input_tokens": response["usage"]["input_tokens"]}
-
-
-def compacted(stops: Callable[[], bool], response: Json) -> Json:
-    """Returns openai's CompactedResponse, as `input_tokens` does."""
-    _check_completed(stops, response)
+    check_not_cancelled(stops, response)
+    if Status(response["status"]) is not Status.COMPLETED:
+        message = "The model's context is too small for this input; send less."
+        raise InvalidRequest(message, "input", "context_length_exceeded")
     return compaction_object(response)
 
 
@@ -32,10 +29,3 @@ def check_not_cancelled(stops: Callable[[], bool], response: Json) -> None:
         if stops():
             raise Unavailable("The work on this request was cancelled; send the request again.")
         raise cancelled()
-
-
-def _check_completed(stops: Callable[[], bool], response: Json) -> None:
-    check_not_cancelled(stops, response)
-    if Status(response["status"]) is not Status.COMPLETED:
-        message = "The model's context is too small for this input; send less."
-        raise InvalidRequest(message, "input", "context_length_exceeded")

@@ -22,7 +22,7 @@ from app.protocol.types import Json
 from app.store.context.chain import chain
 from app.store.context.items import INPUT, input_in, raw, responses_of
 from app.store.database import Database
-from app.store.rows import ResponseRow
+from app.store.rows import HasContext
 from app.store.tables import conversation_items
 
 CALL = "call"
@@ -83,7 +83,7 @@ async def conversation_context(db: Database, project: str, conversation_id: str,
     return await _parsed(rows, lambda row: [_with_call(loads(row[0]), _loads(row[1]))])
 
 
-async def context_items(db: Database, row: ResponseRow) -> list[Json]:
+async def context_items(db: Database, row: HasContext) -> list[Json]:
     """The items before the response's own input, as workers see them; size.py has their size.
 
     Raises ContextGone.

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import Status
 from app.store.database import Database
-from app.store.rows import ResponseRow
+from app.store.rows import HasContext
 from app.store.tables import responses
 
 _BYTES = responses.c.context_bytes + responses.c.input_bytes + responses.c.output_bytes
@@ -69,7 +69,7 @@ class ConversationSize:
     """Of the newest item; 0 in an empty conversation."""
 
 
-async def context_bytes(db: Database, row: ResponseRow) -> int:
+async def context_bytes(db: Database, row: HasContext) -> int:
     """The bytes that a worker reads of what the response continues (`context_items`), or a little more."""
     if row.request.get("previous_response_id") is not None:
         return row.context_bytes

@@ -117,7 +117,6 @@ _BATCH_TESTS: Mapping[str, str] = MappingProxyType(
 _HAS_PAIR = (
     "(strpos(CAST(r.metadata AS text), '{{' || :pair{0}) > 0 OR strpos(CAST(r.metadata AS text), ',' || :pair{0}) > 0)"
 )
-_IS_ANSWER = f"r.priority > {Priority.COUNT.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def window(
     wanted = [status for status in statuses if not only.statuses or status in only.statuses]
     if only.error_code is not None:
         wanted = [status for status in wanted if status is Status.FAILED]
-    columns = f"r.id, r.inserted_at, r.position, r.status, {_all(_IS_ANSWER, *tests)} AS matches"
+    columns = f"r.id, r.inserted_at, r.position, r.status, {_all('true', *tests)} AS matches"
     branches = [
         f"(SELECT {columns} FROM responses r WHERE {_all(f'r.status = {status.value!r}', *ranges)}"
         f" ORDER BY r.inserted_at {direction}, r.position {direction} LIMIT :window)"

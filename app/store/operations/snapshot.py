@@ -239,7 +239,7 @@ _WORKERS = text(
     CROSS JOIN LATERAL (
         SELECT count(r.worker) AS running, count(*) FILTER (WHERE r.worker IS NULL) AS sent
         FROM responses r
-        WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
+        WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL
     ) h
     ORDER BY w.model, w.node, w.started_at
     """
@@ -345,11 +345,11 @@ def _latest(columns: str, kind: str) -> str:
 
 
 def _ended(kind: str) -> str:
-    columns = "r.queue, r.sent_to, r.started_at, r.finished_at, r.priority, r.usage"
+    columns = "r.queue, r.sent_to, r.started_at, r.finished_at, r.usage"
     return f"""
         SELECT queue, sent_to, started_at, finished_at, coalesce(CAST(usage->>'output_tokens' AS float8), 0) AS tokens
         FROM ({_latest(columns, kind)} LIMIT :most_read) latest
-        WHERE started_at IS NOT NULL AND sent_to IS NOT NULL AND priority > 0
+        WHERE started_at IS NOT NULL AND sent_to IS NOT NULL
         LIMIT :most"""
 
 
@@ -359,7 +359,6 @@ def _since(kind: str, ended: str) -> str:
             ELSE ({_latest("r.finished_at", kind)} OFFSET :most_read LIMIT 1) END FROM {ended})"""
 
 
-# Counts have priority 0.
 _PACE = text(
     f"""
     WITH stored AS MATERIALIZED ({_ended("r.store")}), unstored AS MATERIALIZED ({_ended("NOT r.store")}),

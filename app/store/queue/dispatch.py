@@ -102,7 +102,7 @@ _FACTS = text(
     ), running AS (
         SELECT r.project, r.priority, count(*), (SELECT p.weight FROM projects p WHERE p.id = r.project) AS weight
         FROM loads l JOIN responses r ON r.sent_to = l.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL
-        WHERE CAST(:foreground AS boolean) AND r.priority > 0 AND (r.worker IS NOT NULL OR r.foreground_place)
+        WHERE CAST(:foreground AS boolean) AND (r.worker IS NOT NULL OR r.foreground_place)
         GROUP BY r.project, r.priority
     ), waiting AS (
         SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (

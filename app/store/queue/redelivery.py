@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.queue.message import MESSAGE_COLUMNS, Message, Priority
+from app.queue.message import MESSAGE_COLUMNS, Message
 from app.scheduling.decisions import TrialLoad, retried, tried
 from app.scheduling.placement import Candidate
 from app.store.database import Database
@@ -41,7 +41,7 @@ _PUT_BACK = text(
     f"""
     WITH late AS MATERIALIZED (
         SELECT r.id, r.sent_to, r.foreground_place FROM responses r
-        WHERE {_IS_UNCLAIMED} AND r.priority > {Priority.COUNT.value} AND (
+        WHERE {_IS_UNCLAIMED} AND (
             {_IS_DUE} OR NOT EXISTS (SELECT FROM workers w WHERE w.node = r.sent_to AND {TAKES.format("w.")})
         ) ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
     ), left_lying AS (
@@ -63,31 +63,13 @@ _TAKE_BACK = text(
     f"""
     WITH unclaimed AS MATERIALIZED (
         SELECT r.id FROM responses r
-        WHERE r.sent_to = :node AND {_IS_UNCLAIMED} AND r.priority > {Priority.COUNT.value}
+        WHERE r.sent_to = :node AND {_IS_UNCLAIMED}
         FOR NO KEY UPDATE OF r SKIP LOCKED
     )
     UPDATE responses r SET sent_at = NULL,
         foreground_place = r.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
     FROM unclaimed u WHERE r.id = u.id
     RETURNING r.id
-    """
-)
-
-# While a queue's workers count, its other counts wait in them. For long: then their messages are lost.
-_RESEND_COUNTS = text(
-    f"""
-    WITH counting AS MATERIALIZED (
-        SELECT DISTINCT r.queue FROM responses r
-        WHERE {IS_SENT.format("r.")} AND r.worker IS NOT NULL AND r.priority = {Priority.COUNT.value}
-    ), late AS MATERIALIZED (
-        SELECT r.id FROM responses r
-        WHERE {_IS_UNCLAIMED} AND r.priority = {Priority.COUNT.value} AND {_IS_DUE}
-            AND (r.queue NOT IN (SELECT queue FROM counting)
-                OR r.sent_at < now() - make_interval(secs => :seconds * power(2, {MAX_DOUBLINGS})))
-        ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
-    )
-    UPDATE responses r SET sent_at = now(), sends = r.sends + 1 FROM late l WHERE r.id = l.id
-    RETURNING {_MESSAGE}
     """
 )
 
@@ -116,7 +98,7 @@ _TRIAL_LOADS = text(
         SELECT count(*) FILTER (WHERE t.is_trial) AS trials, count(*) FILTER (WHERE NOT t.is_trial) AS others
         FROM (
             SELECT {_SUSPECT} AND (r.worker IS NULL OR NOT {HAS_PROGRESSED.format("r.")}) AS is_trial
-            FROM responses r WHERE r.sent_to = l.node AND {IS_SENT.format("r.")} AND r.priority > 0
+            FROM responses r WHERE r.sent_to = l.node AND {IS_SENT.format("r.")}
         ) t
     ) h WHERE l.queue = ANY(CAST(:queues AS text[])) AND l.layout >= :layout
     """
@@ -141,7 +123,7 @@ async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[s
     """Makes responses wait again that were sent and not claimed; returns their ids.
 
     They were sent `seconds` ago, which doubles with every redelivery, or to a worker that is gone or takes none. In
-    line they wait for a dispatch; released ones for `take_released`. Counts never wait: see `resend_counts`.
+    line they wait for a dispatch; released ones for `take_released`.
     """
     return [row.id for row in await db.execute(_PUT_BACK, {"seconds": seconds, "limit": limit})]
 
@@ -149,11 +131,6 @@ async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[s
 async def take_back(connection: AsyncConnection, node: str) -> int:
     """Makes all responses wait again that were sent to this worker and not claimed; returns how many."""
     return len((await connection.execute(_TAKE_BACK, {"node": node})).all())
-
-
-async def resend_counts(db: Database, seconds: float, limit: int = 500) -> list[Message]:
-    """Marks counts that were sent so long ago, and not claimed, as sent now; returns their messages."""
-    return list(map(Message.of, await db.execute(_RESEND_COUNTS, {"seconds": seconds, "limit": limit})))
 
 
 async def take_released(db: Database, limit: int = 500) -> list[Message]:

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from app.store.database import Connection, Database
 from app.store.guards import HAS_PROGRESSED, HISTORY, IS_IN_PROGRESS, RELEASED, HandOver
 from app.store.layout import LAYOUT
-from app.store.tables import IS_SENT, drains, responses, workers
+from app.store.tables import IS_SENT, TAKES, drains, responses, workers
 
 SILENT_SECONDS = 5.0
 """Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
@@ -355,6 +355,20 @@ async def queues(connection: Connection) -> dict[str, str]:
     """The queues of the models that have workers, by the models' names."""
     found = select(workers.c.model, workers.c.queue).distinct()
     return {row.model: row.queue for row in await connection.execute(found)}
+
+
+_ANY = text(
+    f"""
+    SELECT w.node FROM workers w
+    WHERE w.queue = :queue AND w.lease_until > now() AND {TAKES.format("w.")}
+    ORDER BY w.version = :version DESC, random() LIMIT 1
+    """
+)
+
+
+async def any_node(db: Database, queue: str, version: str) -> str | None:
+    """The node of any living worker of the queue that takes work, one of this version rather; None: there is none."""
+    return next((row.node for row in await db.execute(_ANY, {"queue": queue, "version": version})), None)
 
 
 async def ready_models(db: Database) -> set[str]:

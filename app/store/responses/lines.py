@@ -6,12 +6,10 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from app.queue.message import FOREGROUND, Priority
+from app.queue.message import FOREGROUND
 
 SEEN_SECONDS = 1.0
 """For so long a process takes a line for granted. If it has gone meanwhile, what was inserted is dispatched."""
-_MAY_PASS = frozenset({*FOREGROUND, Priority.COUNT})
-"""Priorities of what may be sent at once although others wait."""
 
 
 class Lines:
@@ -30,5 +28,5 @@ class Lines:
         """Whether all arrivals (queue, priority) come behind others, and none may pass them."""
         oldest = self._clock() - SEEN_SECONDS
         return all(
-            priority not in _MAY_PASS and self._seen.get(queue, -math.inf) >= oldest for queue, priority in arrivals
+            priority not in FOREGROUND and self._seen.get(queue, -math.inf) >= oldest for queue, priority in arrivals
         )

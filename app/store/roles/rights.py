@@ -80,7 +80,6 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         MAINTENANCE: "SELECT, UPDATE (stored_bytes, erase_at, erased_at)",
         MONITOR: "SELECT (id, stored_bytes)",
     },
-    "service_accounts": {API: "SELECT, INSERT, UPDATE", MAINTENANCE: "SELECT (project), DELETE"},
     "api_keys": {
         API: "SELECT, INSERT, UPDATE",
         MAINTENANCE: "SELECT (id, project, expires_at, revoked_at), UPDATE (last_used_at), DELETE",

@@ -109,8 +109,7 @@ _DROP_OPEN_PARTS = text(
     """
 )
 _DELETE_THE_REST = [
-    text(f"DELETE FROM {table} WHERE project = :project")
-    for table in ("api_keys", "service_accounts", "limits", "settlements")
+    text(f"DELETE FROM {table} WHERE project = :project") for table in ("api_keys", "limits", "settlements")
 ]
 _FINISH = text("UPDATE projects SET erase_at = NULL, erased_at = now() WHERE id = :project AND erase_at = :at")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,8 @@ from app.store.database import Database
 from app.store.paging import Page, read_page
 from app.store.tables import limits, projects
 
+ALL, NOT = "*", "!"
+EVERYTHING = frozenset({ALL})
 _OPERATORS_LOCK = 0x10_9A_12  # an advisory lock; any unused number
 # Built once, because every process asks for the projects that it serves every few seconds.
 _OWN_LIMITS = select(limits.c.kind + ":" + limits.c.model).where(limits.c.project == projects.c.id).correlate(projects)
@@ -36,15 +38,12 @@ class ProjectRow:
 
     id: str
     name: str
-    models: frozenset[str] | None
-    """Names of the models that its requests may use; None: all but `denied_models`."""
-    tool_servers: frozenset[str] | None
-    """Labels of the MCP servers that its requests may use; None: all."""
+    models: frozenset[str]
+    """Names of the models that its requests may use; `*`: all, but for those whose name is there with a `!`."""
+    tool_servers: frozenset[str]
+    """The same of labels of MCP servers."""
     created_at: datetime
     archived_at: datetime | None
-    denied_models: frozenset[str] = frozenset()
-    denied_tools: frozenset[str] = frozenset()
-    """Kinds of hosted tool (`HostedToolKind.name`) that its requests may not use, whatever server runs them."""
     top_tier: str = "priority"
     """The best service tier that its responses get."""
     weight: float = 1.0
@@ -64,6 +63,11 @@ class ProjectRow:
     """The limits that are charged before: `kind:model` each."""
 
 
+def allowed(permitted: Collection[str], names: Iterable[str]) -> frozenset[str]:
+    """Returns those of the names that a project may use whose list this is."""
+    return frozenset(name for name in names if NOT + name not in permitted and (ALL in permitted or name in permitted))
+
+
 def _row(row: Row[Any]) -> ProjectRow:
     """An array is a set of names."""
     values: dict[str, Any] = {
@@ -81,12 +85,12 @@ async def create(
     connection: AsyncConnection,
     project_id: str,
     name: str,
-    models: Collection[str] | None = None,
-    tool_servers: Collection[str] | None = None,
+    models: Collection[str] = EVERYTHING,
+    tool_servers: Collection[str] = EVERYTHING,
     top_tier: str = "default",
     weight: float = 1.0,
 ) -> ProjectRow:
-    """Inserts a project, which has no limits yet. None permits everything."""
+    """Inserts a project, which has no limits yet."""
     values: dict[str, Any] = {"models": _plain(models), "tool_servers": _plain(tool_servers)}
     values |= {"top_tier": top_tier, "weight": weight}
     statement = (

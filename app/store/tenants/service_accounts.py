@@ -1,90 +1,74 @@
-"""Service accounts: programs that work in a project, and own keys."""
+"""Service accounts, as OpenAI's clients know them: the keys of a project that carry the same account's id."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, text, update
+from sqlalchemy import ARRAY, Row, Text, func, select, text
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
 from app.store.paging import Page, read_page
-from app.store.tables import service_accounts
+from app.store.tables import api_keys
 
-_EXISTS = service_accounts.c.deleted_at.is_(None)
+_NAMES = func.array_agg(aggregate_order_by(api_keys.c.name, api_keys.c.created_at, api_keys.c.id), type_=ARRAY(Text))
+_ACCOUNTS = (
+    select(
+        api_keys.c.service_account.label("id"),
+        api_keys.c.project,
+        func.min(api_keys.c.created_at).label("created_at"),
+        _NAMES[1].label("name"),
+    )
+    .where(api_keys.c.service_account.is_not(None), api_keys.c.revoked_at.is_(None))
+    .group_by(api_keys.c.service_account, api_keys.c.project)
+    .subquery()
+)
 # In the order of `api_keys.mark_used`.
-_REVOKE_KEYS = text(
-    """
+_CHANGE = """
     WITH owned AS MATERIALIZED (
         SELECT id FROM api_keys WHERE service_account = :account ORDER BY id FOR NO KEY UPDATE
     )
-    UPDATE api_keys k SET revoked_at = coalesce(k.revoked_at, now()) FROM owned o WHERE k.id = o.id
-    """
-)
+    UPDATE api_keys k SET {} FROM owned o WHERE k.id = o.id
+"""
+_RENAME = text(_CHANGE.format("name = :name"))
+_REVOKE = text(_CHANGE.format("revoked_at = coalesce(k.revoked_at, now())"))
 
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """One service account, as Postgres has it."""
+    """One service account: the name of its oldest key, and when that was made."""
 
     id: str
     project: str
     name: str
-    role: str
     created_at: datetime
-    deleted_at: datetime | None
 
 
 def _row(row: Row[Any]) -> AccountRow:
     return AccountRow(**row._mapping)
 
 
-async def create(connection: AsyncConnection, account_id: str, project: str, name: str, role: str) -> AccountRow:
-    values = {"id": account_id, "project": project, "name": name, "role": role, "created_at": func.now()}
-    return _row((await connection.execute(insert(service_accounts).values(values).returning(service_accounts))).one())
-
-
-async def count(connection: AsyncConnection, project: str) -> int:
-    """How many service accounts the project has."""
-    statement = select(func.count()).where(service_accounts.c.project == project, _EXISTS)
-    return (await connection.execute(statement)).scalar_one()
-
-
 async def get(connection: AsyncConnection, project: str, account_id: str) -> AccountRow | None:
-    """Returns an account of that project that was not deleted."""
-    statement = select(service_accounts).where(
-        service_accounts.c.id == account_id, service_accounts.c.project == project, _EXISTS
-    )
+    """Returns an account of that project which has a key that was not revoked."""
+    statement = select(_ACCOUNTS).where(_ACCOUNTS.c.id == account_id, _ACCOUNTS.c.project == project)
     row = (await connection.execute(statement)).one_or_none()
     return None if row is None else _row(row)
 
 
-async def find(db: Database, ids: Collection[str]) -> dict[str, AccountRow]:
-    """The accounts with these ids, deleted ones included."""
-    if not ids:
-        return {}
-    statement = select(service_accounts).where(service_accounts.c.id.in_(ids))
-    return {row.id: _row(row) for row in await db.execute(statement)}
-
-
 async def find_page(db: Database, project: str, page: Page) -> tuple[list[AccountRow], bool] | None:
     """A page of the project's accounts, and whether there are more; None: the cursor names none of them."""
-    keys = (service_accounts.c.created_at, service_accounts.c.id)
-    owned = [service_accounts.c.project == project]
-    return await read_page(db, select(service_accounts).where(_EXISTS), keys, page, _row, owned)
+    keys = (_ACCOUNTS.c.created_at, _ACCOUNTS.c.id)
+    return await read_page(db, select(_ACCOUNTS), keys, page, _row, [_ACCOUNTS.c.project == project])
 
 
-async def change(connection: AsyncConnection, account_id: str, name: str, role: str) -> AccountRow:
-    """The account exists."""
-    statement = update(service_accounts).where(service_accounts.c.id == account_id).values(name=name, role=role)
-    return _row((await connection.execute(statement.returning(service_accounts))).one())
+async def rename(connection: AsyncConnection, account_id: str, name: str) -> None:
+    """Renames its keys."""
+    await connection.execute(_RENAME, {"account": account_id, "name": name})
 
 
-async def delete(connection: AsyncConnection, account_id: str) -> None:
-    """Deletes the account, and revokes its keys."""
-    statement = update(service_accounts).where(service_accounts.c.id == account_id).values(deleted_at=func.now())
-    await connection.execute(statement)
-    await connection.execute(_REVOKE_KEYS, {"account": account_id})
+async def revoke(connection: AsyncConnection, account_id: str) -> None:
+    """Revokes its keys."""
+    await connection.execute(_REVOKE, {"account": account_id})

@@ -1,4 +1,4 @@
-"""What every contender has: programs behind guardians, their pids by role, and a log of their output."""
+"""What every contender has: programs, their pids by role, and a log of their output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from app.local.children import Child, Program
 from tests.bench.load import Load
 from tests.bench.measurement import Go
 from tests.bench.processes import Role, cpu_seconds, freeze, thaw, tree
-from tests.support.services import descendants
 from tests.support.waiting import until
 
 T = TypeVar("T")
@@ -70,16 +69,14 @@ class Contender(ABC):
         """Live pids by role; what is below a main process is an engine's."""
         found: dict[Role, list[int]] = {role: [] for role in (*self._children, Role.ENGINE)}
         for role in self._children:
-            main, *below = self.below(role) or [0]
-            found[role] += [main] if main else []
-            found[Role.ENGINE] += below
+            found[role] += self.below(role)[:1]
+            found[Role.ENGINE] += self.below(role)[1:]
         return {role: pids for role, pids in found.items() if pids}
 
     def below(self, role: Role) -> list[int]:
         """The program's main process and all below it; empty where it has ended."""
         child = self._children.get(role)
-        main = next(iter(descendants(child.pid)), 0) if child else 0
-        return tree(main) if main else []
+        return tree(child.pid) if child else []
 
     def cpu(self) -> dict[Role, float]:
         """Seconds used so far."""

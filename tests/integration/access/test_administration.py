@@ -16,6 +16,7 @@ from app.access.secret import hash_of, new_secret, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store.database import Database
 from app.store.tenants import api_keys, limits, projects, service_accounts
+from app.store.tenants.projects import EVERYTHING
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.support.waiting import until
@@ -36,10 +37,13 @@ async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -
     plain = await admin.create_project("plain")
     narrow = await admin.create_project("narrow", models=["a", "b"], tool_servers=[])
     assert [project.id for project in await projects.find_all(admin.db)] == ["default", plain.id, narrow.id]
-    assert (plain.models, plain.tool_servers) == (None, None)
+    assert (plain.models, plain.tool_servers) == (EVERYTHING, EVERYTHING)
     assert (narrow.models, narrow.tool_servers) == ({"a", "b"}, frozenset())
-    wider = await admin.permit(narrow.id, None, ["python"])
-    assert (wider.models, wider.tool_servers) == (None, {"python"})
+    wider = await admin.permit(narrow.id, ["*"], ["*", "!python"])
+    assert (wider.models, wider.tool_servers) == (EVERYTHING, {"*", "!python"})
+    assert (await admin.permit(narrow.id, ["a"])).tool_servers == {"*", "!python"}, "what is left out stays"
+    with pytest.raises(AdministrationError, match=r"'!a' takes a name from '\*'"):
+        await admin.permit(narrow.id, ["!a", "b"])
 
 
 async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) -> None:
@@ -77,7 +81,7 @@ async def test_an_archived_project_gets_no_keys_and_what_it_may_use_stays(admin:
     with pytest.raises(AdministrationError, match="is archived"):
         await admin.create_key(project.id, "mine", PROJECT_SCOPES)
     with pytest.raises(AdministrationError, match="is archived"):
-        await admin.permit(project.id, None, None)
+        await admin.permit(project.id)
     assert (await admin.project(project.id)).models == {"a"}
     with pytest.raises(AdministrationError, match="no project 'proj_none'"):
         await admin.create_key("proj_none", "mine", PROJECT_SCOPES)
@@ -172,8 +176,7 @@ async def test_a_key_cannot_be_rotated_while_its_service_account_is_deleted(
     admin: Administration, db: Database, pubsub: PubSub
 ) -> None:
     accounts = ServiceAccounts(Changes(db, pubsub))
-    account, key = await accounts.create("default", "jobs", None, with_key=True)
-    assert key is not None
+    account, key = await accounts.create("default", "jobs", None)
 
     async def waits() -> bool:
         async with db.autocommit() as connection:
@@ -183,7 +186,7 @@ async def test_a_key_cannot_be_rotated_while_its_service_account_is_deleted(
         await projects.lock(connection, "default")
         rotating = asyncio.create_task(admin.rotate_key(key.row.id))
         await until(waits, what="the rotation to wait for the project")
-        await service_accounts.delete(connection, account.id)
+        await service_accounts.revoke(connection, account.id)
     with pytest.raises(AdministrationError, match="works no longer"):
         await rotating
 

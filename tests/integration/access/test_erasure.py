@@ -39,7 +39,7 @@ from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
 
 TABLES = ("files", "file_parts", "responses", "conversations", "conversation_items")
-TABLES += ("api_keys", "service_accounts", "limits", "settlements")
+TABLES += ("api_keys", "limits", "settlements")
 
 
 async def sql(db: Database, statement: str, **values: Any) -> Any:

@@ -29,6 +29,7 @@ from tests.support.waiting import until
 
 OTHER_MODEL = "org/other-model"
 EXPIRES = "expires_in_seconds"
+ALONE = "create_service_account_only"
 SETTINGS = {"auth": "keys"}
 MODELS = tooled()
 
@@ -133,19 +134,17 @@ class TestServiceAccounts:
             await accounts.retrieve(account.id, project_id=project)
         assert [each async for each in projects.api_keys.list(project)] == []
 
-    async def test_their_number_is_bounded_and_without_a_role_they_get_no_key(
-        self, client: AsyncOpenAI, project: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("app.access.service_accounts.MAX_ACCOUNTS", 1)
-        accounts = client.admin.organization.projects.service_accounts
-        account = await accounts.create(project, name="jobs", create_service_account_only=True)
-        with pytest.raises(openai.BadRequestError, match="1 service accounts"):
-            await accounts.create(project, name="2")
-        assert (account.role, account.api_key) == ("none", None)
-        with pytest.raises(openai.BadRequestError, match="make it a member first"):
-            await accounts.api_keys.create(account.id, project_id=project)
-        await accounts.update(account.id, project_id=project, role="member")
-        assert (await accounts.api_keys.create(account.id, project_id=project)).value.startswith("sk-lh-")
+    async def test_it_is_there_as_long_as_one_of_its_keys(self, client: AsyncOpenAI, project: str) -> None:
+        projects = client.admin.organization.projects
+        first, second = [(await jobs(client, project))[0] for _ in range(2)]
+        listed = await projects.service_accounts.list(project, limit=1, after=first.id)
+        assert [each.id for each in listed.data] == [second.id]
+        for key in [each async for each in projects.api_keys.list(project)]:
+            if key.owner.service_account is not None and key.owner.service_account.id == first.id:
+                await projects.api_keys.delete(key.id, project_id=project)
+        assert [each.id async for each in projects.service_accounts.list(project)] == [second.id]
+        with pytest.raises(openai.NotFoundError):
+            await projects.service_accounts.api_keys.create(first.id, project_id=project)
 
 
 class TestKeys:
@@ -253,7 +252,7 @@ class TestKeys:
         assert child.json()["scopes"] == ["admin"]
 
 
-async def test_models_and_hosted_tools_are_allowed_or_denied_by_name(client: AsyncOpenAI, project: str) -> None:
+async def test_models_are_allowed_or_denied_by_name(client: AsyncOpenAI, project: str) -> None:
     """That a permission holds: test_keys.py."""
     permissions: Any = client.admin.organization.projects.model_permissions
     none = await permissions.retrieve(project)
@@ -267,17 +266,6 @@ async def test_models_and_hosted_tools_are_allowed_or_denied_by_name(client: Asy
     with pytest.raises(openai.BadRequestError) as raised:
         await permissions.update(project, mode="deny_list", model_ids=[MODEL, "typo"])
     assert raised.value.param == "model_ids[1]"
-
-    permissions = client.admin.organization.projects.hosted_tool_permissions
-    first = await permissions.retrieve(project)
-    assert (first.code_interpreter.enabled, first.mcp.enabled, first.file_search.enabled) == (True, True, False)
-    await permissions.update(project, code_interpreter={"enabled": False}, file_search={"enabled": False})
-    off = await permissions.retrieve(project)
-    assert (off.code_interpreter.enabled, off.mcp.enabled) == (False, True)
-    assert (await permissions.update(project, code_interpreter={"enabled": True})).code_interpreter.enabled
-    with pytest.raises(openai.BadRequestError) as raised:
-        await permissions.update(project, image_generation={"enabled": True})
-    assert raised.value.param == "image_generation"
 
 
 async def test_rate_limits_are_set_and_removed_by_model(client: AsyncOpenAI, project: str) -> None:
@@ -405,7 +393,6 @@ class TestAuditLogs:
         await projects.service_accounts.delete(account.id, project_id=project)
         await projects.model_permissions.update(project, mode="deny_list", model_ids=[MODEL])
         await projects.model_permissions.delete(project)
-        await projects.hosted_tool_permissions.update(project, mcp={"enabled": False})
         await admin.rotate_key((await admin.create_key(project, "mine", PROJECT_SCOPES)).row.id)
         await projects.update(project)  # This and the second archive change nothing, so they leave no entry.
         for _ in range(2):
@@ -414,7 +401,7 @@ class TestAuditLogs:
         await organization.admin_api_keys.delete(own.id)
         entries = """api_key.created project.created project.updated service_account.created api_key.created
             service_account.updated api_key.created api_key.updated api_key.deleted service_account.deleted
-            project.updated project.updated project.updated api_key.created api_key.updated api_key.created
+            project.updated project.updated api_key.created api_key.updated api_key.created
             project.archived api_key.created api_key.deleted"""
         assert await audited(client, limit=3) == entries.split()  # The first is the fixture's key.
         (entry,) = [
@@ -475,14 +462,13 @@ BODIES_REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     (RED, {"geography": "EU"}, "geography"),
     *((f"{RED}/service_accounts", {"name": "x", EXPIRES: each}, EXPIRES) for each in (0, 10**10)),
-    (f"{RED}/service_accounts", {"name": "x", EXPIRES: 5, "create_service_account_only": True}, EXPIRES),
+    (f"{RED}/service_accounts", {"name": "x", ALONE: True}, ALONE),
     (f"{RED}/service_accounts/svc_acct_1", {"role": "owner"}, "role"),
     (f"{RED}/service_accounts/svc_acct_1/api_keys", {"scopes": ["admin"]}, "scopes[0]"),
     (f"{RED}/api_keys/key_1", {"scopes": None}, "scopes"),
     (f"{RED}/api_keys/key_1", {EXPIRES: None}, EXPIRES),
     ("admin_api_keys", {"name": "x", EXPIRES: None}, EXPIRES),
     (f"{RED}/model_permissions", {"mode": "maybe", "model_ids": []}, "mode"),
-    (f"{RED}/hosted_tool_permissions", {"mcp": {}}, "mcp.enabled"),
     *(
         (f"{RED}/rate_limits/rl-*", {f"max_{name}": value}, f"max_{name}")
         for name, value in (

@@ -1,4 +1,4 @@
-"""Token counts, compactions and sealed reasoning: with a real runner on a scripted engine."""
+"""Compactions and sealed reasoning: with a real runner on a scripted engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from openai.types.responses import CompactedResponse
 from sqlalchemy import text
 
 from app.api.docs import schemas
-from app.protocol.status import Status
-from app.protocol.tasks import COUNT
 from app.protocol.unsealing import SUMMARY_HEAD
 from app.store import keys
 from app.store.database import Database
@@ -25,13 +23,10 @@ from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.support import grammar
 from tests.support.api import MODEL, Api, served
-from tests.support.logs import whole
-from tests.support.player import ids, one, row_of
+from tests.support.player import one, row_of
 from tests.support.sdk import check
 from tests.support.services import AS_OWNER
-from tests.support.waiting import until
 from tests.support.worker import Worker, worker
-from workers.engine.base import PromptTooLong
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.turns.inputs import Inputs
 
@@ -53,70 +48,15 @@ async def served_by(w: Worker, db: Database, asking: asyncio.Task[Any]) -> Any:
 async def test_work_that_an_operator_cancels_is_not_asked_for_again(api: Api, db: Database) -> None:
     async def cancelled(status: int, stops: bool) -> None:
         body = {"model": MODEL, "input": "Hello!"}
-        paths = ("/v1/responses/input_tokens", "/v1/responses/compact")
-        asking = [asyncio.create_task(api.client.post(path, json=body)) for path in paths]
-
-        async def both() -> list[str]:
-            queued = await ids(db, "queued")
-            return queued if len(queued) == 2 else []
-
-        queued = await until(both)
+        asking = asyncio.create_task(api.client.post("/v1/responses/compact", json=body))
+        queued = await one(db, "queued")
         if stops:
             api.runtime.shutdown.end_grace()
-        for response_id in queued:
-            await api.runtime.canceller.cancel_abandoned(response_id)
-        assert [(await task).status_code for task in asking] == [status] * 2
+        await api.runtime.canceller.cancel_abandoned(queued)
+        assert (await asking).status_code == status
 
     await cancelled(400, stops=False)
     await cancelled(503, stops=True)
-
-
-class TestInputTokens:
-    async def test_what_is_counted_is_what_the_response_reads_and_nothing_is_generated_or_kept(
-        self, api: Api, client: openai.AsyncOpenAI, db: Database, pubsub: PubSub, w: Worker
-    ) -> None:
-        async def count(by: Worker = w, **fields: Any) -> int:
-            asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json=fields))
-            answer = await served_by(by, db, asking)
-            schemas.InputTokens.model_validate(answer.json())
-            tokens: int = answer.json()["input_tokens"]
-            return tokens
-
-        assert await count(input="Hello!") > 0, "the only model needs no name"
-        row = await whole(db, await one(db))
-        assert (row.status, row.output, row.store, row.priority) == (Status.COMPLETED, [], False, 0)
-        assert row.request["task"] == COUNT
-        asked: Any = {"model": MODEL, "input": "Hello!", "instructions": "Be brief."}
-        counted = await served_by(w, db, asyncio.create_task(client.responses.input_tokens.count(**asked)))
-        response = await served_by(w, db, asyncio.create_task(client.responses.create(**asked)))
-        assert counted.object == "response.input_tokens"
-        assert counted.input_tokens == response.usage.input_tokens > 0
-        first = await api.background(input="/say A")
-        await w.run(first)
-        assert await count(input="b", previous_response_id=first) > await count(input="b")
-        assert await count(previous_response_id=first) > 0
-        async with worker(db, pubsub, context_length=64) as small:
-            assert await count(small, input="x" * 500) > 500, "longer than the context"
-
-    async def test_a_prompt_that_is_not_counted_to_its_end_is_refused_and_a_client_that_leaves_cancels(
-        self, api: Api, db: Database, w: Worker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def render(*_: Any) -> Any:
-            raise PromptTooLong(None, 4096)
-
-        monkeypatch.setattr(w.engine, "render", render)
-        count = partial(api.client.post, "/v1/responses/input_tokens", json={"input": "x"})
-        asking = asyncio.create_task(count())
-        with pytest.raises(ResponseFailed):
-            await served_by(w, db, asking)
-        error = (await asking).json()["error"]
-        assert ((await asking).status_code, error["code"]) == (400, "context_length_exceeded")
-        assert "more than 4096 tokens" in error["message"]
-        asking = asyncio.create_task(count())
-        response_id = await one(db, "queued")
-        asking.cancel()
-        await until(lambda: ids(db, "cancelled"))
-        assert await ids(db, "cancelled") == [response_id]
 
 
 async def test_a_compaction_item_stands_for_the_conversation(

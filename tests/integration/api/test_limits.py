@@ -22,6 +22,7 @@ from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
 from tests.integration.api.common import answer_to, change, creation, event_of, sdk_of, socket_of
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.counts import counting
 from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
@@ -36,7 +37,6 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {**HELLO, "background": True, "stream": True}),
     ("/v1/responses", {"input": [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}]}),
     ("/v1/responses/compact", HELLO),
-    ("/v1/responses/input_tokens", HELLO),
     ("/v1/chat/completions", MESSAGES),
     ("/v1/chat/completions", {**MESSAGES, "stream": True}),
 ]
@@ -139,7 +139,8 @@ class TestRefusals:
         app: Any = calling.server.config.app
         posts = {route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())}
         started = {path for path in posts if path.startswith(("/v1/responses", "/v1/chat"))}
-        assert started == {path for path, _ in WAYS} | {"/v1/responses/{response_id}/cancel"}, "there is no other"
+        others = {"/v1/responses/{response_id}/cancel", "/v1/responses/input_tokens"}
+        assert started == {path for path, _ in WAYS} | others, "there is no other"
         async with sdk_of(calling, mine.key.secret) as client:
             with pytest.raises(openai.RateLimitError) as raised:
                 await client.responses.create(model=MODEL, input="Hello!", background=True)
@@ -148,6 +149,22 @@ class TestRefusals:
         assert f"Limit 'unfinished_responses' of project '{mine.project}' for all models" in error.message
         assert set(HEADERS) <= set(headers)
         assert 1 <= int(headers["retry-after"]) <= 120 and "retry-after-ms" in headers
+
+    async def test_a_count_takes_a_request_a_minute_and_of_no_other_limit(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database, pubsub: PubSub, services: Any
+    ) -> None:
+        await limit(admin, mine, unfinished_responses=1, tokens_per_minute=2000, requests_per_minute=2)
+        await calling.background(max_output_tokens=1)
+        before = await taken(db, mine)
+        count = partial(calling.client.post, "/v1/responses/input_tokens", json={"model": MODEL, **HELLO})
+        async with counting(db, pubsub, services.redis_url):
+            answer = await count()
+        assert answer.status_code == 200 and answer.headers["x-ratelimit-remaining-requests"] == "0"
+        after = await taken(db, mine)
+        assert after.pop("requests_per_minute") > before.pop("requests_per_minute") > 0
+        assert after["unfinished_responses"] == before["unfinished_responses"] == 1
+        assert after["tokens_per_minute"] <= before["tokens_per_minute"]
+        assert (await count()).status_code == 429
 
     async def test_a_websocket_s_request_is_refused_and_the_next_one_served(
         self, admin: Administration, mine: Tenant, api: Api, player: Player
@@ -251,8 +268,8 @@ async def test_no_response_gets_a_better_tier_than_its_project(
     assert "6 or more" in refused.json()["error"]["message"]
     assert (await calling.post(background=True, priority=7)).status_code == 200
     with pytest.raises(AdministrationError, match="flex, default, priority"):
-        await admin.permit(mine.project, None, None, "best")
-    assert (await admin.permit(mine.project, None, None, "priority")).top_tier == "priority"
+        await admin.permit(mine.project, top_tier="best")
+    assert (await admin.permit(mine.project, top_tier="priority")).top_tier == "priority"
 
     async def served() -> bool:
         answer = await calling.post(background=True, service_tier="priority")

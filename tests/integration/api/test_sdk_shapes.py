@@ -16,10 +16,13 @@ from openai.types.shared import ErrorObject
 from pydantic import BaseModel
 
 from app.api.docs import schemas
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.integration.api.common import event_of, rest_of, socket_of
 from tests.support.api import MODEL, Api, served
 from tests.support.batches import line
+from tests.support.counts import counting
 from tests.support.player import Player
 from tests.support.refusals import CALL, CUSTOM, FUNCTION, IMAGE, NAMESPACE, OUTPUT, SEARCH
 from tests.support.sdk import check, mismatches
@@ -113,7 +116,9 @@ async def test_lists_of_items_and_empty_ones(api: Api, player: Player) -> None:
     assert behind.json() == {"object": "list", "data": [], "first_id": "", "last_id": "", "has_more": False}
 
 
-async def test_conversations_models_counts_and_errors(api: Api, player: Player) -> None:
+async def test_conversations_models_counts_and_errors(
+    api: Api, player: Player, db: Database, pubsub: PubSub, services: Any
+) -> None:
     made = await api.client.post("/v1/conversations", json={"metadata": {"a": "b"}})
     check(Conversation, made.content)
     url = f"/v1/conversations/{made.json()['id']}"
@@ -134,7 +139,7 @@ async def test_conversations_models_counts_and_errors(api: Api, player: Player) 
     for model in listed["data"]:
         check(Model, model)
     check(Model, (await api.client.get(f"/v1/models/{MODEL}")).content)
-    async with player.at_work():
+    async with counting(db, pubsub, services.redis_url):
         counted = await api.client.post("/v1/responses/input_tokens", json={"model": MODEL, "input": "x"})
     check(InputTokenCountResponse, counted.content)
     errors: list[tuple[str, str, Any]] = [

@@ -95,7 +95,7 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
         "sealed_thought": sealer.seal(SealedKind.REASONING, SECRET_TEXT),
         "sealed_summary": sealer.seal(SealedKind.COMPACTION, SECRET_TEXT),
         "project": project,
-        "account": (await ServiceAccounts(admin._changes).create(project, SECRET_TEXT, None, with_key=False))[0].id,
+        "account": (await ServiceAccounts(admin._changes).create(project, SECRET_TEXT, None))[0].id,
         "key": owner.key.row.id,
         "file": await file_of(api),
         "batch": await batch_of(api, db),

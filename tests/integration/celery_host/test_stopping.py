@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from app.queue.message import Priority
 from tests.support.celery_bench import Bench
 from tests.support.forks import CELERY, Forked
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -33,8 +32,7 @@ def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench
     assert bench.queued() == 1
 
 
-@pytest.mark.parametrize("priority", [Priority.COUNT, Priority.FOREGROUND])
-def test_a_worker_that_stops_takes_nothing_after_it_reconnected(bench: Bench, start: Any, priority: Priority) -> None:
+def test_a_worker_that_stops_takes_nothing_after_it_reconnected(bench: Bench, start: Any) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
     bench.send("until-1")
     bench.wait_for_log("start until-1")
@@ -43,7 +41,7 @@ def test_a_worker_that_stops_takes_nothing_after_it_reconnected(bench: Bench, st
     bench.break_connections()
     until_sync(lambda: worker.text.count("Connected to") > 1)
     worker.ready()
-    bench.send("ok-2", priority=priority)
+    bench.send("ok-2")
     bench.ask("ping")
     bench.ask("ping")
     assert bench.queued() == 1  # for other workers, now and not only when this one has ended
@@ -52,22 +50,19 @@ def test_a_worker_that_stops_takes_nothing_after_it_reconnected(bench: Bench, st
     assert "end until-1" in bench.log and "start ok-2" not in bench.log
 
 
-@pytest.mark.parametrize(("priority", "returned"), [(Priority.COUNT, 1), (Priority.FOREGROUND, 0)])
-def test_a_worker_that_stops_returns_a_count_that_it_did_not_begin_and_drops_an_answer(
-    bench: Bench, start: Any, priority: Priority, returned: int
-) -> None:
+def test_a_worker_that_stops_drops_an_answer_that_it_did_not_begin(bench: Bench, start: Any) -> None:
     """Maintenance sends the answer to another worker; nobody else reads the list of this one."""
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="1000").ready()
     bench.send("block-1")
     bench.wait_for_log("start block-1")  # the worker fetches it with the thread that answers
     bench.ask("meet_loop")
     worker.send_signal()
-    bench.send("ok-2", priority=priority)
+    bench.send("ok-2")
     until_sync(lambda: bench.queued() == 0, what="the worker has taken it")
     bench.ask("meet_loop")
     assert worker.wait() == 0
     assert "end block-1" in bench.log and "start ok-2" not in bench.log
-    assert bench.queued() == returned
+    assert bench.queued() == 0
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP, None])

@@ -1,10 +1,12 @@
-"""A program behind its guardian: output, exit statuses, and the end of its whole process tree."""
+"""A program: output, exit statuses, and the end of its process group."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,18 @@ from app.local.children import MAX_LINE_BYTES, Child, Program, run
 from app.local.services.service_account import ServiceFolders, choose_account
 from tests.support.services import descendants
 from tests.support.upping import alive, kill
-from tests.support.waiting import until
+from tests.support.waiting import until, until_sync
 
-DEAF_TREE = (
-    "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 1; done' & while :; do sleep 1; done"
-)
+DEAF_TREE = "trap '' TERM; sh -c 'trap \"\" TERM; echo up; while :; do sleep 1; done' & while :; do sleep 1; done"
+
+
+RUNNER = """
+import asyncio, sys
+from pathlib import Path
+from app.local.children import Program, run
+program = Program(("/bin/sh", "-c", sys.argv[1]), {}, Path("/"), user=sys.argv[2])
+asyncio.run(run(program, lambda line: print(line, flush=True)))
+"""
 
 
 def shell(command: str, **more: object) -> Program:
@@ -29,10 +38,10 @@ def descriptors(pid: int) -> int:
 
 
 async def running(command: str, lines: list[str], **more: object) -> tuple[Child, list[int]]:
-    """The child after its first output, and all processes below its guardian."""
+    """The child after its first output, and its processes, the program first."""
     child = await Child.start(shell(command, **more), lines.append)
     await until(lambda: lines)
-    return child, descendants(child.pid)
+    return child, [child.pid, *descendants(child.pid)]
 
 
 async def test_status_and_last_line_come_through() -> None:
@@ -61,20 +70,20 @@ async def test_the_stop_signal_reaches_the_main_process_alone(tmp_path: Path) ->
     assert lines == ["up", "child ended"]
 
 
-async def test_after_its_grace_the_whole_tree_is_killed() -> None:
+async def test_after_its_grace_the_whole_group_is_killed() -> None:
     lines: list[str] = []
     child, tree = await running(DEAF_TREE, lines, grace=0.1)
     assert len(tree) >= 3
     assert await child.stop_and_wait() == -signal.SIGKILL
-    assert not any(map(alive, tree))
+    await until(lambda: not any(map(alive, tree)))
 
 
-async def test_a_tree_does_not_outlive_its_main_process() -> None:
+async def test_a_group_does_not_outlive_its_program() -> None:
     lines: list[str] = []
     child, tree = await running(DEAF_TREE, lines, grace=1000)
-    kill(tree[0])
+    kill(child.pid)
     assert await child.wait() == -signal.SIGKILL
-    assert not any(map(alive, tree))
+    await until(lambda: not any(map(alive, tree)))
 
 
 async def test_stop_at_any_moment_of_the_start_ends_it() -> None:
@@ -86,17 +95,17 @@ async def test_stop_at_any_moment_of_the_start_ends_it() -> None:
         assert await child.wait() == -signal.SIGTERM
 
 
-async def test_a_lock_is_held_until_the_tree_is_gone(tmp_path: Path) -> None:
+async def test_a_lock_is_held_until_the_program_is_gone(tmp_path: Path) -> None:
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     lines: list[str] = []
-    child, tree = await running("echo up; sleep 1000", lines, hold=(lock,))
+    child, _ = await running("echo up; exec sleep 1000", lines, hold=(lock,))
     os.close(lock)
     again = os.open(tmp_path / "lock", os.O_RDWR)
     with pytest.raises(BlockingIOError):
         fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    # The program has no more than its three streams, and so not the lock. While it starts, it opens its libraries.
-    await until(lambda: all(descriptors(pid) == 3 for pid in tree))
+    # The program has its three streams and the lock. While it starts, it opens its libraries.
+    await until(lambda: descriptors(child.pid) == 4)
     await child.stop_and_wait()
     fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(again)
@@ -110,16 +119,26 @@ async def test_long_lines_and_broken_text_come_in_pieces() -> None:
 
 
 @pytest.mark.root
-async def test_as_root_a_program_runs_as_the_account_and_dies_with_its_guardian() -> None:
+def test_as_root_a_program_runs_as_the_account_and_dies_with_its_runner() -> None:
     account = choose_account()
     assert account is not None
+    command = [sys.executable, "-c", RUNNER, "id -u; id -g; id -G; echo $$; exec sleep 1000", account.ids]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout is not None
+        lines = [runner.stdout.readline().strip() for _ in range(4)]
+        assert lines[:3] == [str(account.uid), str(account.gid), str(account.gid)]
+        runner.kill()
+        until_sync(lambda: not alive(int(lines[3])))
+
+
+async def test_a_program_whose_output_a_daemon_keeps_ends_all_the_same() -> None:
+    """The daemon has left its group."""
     lines: list[str] = []
-    child, tree = await running("id -u; id -g; id -G; exec sleep 1000", lines, user=account.ids)
-    await until(lambda: len(lines) == 3)
-    assert lines == [str(account.uid), str(account.gid), str(account.gid)]
+    child = await Child.start(shell("setsid sh -c 'echo $$; exec sleep 1000' & wait; exit 3"), lines.append)
+    await until(lambda: lines)
     kill(child.pid)
-    await until(lambda: not any(map(alive, tree)))
-    await child.wait()
+    assert await child.wait() == -signal.SIGKILL
+    kill(int(lines[0]))
 
 
 @pytest.mark.root

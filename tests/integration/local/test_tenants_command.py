@@ -63,11 +63,14 @@ def test_each_thing_that_a_project_has_is_set_and_changed_alone(home: Home) -> N
         return printed(*arguments).strip().partition("\tmodels ")[2]
 
     listed = printed("projects", "list").splitlines()[1]
-    assert listed.endswith("models all\ttool servers python\ttier priority\tweight 3\tstored 0")
+    assert listed.endswith("models *\ttool servers python\ttier priority\tweight 3\tstored 0")
     assert "tier priority\tweight 0.5\t" in shown("projects", "update", project, "--weight", "0.5")
     everything = ("projects", "permit", project, "--models", "all", "--tool-servers", "all")
-    assert shown(*everything) == "all\ttool servers all\ttier priority\tweight 0.5\tstored 0"
+    assert shown(*everything) == "*\ttool servers *\ttier priority\tweight 0.5\tstored 0"
     assert "tier flex" in shown(*everything, "--tier", "flex")
+    assert shown("projects", "permit", project, "--models", "all,!b", "--tool-servers", "none").startswith(
+        "!b,*\ttool servers none"
+    )
     days = ("projects", "update", project, "--conversation-days")
     assert shown(*days, "30").endswith("\tstored 0\tconversations 30 days")
     assert shown(*days, "0").endswith("\tstored 0")

@@ -29,8 +29,8 @@ from tests.support.waiting import until_sync
 
 SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
 """Writes its process id and keeps running."""
-STUBBORN = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > {0}.pid; while :; do sleep 1000; done' & sleep 1000"
-"""Leaves a grandchild in its own session that ignores every signal but SIGKILL."""
+STUBBORN = "sh -c 'trap \"\" TERM HUP INT; echo $$ > {0}.pid; while :; do sleep 1000; done' & sleep 1000"
+"""Leaves a grandchild that ignores every signal but SIGKILL."""
 
 
 def sleeper(folder: Path, name: str) -> str:
@@ -191,20 +191,6 @@ def test_ctrl_c_in_a_terminal_and_a_closed_one_end_longhaul_up_and_leave_nothing
         ends_and_leaves_nothing(up)
 
 
-def test_kill_9_of_the_runner_leaves_nothing_and_the_next_start_waits_for_that(used_folder: Path) -> None:
-    with Up(used_folder, everything(used_folder)) as up:
-        started(up)
-        wild = int(up.written("wild.pid"))
-        os.kill(wild, signal.SIGSTOP)
-        up.process.kill()
-        up.ended()
-        (used_folder / "calm.pid").unlink()
-        (used_folder / "wild.pid").unlink()
-        with Up(used_folder, everything(used_folder)) as again:
-            started(again)
-            assert not any(alive(pid) for pid in up.look())
-
-
 def draining_api(folder: Path) -> str:
     """An API that takes its time after the first stop signal, until the file `answered` is there."""
     (folder / "api.sh").write_text(
@@ -212,6 +198,23 @@ def draining_api(folder: Path) -> str:
         f"while [ ! -e {folder}/answered ]; do sleep 0.05; done\n"
     )
     return f"api: sh {folder}/api.sh\n"
+
+
+def test_kill_9_of_the_runner_ends_its_programs_and_the_next_start_waits_for_them(used_folder: Path) -> None:
+    calm = sleeper(used_folder, "calm")
+    with Up(used_folder, calm + draining_api(used_folder)) as up:
+        up.written("calm.pid")
+        up.written("api.pid")
+        up.look()
+        up.process.kill()
+        up.ended()
+        until_sync((used_folder / "draining").exists)
+        (used_folder / "calm.pid").unlink()
+        with Up(used_folder, calm) as again:
+            again.wait_for_output("waiting for its programs to end")
+            (used_folder / "answered").touch()
+            again.written("calm.pid")
+            assert not any(alive(pid) for pid in up.look())
 
 
 DRAINING = {**NAMED_SERVICES, "LONGHAUL_API_GRACE_SECONDS": "1000"}

@@ -16,7 +16,7 @@ from app.protocol.status import Status
 from app.protocol.tasks import COUNT
 from app.store.database import Database
 from app.store.keys import SharedSealer
-from app.store.rows import ResponseRow
+from app.store.rows import PromptSource, ResponseRow
 from app.store.sealing import seal_headers
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
@@ -186,17 +186,25 @@ async def test_a_clients_call_in_the_same_turn_ends_the_response_after_the_hoste
 async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_of_a_prompt(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    before = len(tools.lines())
     request = {"input": [message("Hi")], "tools": [mcp_tool(allowed_tools=["echo"])]}
-    counted = await answer(db, pubsub, (tools.server(),), task=COUNT, **request)
-    assert tools.lines()[before:] == ["opened", "listed", "closed"]
+
+    async def counted(*servers: McpServer) -> int:
+        """Of `generate: false`, and of a count, which is no response."""
+        before, row = len(tools.lines()), await answer(db, pubsub, servers, task=COUNT, **request)
+        listed = ["opened", "listed", "closed"] if servers else []
+        assert tools.lines()[before:] == listed
+        async with worker(db, pubsub, mcp_sessions=McpSessions(servers)) as w:
+            source = PromptSource("default", row.request, None, 0, int(row.created_at.timestamp()))
+            tokens = await w.counter.tokens(source)
+        assert tools.lines()[before:] == listed * 2
+        assert row.usage is not None and row.output == []
+        assert row.usage["input_tokens"] == tokens
+        return tokens
+
     answered = await answer(db, pubsub, (tools.server(),), **request)
-    assert counted.usage is not None and answered.usage is not None
-    assert counted.output == []
-    assert counted.usage["input_tokens"] == answered.usage["input_tokens"]
-    away = await answer(db, pubsub, (), task=COUNT, **request)
-    assert away.usage is not None
-    assert away.usage["input_tokens"] < counted.usage["input_tokens"]
+    assert answered.usage is not None
+    assert await counted(tools.server()) == answered.usage["input_tokens"]
+    assert await counted() < answered.usage["input_tokens"]
 
 
 async def test_with_tool_choice_none_no_server_lists_its_tools(

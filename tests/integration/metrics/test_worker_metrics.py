@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import text
 
-from app.queue.message import Priority
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.integration.generation.test_runner import SLOW, asking, committed
@@ -67,19 +65,3 @@ async def test_a_response_that_fails_counts_as_failed(db: Database, pubsub: PubS
             await w.run(await queued(db, input=asking("/fail 3")))
         assert shown(w).value("longhaul_run_seconds_count", status="failed") == 1
         assert shown(w).value("longhaul_attempt_seconds_count", outcome="failed") == 1
-
-
-async def test_a_count_of_tokens_is_no_response(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub) as w:
-        response_id = await queued(db, input=asking("Hello"), task="count")
-        await change_priority(db, response_id)
-        assert await w.run(response_id) is Outcome.COMPLETED
-        found = shown(w)
-    for name in ("queue_wait", "run", "attempt", "first_token"):
-        assert found.value(f"longhaul_{name}_seconds_count") == 0, name
-
-
-async def change_priority(db: Database, response_id: str) -> None:
-    async with db.begin() as connection:
-        values = {"priority": Priority.COUNT.value, "id": response_id}
-        await connection.execute(text("UPDATE responses SET priority = :priority WHERE id = :id"), values)

@@ -114,9 +114,7 @@ def without_random_fields(message: bytes | str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
-@pytest.mark.parametrize(
-    ("priority", "foreground_place"), [(Priority.COUNT, False), (Priority.FLEX, False), (Priority.FOREGROUND, True)]
-)
+@pytest.mark.parametrize(("priority", "foreground_place"), [(Priority.FLEX, False), (Priority.FOREGROUND, True)])
 async def test_a_message_from_the_template_is_what_celery_sends(
     queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority, foreground_place: bool
 ) -> None:
@@ -161,8 +159,7 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
 
 async def test_a_list_ends_some_time_after_its_last_message(queue: TaskQueue, keys: Any) -> None:
     """That of a worker that died would be there for ever."""
-    count = Message("resp_count", "demo", QUEUE, Priority.COUNT)
-    for message in (answer("resp_1"), replace(answer("resp_2"), foreground_place=True), count):
+    for message in (answer("resp_1"), replace(answer("resp_2"), foreground_place=True)):
         await queue.enqueue(message)
         assert 0 < keys.ttl(message.list) <= LIST_SECONDS
         keys.expire(message.list, 60)
@@ -176,16 +173,13 @@ async def test_messages_of_one_call_are_sent_in_order(queue: TaskQueue, keys: An
     assert ids == [f"resp_{n}" for n in range(500)]
 
 
-async def test_counts_have_one_list_and_each_worker_has_one_for_answers_and_one_for_foreground_places(
-    queue: TaskQueue, keys: Any
-) -> None:
+async def test_each_worker_has_a_list_for_answers_and_one_for_foreground_places(queue: TaskQueue, keys: Any) -> None:
     for priority in Priority:
         for node, foreground_place in (("node-1", False), ("node-1", True), ("node-2", False)):
             message = Message(f"resp_{priority}", "demo", QUEUE, priority, sent_to=node)
             await queue.enqueue(replace(message, foreground_place=foreground_place))
-    answers = len(Priority) - 1
+    answers = len(Priority)
     assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {
-        f"{QUEUE}#counts": 3,
         f"{QUEUE}@node-1": answers,
         f"{QUEUE}@node-1#foreground": answers,
         f"{QUEUE}@node-2": answers,

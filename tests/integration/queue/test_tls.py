@@ -46,7 +46,7 @@ async def with_tls(redis_url: str, authority: Authority, address: str = HOST) ->
 async def publishes(settings: Settings) -> None:
     queue = TaskQueue(settings)
     try:
-        await queue.enqueue(Message("resp_tls", "tls", "tls", Priority.COUNT))
+        await queue.enqueue(Message("resp_tls", "tls", "tls", Priority.FOREGROUND))
     finally:
         await queue.close()
 

@@ -31,7 +31,7 @@ from tests.integration.store.common import scalar, sql
 from tests.support.services import AS_OWNER
 from tests.support.waiting_rows import QUEUE, end, take, waiting, weigh
 
-CLASSES = [priority for priority in Priority if priority is not Priority.COUNT]
+CLASSES = list(Priority)
 TIERS = {
     Priority.PRIORITY_BACKGROUND: Priority.PRIORITY_FOREGROUND,
     Priority.BACKGROUND: Priority.FOREGROUND,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from app.queue.message import Priority, list_of
+from app.queue.message import Priority
 from app.store.context.size import find_previous
 from app.store.database import Database
 from app.store.queue import redelivery, workers
@@ -75,15 +75,6 @@ async def test_claimed_responses_count_for_the_worker_that_claimed_them(db: Data
     await claims.claim_all(db, [(each.id, "b") for each in made])
     assert await loads(db) == {"b": 2}
     assert await insert(db, new_response()) == ["a"]
-
-
-async def test_counts_take_no_place_and_go_to_the_list_of_all_workers(db: Database) -> None:
-    await with_workers(db, a=8)
-    count = replace(new_response(), priority=Priority.COUNT.value)
-    assert await insert(db, count) == [None]
-    await claims.claim_all(db, [(count.id, "a")])
-    assert await insert(db, *(new_response() for _ in range(9))) == ["a"] * 8 + [None]
-    assert list_of(QUEUE, Priority.COUNT, "a") == f"{QUEUE}#counts"
 
 
 # Affinity

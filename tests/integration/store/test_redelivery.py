@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from app.queue.message import Priority, list_of
 from app.scheduling.decisions import TRIALS_AT_ONCE
 from app.store.database import Database
 from app.store.queue import redelivery as messages
@@ -24,7 +23,6 @@ async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
 
 
 async def lost(db: Database) -> list[str]:
-    assert await messages.resend_counts(db, LOST) == [], "none of them is a count"
     return list(await messages.put_back(db, LOST))
 
 
@@ -48,27 +46,6 @@ async def test_the_wait_before_a_redelivery_doubles_each_time(db: Database) -> N
     assert await lost(db) == []
     patient = await sent(db, 4.5 * LOST, sends=3)
     assert await lost(db) == [patient]
-
-
-async def test_a_count_whose_message_was_lost_is_sent_again_at_once(db: Database) -> None:
-    response_id = await sent(db, 1.5 * LOST)
-    await sql(db, "UPDATE responses SET priority = 0, sent_to = NULL")
-    assert await messages.put_back(db, LOST) == []
-    (message,) = await messages.resend_counts(db, LOST)
-    assert (message.response_id, message.list) == (response_id, list_of("model.scripted", Priority.COUNT, None))
-    assert await messages.resend_counts(db, LOST) == []
-
-
-async def test_a_count_that_waits_behind_others_in_its_worker_is_not_taken_for_lost(db: Database) -> None:
-    running, waiting = await claimed(db), await sent(db, 1.5 * LOST)
-    await sql(db, "UPDATE responses SET priority = 0")
-    await sql(db, "UPDATE responses SET sent_to = NULL WHERE id = :id", id=waiting)
-    assert await messages.resend_counts(db, LOST) == []
-    assert [each.response_id for each in await messages.resend_counts(db, LOST / 100)] == [waiting], "for long"
-    late = "UPDATE responses SET sent_at = now() - make_interval(secs => :ago), sends = 1 WHERE id = :id"
-    await sql(db, late, ago=1.5 * LOST, id=waiting)
-    await endings.cancel(db, running.id, None)
-    assert [each.response_id for each in await messages.resend_counts(db, LOST)] == [waiting]
 
 
 async def test_a_foreground_response_keeps_its_place_only_if_it_was_released(db: Database) -> None:

@@ -79,10 +79,10 @@ async def test_the_migrated_schema_is_that_of_the_tables_and_alembic_finds_nothi
     assert len(declared) > 200
 
 
-async def test_the_newest_migration_can_be_undone_and_done_again(db: Database) -> None:
+async def test_the_migrations_can_be_undone_and_done_again(db: Database) -> None:
     async with db.begin() as connection:
         await connection.execute(text(AS_OWNER))
-        await connection.run_sync(lambda sync: command.downgrade(_config(sync), "-1"))
+        await connection.run_sync(lambda sync: command.downgrade(_config(sync), "base"))
         assert await connection.run_sync(differences) != []
         await connection.run_sync(_upgrade)
         assert await connection.run_sync(differences) == []
@@ -149,3 +149,12 @@ async def test_every_scope_is_one_that_postgres_knows(db: Database) -> None:
         project = "NULL" if scope in {Scope.ADMIN, Scope.OPERATOR} else "'default'"
         key = KEY.replace("'default'", project).replace("sha256('a')", f"sha256('{scope.value}')")
         await sql(db, key.format(f"'{{{scope.value}}}'"), id=scope.value)
+
+
+async def test_nothing_in_the_schema_sets_the_priority_0_apart_any_more(db: Database) -> None:
+    definitions = """
+        SELECT pg_get_functiondef(CAST('settle_response' AS regproc))
+            || pg_get_viewdef(CAST('worker_loads' AS regclass))
+    """
+    async with db.autocommit() as connection:
+        assert "priority > 0" not in (await connection.execute(text(definitions))).scalar_one()

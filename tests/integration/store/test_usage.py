@@ -105,8 +105,7 @@ async def test_a_response_that_is_cut_off_counts_with_the_tokens_of_its_log(db: 
     assert sum(row.cached_tokens for row in await ledger(db)) == 60
 
 
-async def test_a_response_that_never_ran_and_the_server_s_own_work_are_not_in_it(db: Database) -> None:
-    await finished(db, priority=0)
+async def test_a_response_that_never_ran_is_not_in_it(db: Database) -> None:
     new = new_response()
     await Inserter(db).create(new)
     await endings.cancel(db, new.id, None)

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from app.queue.message import Kind, Priority
 from tests.support.cycles import no_collector
 from tests.support.pool import Expected, Request, SlowCleanup, forever, start_pool
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
-from workers.celery_host.pool import COUNT_MESSAGES, TaskPool
+from workers.celery_host.pool import TaskPool
 from workers.generation.cancellation import Cancelled
 
 
@@ -47,21 +46,6 @@ def test_64_jobs_run_at_once_and_each_has_its_own_pid() -> None:
     assert len({request.pid for request in requests}) == 64
     assert all(isinstance(request.pid, int) for request in requests)
     pool.stop()
-
-
-def test_counts_and_answers_take_no_places_of_each_other() -> None:
-    pool = start_pool(limit=1)
-    counts = [Request(pool, forever, f"count-{n}", Priority.COUNT).started() for n in range(3)]
-    answer = Request(pool, forever, "answer").started()
-    waiting = Request(pool, forever, "waiting")
-    late = Request(pool, forever, "late", Priority.COUNT).started()
-    assert waiting.pid is None
-    assert (pool.free_places(Kind.ANSWERS), pool.free_places(Kind.COUNTS)) == (1 - 2, COUNT_MESSAGES - 4)
-    for request in (*counts, late, answer):
-        pool.terminate_job(request.pid or 0)
-    waiting.started()
-    until_sync(lambda: (pool.free_places(Kind.ANSWERS), pool.free_places(Kind.COUNTS)) == (0, COUNT_MESSAGES))
-    pool.terminate()
 
 
 def test_the_pool_alone_keeps_a_waiting_job_alive() -> None:

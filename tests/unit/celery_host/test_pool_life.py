@@ -14,7 +14,7 @@ import pytest
 from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
-from app.queue.message import Kind, Priority, list_of
+from app.queue.message import Kind
 from config.settings import ConfigError
 from tests.support.pool import Request, SlowCleanup, forever, start_pool
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -56,28 +56,6 @@ def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
         request.terminate()
     late.started()
     until_sync(lambda: pool.free_places(Kind.ANSWERS) == 7)
-    pool.stop()
-
-
-def test_a_drained_worker_takes_no_counts() -> None:
-    slots = Slots(4, Pace(), 4)
-    pool = pool_of(slots)
-    slots.drain(True)
-    assert pool.free_places(Kind.COUNTS) == 0
-    slots.drain(False)
-    assert pool.free_places(Kind.COUNTS) > 0
-    pool.stop()
-
-
-def test_a_pool_takes_answers_from_the_lists_of_its_node_and_counts_from_the_queues() -> None:
-    pool = pool_of(Slots(4, Pace(), 4))
-    lists = {kind: pool.list_of("model.test", kind) for kind in Kind}
-    assert lists == {
-        Kind.ANSWERS: list_of("model.test", Priority.FLEX, "node"),
-        Kind.FOREGROUND: list_of("model.test", Priority.FOREGROUND, "node", foreground_place=True),
-        Kind.COUNTS: list_of("model.test", Priority.COUNT, "node"),
-    }
-    assert lists[Kind.COUNTS] == list_of("model.test", Priority.COUNT, None)
     pool.stop()
 
 

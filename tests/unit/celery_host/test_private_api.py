@@ -17,7 +17,6 @@ from kombu import Consumer
 from kombu.exceptions import OperationalError
 from kombu.transport import redis as kombu_redis
 
-from app.queue.message import project_of
 from workers.celery_host import connection
 from workers.celery_host.connection import FastReconnectConnection
 from workers.celery_host.fetch import BatchChannel, PlacesQoS
@@ -55,7 +54,7 @@ def test_kombu_still_reads_what_fetch_notes(name: str) -> None:
 
 
 def test_kombu_still_asks_a_channel_whether_it_returns_what_was_not_acknowledged() -> None:
-    assert BatchChannel.do_restore
+    assert not BatchChannel.do_restore
     assert "self.channel.do_restore" in inspect.getsource(PlacesQoS.restore_unacked_once)
 
 
@@ -100,7 +99,7 @@ def test_celery_still_hands_its_request_to_the_pool() -> None:
         body=b"",
         content_type="application/json",
         content_encoding="utf-8",
-        delivery_info={"routing_key": "model.demo#counts"},
+        delivery_info={"routing_key": "model.demo@node#foreground"},
         properties={},
     )
     request = create_request_cls(Request, task, Pool(), "host", None, app=celery)(message, app=celery, task=task)
@@ -108,8 +107,7 @@ def test_celery_still_hands_its_request_to_the_pool() -> None:
     (options,) = handed
     assert options["callback"].__self__ is request
     assert (request.id, list(request.args), request.kwargs) == ("resp_1", [], {"response_id": "resp_1"})
-    assert request.delivery_info["routing_key"] == "model.demo#counts"
-    assert project_of(request.kwargsrepr) == "team-a"
+    assert request.delivery_info["routing_key"] == "model.demo@node#foreground"
     assert inspect.iscoroutinefunction(request.task.run)
     assert request.task.throws == (ValueError,)
     assert {"pid", "time_accepted"} <= set(parameters(request.on_accepted))

@@ -18,7 +18,7 @@ from app.protocol.response import error_object
 from config.models import ModelCatalog
 from config.settings import load_settings
 from tests.unit.protocol.requests.test_fields import openai_fields
-from workers.generation.errors import _ERROR_CODES
+from workers.generation.turns.codes import _ERROR_CODES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

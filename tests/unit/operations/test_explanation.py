@@ -53,7 +53,6 @@ OTHERS = [waiting(3, "blue")]
         (Reason.DUE, response(priority=FOREGROUND), look(worker())),
         (Reason.DUE, response(), look(worker(taken=2))),
         (Reason.SENT, SENT, look(worker())),
-        (Reason.SENT, response(priority=0, sent_at=ago(3), sends=1), look(worker())),
         (Reason.SENT_TO_LOST_WORKER, SENT, look(worker("w2"))),
         (Reason.SENT_TO_LOST_WORKER, SENT, look(LOST, worker("w2"))),
         (Reason.RELEASED, released(), look(worker("w2"))),

@@ -10,7 +10,7 @@ import pytest
 
 from app.protocol.errors import NotFound
 from app.responses.models.catalog import PermittedCatalogs, only_model, served_model
-from app.store.tenants.projects import ProjectRow
+from app.store.tenants.projects import EVERYTHING, ProjectRow
 from config.models import Adapter, ModelCatalog
 from config.tools import McpServer
 from tests.support.api import served
@@ -24,14 +24,14 @@ CATALOG = ModelCatalog(
 class Projects:
     """A directory that knows one project."""
 
-    def __init__(self, models: frozenset[str] | None, tool_servers: frozenset[str] | None) -> None:
+    def __init__(self, models: frozenset[str], tool_servers: frozenset[str]) -> None:
         self.row = ProjectRow("proj_a", "a", models, tool_servers, datetime(2026, 11, 1, tzinfo=UTC), None)
 
     async def project(self, project_id: str) -> ProjectRow | None:
         return self.row if project_id == self.row.id else None
 
 
-async def catalog_of(project: str | None, models: Any = None, tool_servers: Any = None) -> ModelCatalog:
+async def catalog_of(project: str | None, models: Any = EVERYTHING, tool_servers: Any = EVERYTHING) -> ModelCatalog:
     return await PermittedCatalogs(CATALOG, Projects(models, tool_servers)).of(project)  # type: ignore[arg-type]
 
 
@@ -63,15 +63,13 @@ async def test_a_single_permitted_model_is_the_only_one() -> None:
 
 
 async def test_servers_are_permitted_by_their_labels() -> None:
-    catalog = await catalog_of("proj_a", None, frozenset({"docs"}))
+    catalog = await catalog_of("proj_a", tool_servers=frozenset({"docs"}))
     assert [server.label for server in catalog.tools] == ["docs"]
     assert names(catalog) == ["base", "tuned", "other"]
 
 
-async def test_denied_models_and_kinds_of_tool_are_not_there() -> None:
-    projects = Projects(None, None)
-    projects.row = replace(projects.row, denied_models=frozenset({"tuned", "none"}), denied_tools=frozenset({"mcp"}))
-    catalog = await PermittedCatalogs(CATALOG, projects).of("proj_a")  # type: ignore[arg-type]
+async def test_of_everything_single_names_are_taken_away() -> None:
+    catalog = await catalog_of("proj_a", frozenset({"*", "!tuned", "!none"}), frozenset({"*", "!docs"}))
     assert names(catalog) == ["base", "other"]
     assert [server.label for server in catalog.tools] == ["python"]
 

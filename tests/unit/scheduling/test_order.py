@@ -15,7 +15,7 @@ from app.scheduling.order import MAX_CHARGE, TIER_PART, Flow, WaitingFlow, Waiti
 from app.scheduling.placement import Candidate
 
 BACKGROUND = Priority.BACKGROUND
-CLASSES = [priority for priority in Priority if priority not in (Priority.COUNT, Priority.WINDOW)]
+CLASSES = [priority for priority in Priority if priority != Priority.WINDOW]
 
 
 def flow(

@@ -25,15 +25,15 @@ def test_others_get_what_they_would_get_if_what_is_paused_had_not_come(
 ) -> None:
     arrivals = made(each)
     found = at_once(arrivals, QueueState(loads, paused=paused))
-    held = [one for one in arrivals if {None, one.project} & paused and one.priority != Priority.COUNT]
+    held = [one for one in arrivals if {None, one.project} & paused]
     for one in held:
         assert found[one.candidate.id] == Sending(False, is_refused=one.priority in FOREGROUND)
     others = [one for one in arrivals if one not in held]
     assert {one.candidate.id: found[one.candidate.id] for one in others} == at_once(others, QueueState(loads))
 
 
-def test_counts_are_answered_and_nobody_is_refused_without_a_pause() -> None:
-    arrivals = made([("a", Priority.COUNT), ("a", Priority.FOREGROUND)])
+def test_nobody_is_refused_without_a_pause() -> None:
+    arrivals = made([("a", Priority.FOREGROUND)])
     found = at_once(arrivals, QueueState([Load("w", 32)], paused={"a"}))
-    assert [found["0"].at_once, found["1"].is_refused] == [True, True]
+    assert found["0"].is_refused
     assert not any(each.is_refused for each in at_once(arrivals, QueueState([])).values())

@@ -37,8 +37,8 @@ def test_a_line_that_has_gone_is_not_joined() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [("model.b", Priority.BACKGROUND.value), ("model.a", Priority.FOREGROUND.value), ("model.a", Priority.COUNT.value)],
-    ids=["of another queue", "of the foreground", "a count"],
+    [("model.b", Priority.BACKGROUND.value), ("model.a", Priority.FOREGROUND.value)],
+    ids=["of another queue", "of the foreground"],
 )
 def test_one_that_may_be_sent_at_once_has_the_whole_batch_decided(other: tuple[str, int]) -> None:
     lines = Lines(Clock())

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from app.bounds import Bound
 from app.heavy import off_loop
+from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction, unsealed
 from app.sizes import LARGE_BYTES, is_large, item_count
@@ -21,7 +22,7 @@ from app.store.context.contents import (
 from app.store.context.size import context_bytes
 from app.store.database import Database, retry_until_available
 from app.store.keys import SharedSealer
-from app.store.rows import ResponseRow
+from app.store.rows import HasContext, PromptSource
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
 from workers.formats.builder import draft_of, turn_of
@@ -81,11 +82,11 @@ class Inputs:
         self.calls = Bound("bytes of copied calls", held_bytes, LARGE_BYTES, shares=False)
         self._sealer = SharedSealer(db)
 
-    async def size(self, row: ResponseRow) -> int:
+    async def size(self, row: HasContext) -> int:
         """The bytes of what the response continues. Raises ContextTooLong."""
         return self._checked(await retry_until_available(lambda: context_bytes(self._db, row)))
 
-    async def read(self, row: ResponseRow) -> list[Json]:
+    async def read(self, row: HasContext) -> list[Json]:
         """The items of the context since its newest compaction, then those of the response's own input.
 
         Raises ContextLost.
@@ -97,11 +98,11 @@ class Inputs:
         own: list[Json] = row.request["input"]
         return await off_loop(partial(since_compaction, before, own), items=item_count([*before, *own]))
 
-    async def size_of_calls(self, row: ResponseRow, responses: Sequence[str]) -> int:
+    async def size_of_calls(self, row: HasContext, responses: Sequence[str]) -> int:
         """The bytes of the calls that `restore` reads. Raises ContextTooLong."""
         return self._checked(await retry_until_available(lambda: copied_calls_size(self._db, row.project, responses)))
 
-    async def restore(self, row: ResponseRow, items: list[Json], responses: Sequence[str]) -> list[Json]:
+    async def restore(self, row: HasContext, items: list[Json], responses: Sequence[str]) -> list[Json]:
         """The same items, with the calls that a client copied from these responses without seeing them."""
         return await retry_until_available(lambda: restore_calls(self._db, row.project, items, responses))
 
@@ -118,6 +119,19 @@ class Inputs:
             return await off_loop(partial(unsealed, items, reasoning, summaries), items=item_count(items))
         except BadSeal:
             raise UnreadableItem from None
+
+    async def prompt(self, project: str, sealed: bytes) -> PromptSource:
+        """The project's prompt that is to be counted, from what Redis had. Raises UnreadableRequest."""
+        sealer = await self._project_sealer(project)
+
+        def unsealed_prompt() -> PromptSource:
+            found = loads(sealer.unseal(SealedKind.PROMPT, sealed.decode()).encode())
+            return PromptSource(project, **found)
+
+        try:
+            return await off_loop(unsealed_prompt, len(sealed))
+        except (BadSeal, UnicodeDecodeError):
+            raise UnreadableRequest from None
 
     async def secrets(self, project: str, request: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """The HTTP headers that the request brought for MCP servers, by server label. Raises UnreadableHeaders."""
@@ -148,7 +162,7 @@ class Context:
     generates, or runs its tools, for hours perhaps.
     """
 
-    def __init__(self, inputs: Inputs, row: ResponseRow) -> None:
+    def __init__(self, inputs: Inputs, row: HasContext) -> None:
         self._inputs = inputs
         self._row = row
         self._kept: list[Json] | None = None

@@ -8,7 +8,6 @@ from app.api.dependencies import RuntimeOf
 from app.api.queries import ListQuery
 from app.api.routes.organization.common import AccountsOf, AdministrationOf, organization_router, scopes_of
 from app.api.routes.route import Asked, Sent
-from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.organization import CreateAccountKey, CreateServiceAccount, UpdateServiceAccount
 from app.store.tenants import service_accounts
 
@@ -21,13 +20,8 @@ router = organization_router("projects/{project_id}/service_accounts")
     description="The answer is the only one that has the key.",
 )
 async def create_account(project_id: str, sent: Sent[CreateServiceAccount], to: AccountsOf) -> NewServiceAccount:
-    if sent.create_service_account_only and sent.expires_in_seconds is not None:
-        message = "'expires_in_seconds' is the lifetime of a key, but 'create_service_account_only' asks for none."
-        raise InvalidRequest(message, "expires_in_seconds", "invalid_value")
-    with_key = not sent.create_service_account_only
-    account, key = await to.create(project_id, sent.name, sent.expires_in_seconds, with_key=with_key)
-    api_key = None if key is None else NewAccountKey.of(key.row, value=key.secret)
-    return NewServiceAccount.of(account, api_key=api_key)
+    account, key = await to.create(project_id, sent.name, sent.expires_in_seconds)
+    return NewServiceAccount.of(account, api_key=NewAccountKey.of(key.row, value=key.secret))
 
 
 @router.get("", summary="List service accounts")
@@ -44,11 +38,11 @@ async def get_account(project_id: str, service_account_id: str, to: AccountsOf) 
     return ServiceAccount.of(await to.get(project_id, service_account_id))
 
 
-@router.post("/{service_account_id}", summary="Change a service account")
+@router.post("/{service_account_id}", summary="Rename a service account")
 async def update_account(
     project_id: str, service_account_id: str, sent: Sent[UpdateServiceAccount], to: AccountsOf
 ) -> ServiceAccount:
-    return ServiceAccount.of(await to.change(project_id, service_account_id, sent.name, sent.role))
+    return ServiceAccount.of(await to.rename(project_id, service_account_id, sent.name))
 
 
 @router.delete("/{service_account_id}", summary="Delete a service account, and end its keys")

@@ -62,8 +62,7 @@ class CreateServiceAccount(RequestModel, json_schema_extra={"examples": [{"name"
     """The body of `POST .../service_accounts`."""
 
     name: Name
-    create_service_account_only: bool | None = None
-    """Without a role and a key."""
+    create_service_account_only: Annotated[bool | None, SupportedValues((False,))] = None
     expires_in_seconds: Lifetime | None = None
     """Of the first key."""
 
@@ -108,20 +107,6 @@ class SetModelPermissions(RequestModel):
 
     mode: Literal["allow_list", "deny_list"]
     model_ids: Annotated[list[str], Field(max_length=MAX_MODEL_IDS, fail_fast=True)]
-
-
-class ToolPermission(RequestModel):
-    enabled: bool
-
-
-class SetToolPermissions(RequestModel, json_schema_extra={"examples": [{"web_search": {"enabled": False}}]}):
-    """The body of `POST .../hosted_tool_permissions`; tools that are left out stay as they are."""
-
-    code_interpreter: ToolPermission | None = None
-    file_search: ToolPermission | None = None
-    image_generation: ToolPermission | None = None
-    mcp: ToolPermission | None = None
-    web_search: ToolPermission | None = None
 
 
 class SetRateLimit(RequestModel, json_schema_extra={"examples": [{"max_requests_per_1_minute": 60}]}):
