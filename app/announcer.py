@@ -41,8 +41,8 @@ class Announcer:
         await self._pubsub.tell_ends(*ends)
 
     async def tell_all(self, notices: Sequence[Notice]) -> None:
-        """Tells of these many endings, once they are committed. Who waits for one that nobody may follow finds it in
-        Postgres."""
+        """Tells of these many endings, once they are committed. If nobody may follow a response, those who wait for its
+        end poll Postgres, and get no message."""
         for status, count in Counter(notice.status for notice in notices).items():
             self._endings.labels(status.value).inc(count)
         followed = [notice for notice in notices if notice.is_followed]

@@ -125,7 +125,7 @@ class Tagged:
     order: tuple[bool, float, bool, int]
     """By its start; what waits until nothing else does is last. Of flows with the same tag, one that was idle goes
     first. Where costs are equal all flows have the same tags, and a single response would otherwise wait for one of
-    each of the others. Last comes its position, or that of one before it in its flow if that is larger."""
+    each of the others. The last element is the response's position, or the largest position before it in its flow."""
     position: int
     number: int
     """In its flow."""

@@ -16,10 +16,10 @@ import pytest
 
 from workers.engine.grammar_compiler import _answer
 from workers.engine.schemas.documents import MAX_REFERENCES, NoSchema, Refused
-from workers.engine.schemas.grammar import schema_grammar
 from workers.engine.schemas.languages import matches
 from workers.engine.schemas.loosening import loosened
 from workers.engine.schemas.patterns import pattern
+from workers.engine.schemas.schema_grammar import schema_grammar
 from workers.engine.schemas.tags import held
 
 pytestmark = pytest.mark.vllm

@@ -14,8 +14,8 @@ from app.protocol.types import Json
 from workers.engine.grammar_walk import PLAIN_STEPS, STEPS, WALKS, Walker
 from workers.engine.json_grammar import in_json_string
 from workers.engine.mask_budget import BUDGET_SECONDS
-from workers.engine.schemas.grammar import schema_grammar
 from workers.engine.schemas.loosening import loosened
+from workers.engine.schemas.schema_grammar import schema_grammar
 from workers.engine.schemas.tags import held
 
 CPU_SECONDS = 2

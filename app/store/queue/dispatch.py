@@ -83,8 +83,8 @@ _LOCK = text(
 )
 
 # Of the flows whose next response may be among the first `most`, the first one offers so many responses, and each of
-# the others one less: those before it come before it. Of work in windows that is what can be in time, and as much again
-# of what cannot.
+# the others one less: those before it come before it. A flow of work in windows offers as many rows
+# that can be in time, and as many that cannot.
 _FACTS = text(
     f"""
     WITH RECURSIVE {FLOWS}, first AS MATERIALIZED (

@@ -1,4 +1,4 @@
-"""A caller's JSON schema (draft 2020-12, or 6 to 2019-09) as nodes with keywords that `grammar.py` knows.
+"""A caller's JSON schema (draft 2020-12, or 6 to 2019-09) as nodes with keywords that `schema_grammar.py` knows.
 
 A node has no annotations, its references lead to nodes, and `if`, `dependentRequired` and the like are written as
 `anyOf` and `not`.

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.protocol.types import Json
 from workers.engine.schemas.documents import NoSchema, Refused, children
-from workers.engine.schemas.grammar import schema_grammar
+from workers.engine.schemas.schema_grammar import schema_grammar
 
 MAX_LEFT_OUT = 100
 _FIRST = ("uniqueItems", "maxLength", "minLength", "multipleOf", "minProperties", "maxProperties", "format", "pattern")

@@ -11,8 +11,8 @@ from typing import Any
 from app.protocol.types import Json
 from workers.engine.schemas.branches import SCALARS, Branches, scalar
 from workers.engine.schemas.documents import Node, Refused
-from workers.engine.schemas.grammar import Grammar
 from workers.engine.schemas.languages import both, is_empty
+from workers.engine.schemas.schema_grammar import Grammar
 
 _PLACE = "longhaul-place-"
 _NUMBER = 7_301_000_000_000

@@ -96,7 +96,7 @@ class TurnLoop:
     def _begun_calls(self) -> frozenset[int]:
         """The item indexes of calls that an earlier attempt may have made: those of ended turns, and the setup's.
 
-        What is pending behind them is of a turn that the model has not finished, and was never made.
+        Calls that are pending behind these belong to a turn that the model has not finished: nobody has made them.
         """
         setup = count_setup_items(self._output)
         return frozenset(self._history.unanswered) | {index for index in self._run.stream.pending if index < setup}
