@@ -21,6 +21,7 @@ from app.local.services.service_account import ServiceFolders
 from app.local.services.valkey import Valkey
 from app.store.roles.rights import PROCESSES
 from tests.support.clusters import add_cluster
+from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:  # it imports this module
     from tests.support.replicas import Pair
@@ -103,8 +104,11 @@ class Server:
     def kill(self) -> None:
         """Kills all processes of the server with SIGKILL."""
         if self._child is not None:
+            pids = self.pids  # Postgres' backends have sessions of their own.
             self._child.kill()
+            _signal_all(pids, signal.SIGKILL)
             self._thread.run(self._child.wait())
+            until_sync(lambda: not any(map(alive, pids)))
             self._child = None
 
     def start(self) -> None:
@@ -231,9 +235,17 @@ class Services:
         self._exit.close()
 
 
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def tree(pid: int) -> list[int]:
     """The process and its descendants; none once it has ended."""
-    return [pid, *descendants(pid)] if Path(f"/proc/{pid}").exists() else []
+    return [pid, *descendants(pid)] if alive(pid) else []
 
 
 def descendants(pid: int) -> list[int]:

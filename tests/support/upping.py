@@ -18,7 +18,7 @@ from config.models import ServedModel
 from tests.support import forks
 from tests.support.forks import Forked
 from tests.support.scripted import models_of
-from tests.support.services import descendants
+from tests.support.services import alive, descendants
 from tests.support.waiting import PAUSE, until_sync
 
 LONGHAUL = [sys.executable, "-c", "from app.cli import main; main()"]
@@ -161,14 +161,6 @@ def longhaul(*args: str, env: dict[str, str] | None = None) -> subprocess.Comple
         finally:
             forked.send_signal(signal.SIGKILL)
         return subprocess.CompletedProcess(args, status, output.read_text(), errors.read_text())
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def kill(pid: int) -> None:
