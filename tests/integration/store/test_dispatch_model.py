@@ -70,6 +70,8 @@ class Model:
     """The queue, without Postgres. Fractions: its sums have no rounding errors."""
 
     time: Fraction = Fraction(0)
+    began: Fraction = Fraction(0)
+    """The time when the dispatch began: what waits until nothing else does starts there."""
     tags: dict[tuple[str, Priority], Fraction] = field(default_factory=dict)
     scales: dict[tuple[str, Priority], float] = field(default_factory=dict)
     steps: dict[tuple[str, Priority], Fraction] = field(default_factory=dict)
@@ -196,6 +198,7 @@ class Model:
                 starts[row.flow] = start + self._price(row) * steps[row.flow]
 
     def _send_in_order(self, steps: dict[tuple[str, Priority], Fraction]) -> list[str]:
+        self.began = self.time
         rooms = self.rooms(
             lambda node, slots: slots - max(kept_of(slots), self.has(node, placed=True)) - self.has(node, placed=False)
         )
@@ -211,9 +214,10 @@ class Model:
         for row in self.in_line():
             heads.setdefault(row.flow, row)
         _, start, _, _, row = min(
-            (self.is_last(row.flow), max(tag, self.time), tag >= self.time, row.arrival, row)
+            (is_last, max(tag, now), tag >= now, row.arrival, row)
             for row in heads.values()
-            for tag in [self.tags.get(row.flow, Fraction(-1))]
+            for is_last in [self.is_last(row.flow)]
+            for tag, now in [(self.tags.get(row.flow, Fraction(-1)), self.began if is_last else self.time)]
         )
         self._charge(row, start, steps)
         self.time = max(self.time, start)
