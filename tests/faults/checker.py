@@ -46,6 +46,8 @@ CRASH_WORDS = (
     "cannot be checked",
     "the engine gave up its request",
     "cannot render a plain message",
+    "is given up: ",
+    "are not those of this version",
 )
 """Words of the log lines by which the product reports an unforeseen error: no fault excuses one."""
 LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.worker.worker"}
