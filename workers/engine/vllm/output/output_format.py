@@ -23,7 +23,8 @@ from app.heavy import off_loop
 from app.protocol.requests.capabilities import no_tools
 from app.protocol.types import Json
 from config.families import ANY_REASONING
-from config.models import TOOLS, ServedModel
+from config.models import ServedModel
+from config.shaping.conversations import TOOLS_SHOWN
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
@@ -53,7 +54,7 @@ class OutputFormats:
         self._model_config = model_config
         self._probe = probe
         self._tool_parser = model.tool_parser
-        self._no_tools = model.refusals.get(TOOLS)
+        self._no_tools = model.refusals.get(TOOLS_SHOWN)
         self._known = self._reasoning = model.reasoning_parser
         if self._known is None and "reasoning_parser" in model.guessed:
             self._reasoning = ANY_REASONING  # for an answer that begins with thoughts all the same
