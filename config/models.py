@@ -18,7 +18,6 @@ AUTO: Final = "auto"
 """In place of a format or a parser: it follows from the model's files, which its worker reads."""
 NONE: Final = "none"
 """In a models file, in place of a parser: the model calls no tools, or does not reason."""
-TOOLS: Final = "tools"
 Format = Literal["auto", "chat", "harmony"]
 ParserName = Annotated[str, Field(min_length=1, max_length=100)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
@@ -78,7 +77,7 @@ class ServedModel:
     efforts: Mapping[str, str | None] | None = None
     """What becomes of each `reasoning.effort`, as its workers say (Engine.efforts); None: not known."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """What it refuses, and why, as its workers have proven (config/shaping/proof.py). `TOOLS` among it: tools."""
+    """What it refuses, and why, as its workers have proven (config/shaping/proof.py). `TOOLS_SHOWN` among it: tools."""
     guessed: frozenset[str] = frozenset()
     """The names of the parsers above that followed from its files."""
 

@@ -16,7 +16,7 @@ from app.batches.results import CANCELLED_ALONE
 from app.batches.validator import BROKEN
 from app.bounds import BoundReached
 from app.heavy import off_loop
-from app.protocol.errors import ApiError, LimitReached, ServerFault, Unavailable
+from app.protocol.errors import ApiError, ErrorObject, LimitReached, ServerFault, Unavailable
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.protocol.types import Json
@@ -211,10 +211,10 @@ class Expander:
             except Unavailable:
                 raise
             except ApiError as refused:
-                return _refused(place, line.custom_id, refused_in(line, refused))
+                return _failed(place, line.custom_id, refused_in(line, refused).error)
         except LineError as error:
             name = await off_loop(partial(custom_id_of, raw), size)
-            return Skipped(place, name, "failed", {"code": error.code, "message": error.message})
+            return _failed(place, name, error)
         except Exception as error:
             if isinstance(error, WAITS) and not isinstance(error, StoreMismatch):
                 raise
@@ -246,13 +246,12 @@ def _bytes_of(lines: Iterable[RawLine]) -> int:
     return sum(len(raw.data or b"") for raw in lines)
 
 
-def _refused(place: int, custom_id: str, refused: ApiError) -> Skipped:
-    error = refused.error
+def _failed(place: int, custom_id: str, error: ErrorObject | LineError) -> Skipped:
     return Skipped(place, custom_id, "failed", {"code": error.code, "message": error.message})
 
 
 def _skipped(place: int, raw: RawLine, refused: ApiError) -> Skipped:
-    return _refused(place, custom_id_of(raw), refused)
+    return _failed(place, custom_id_of(raw), refused.error)
 
 
 def _first(made: Sequence[NewResponse | Skipped], fitting: int) -> int:

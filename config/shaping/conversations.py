@@ -37,7 +37,7 @@ IMAGE = {
 }
 """One pixel."""
 
-_NAMES = {
+NAMES = {
     "s": "an instruction",
     "u": "a user's message",
     "a": "an answer",
@@ -45,6 +45,7 @@ _NAMES = {
     "t": "an output",
     "i": "an image",
 }
+"""Of kinds of messages (`kinds_of`), for people."""
 
 
 _UNANSWERED, _ORPHAN = "a call without an output", "an output without its call"
@@ -242,5 +243,5 @@ def _trait(trait: str) -> str:
         )
     before, after = trait[0], trait[1]
     if before == "^":
-        return f"{_NAMES[after]} first"
-    return f"{_NAMES[before]} last" if after == "$" else f"{_NAMES[after]} behind {_NAMES[before]}"
+        return f"{NAMES[after]} first"
+    return f"{NAMES[before]} last" if after == "$" else f"{NAMES[after]} behind {NAMES[before]}"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from config.shaping.conversations import (
     CONVERSATIONS,
     KEY,
+    NAMES,
     OFFERS,
     PICTURES,
     PLAIN,
@@ -181,7 +182,7 @@ class _Search:
             if message["role"] in ("system", "tool") and index:
                 said = {"role": "assistant", "content": message["content"]}
                 if self._prompt([*messages[:index], said, *messages[index + 1 :]], tools, shaping) == prompt:
-                    return f"its chat template shows {_OF[message['role'][0]]} as the model's own words"
+                    return f"its chat template shows {NAMES[message['role'][0]]} as the model's own words"
         return None
 
     def _prompt(self, messages: Sequence[Message], tools: Sequence[Any], shaping: Shaping) -> str | Exception:
@@ -201,13 +202,12 @@ class _Search:
 _CALL = Conversation("UC")
 _SMALL = 4
 """Messages, of conversations that are looked at for who says what."""
-_OF = {"s": "an instruction", "u": "a user's message", "a": "an answer", "c": "a call", "t": "an output"}
 
 
 def _misplaced(prompt: str, words: Sequence[Word]) -> str | None:
     end = 0
     for word in words:
-        what = _OF[word.role]
+        what = NAMES[word.role]
         found = [(prompt.find(form), form) for form in dict.fromkeys(word.forms()) if form in prompt]
         label = word.text.partition(" ")[0]
         if not found:

@@ -178,10 +178,12 @@ async def many_readers(target: Target, count: int) -> None:
 
 
 async def followed_batches(target: Target, count: int) -> None:
-    """Batches of many lines, and a crowd that follows the results of one."""
+    """Batches of more lines than end meanwhile, and a crowd that follows the results of one."""
     body = {"model": target.model, "input": "Hello!", "max_output_tokens": 1}
     sent = {"method": "POST", "url": "/v1/responses", "body": body}
-    lines = b"\n".join(json.dumps({"custom_id": str(number), **sent}).encode() for number in range(8 * count))
+    lines = b"\n".join(
+        json.dumps({"custom_id": str(number), **sent}).encode() for number in range(max(8 * count, 2_000))
+    )
     file = await target.send("POST", "/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", lines)})
     asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
     made = [await target.send("POST", "/v1/batches", json=asked) for _ in range(8)]

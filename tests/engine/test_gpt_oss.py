@@ -64,11 +64,12 @@ async def engine() -> AsyncIterator[Engine]:
 
 async def build_turn(engine: Engine, request: Json, items: Sequence[Json] = (), past: Sequence[Any] = ()) -> Turn:
     context = items or request["input"]
-    return await builder.build_turn(engine, gpt_oss_model(), request, context, past, SEEN)
+    plan = await builder.plan_turn(engine, gpt_oss_model(), request, context, past, SEEN)
+    return await builder.build_turn(plan, context)
 
 
 async def turn_at(engine: Engine, point: Point) -> Turn:
-    return await builder.build_turn(engine, gpt_oss_model(), point.request, point.items, point.past, SEEN)
+    return await build_turn(engine, point.request, point.items, point.past)
 
 
 async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> tuple[list[int], FinishReason | None]:

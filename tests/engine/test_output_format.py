@@ -218,7 +218,10 @@ async def test_the_cache_of_output_formats_is_bounded(tokenizer: Any, monkeypatc
 
 async def build_turn(case: Case, asked: str, **fields: Any) -> Turn:
     request = {**stored_request(asked), "model": "longhaul-demo", **fields}
-    return await builder.build_turn(case.engine, demo_model(), request, request["input"], (), TurnContext())
+    items = request["input"]
+    return await builder.build_turn(
+        await builder.plan_turn(case.engine, demo_model(), request, items, (), TurnContext()), items
+    )
 
 
 async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:

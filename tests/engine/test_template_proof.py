@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from config.models import TOOLS
+from config.shaping.conversations import TOOLS_SHOWN
 from config.shaping.shape import AS_SENT, Shaping, shaped
 from tests.engine.cases import demo_model
 from workers.engine import resolved
@@ -117,7 +117,7 @@ def test_a_model_whose_calls_no_parser_reads_calls_no_tools_and_says_why(tmp_pat
     strange = STRICT.replace("<tool_call>\n{", "<<{").replace("}\n</tool_call>", "}>>")
     model, reason = fitted(tmp_path, strange, "hermes")
     assert model.tool_parser is None
-    assert model.refusals == {TOOLS: "hermes does not read a call"}
+    assert model.refusals == {TOOLS_SHOWN: "hermes does not read a call"}
     assert reason == "tool_parser none after all: hermes does not read a call"
 
 

@@ -45,7 +45,8 @@ CRASH_WORDS = (
     "; the worker stops",
     "cannot be checked",
     "the engine gave up its request",
-    "cannot render a plain message",
+    "is given up: ",
+    "are not those of this version",
 )
 """Words of the log lines by which the product reports an unforeseen error: no fault excuses one."""
 LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.worker.worker"}
@@ -64,7 +65,6 @@ FORESEEN_ERRORS = (
     "belongs to this worker and does not run here",
     "failed: %s",
     "%s fails: %s (%s)",
-    "its file is gone",
     "Flower shows events alone",
     "MCP server %r",
     "the MCP servers stay as they were",

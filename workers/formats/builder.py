@@ -24,20 +24,11 @@ from workers.formats.truncation import fit_prompt, max_prompt_tokens
 from workers.formats.turn import PastTurn, Turn, TurnContext
 
 
-async def build_turn(
-    engine: Engine,
-    model: ServedModel,
-    request: Mapping[str, Any],
-    items: Sequence[Mapping[str, Any]],
-    past: Sequence[PastTurn],
-    context: TurnContext,
-) -> Turn:
-    """The next turn of a stored request, after `items` (earlier context, then its input) and its own `past` turns.
+async def build_turn(plan: TurnPlan, items: Sequence[Mapping[str, Any]]) -> Turn:
+    """The turn of the items that the plan was made of. Raises as `draft_of` and `turn_of`.
 
-    Raises InvalidSampling (the message names the field), PromptTooLong or EngineError. Its three steps are functions of
-    their own, so that nobody need hold the items while the draft is made.
+    These are functions of their own, so that nobody need hold the items while the draft is made.
     """
-    plan = await plan_turn(engine, model, request, items, past, context)
     return await turn_of(plan, await draft_of(plan), items)
 
 
@@ -49,7 +40,8 @@ async def plan_turn(
     past: Sequence[PastTurn],
     context: TurnContext,
 ) -> TurnPlan:
-    """What the turn's draft is made of: of the items, no more than the tools in them."""
+    """What the next turn of a stored request is made of, after `items` (earlier context, then its input) and its own
+    `past` turns. Of the items it holds no more than the tools in them."""
     everything = await _everything(request, items, past)
     hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
@@ -59,7 +51,7 @@ async def plan_turn(
 
 
 async def draft_of(plan: TurnPlan) -> Draft:
-    """May wait until a grammar was tried. Raises InvalidSampling or EngineError."""
+    """May wait until a grammar was tried. Raises InvalidSampling (the message names the field) or EngineError."""
     if plan.model.harmony:
         from workers.formats.harmony.turn import harmony_draft  # loads a vocabulary that other models do not need
 
@@ -68,7 +60,7 @@ async def draft_of(plan: TurnPlan) -> Draft:
 
 
 async def turn_of(plan: TurnPlan, draft: Draft, items: Sequence[Mapping[str, Any]]) -> Turn:
-    """The turn of the same items that the plan was made of. Raises PromptTooLong or EngineError."""
+    """Raises PromptTooLong or EngineError."""
     request, past = plan.request, plan.past
     everything = await _everything(request, items, past)
     spent = sum(len(turn.tokens) for turn in past)

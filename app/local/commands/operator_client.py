@@ -65,9 +65,6 @@ class OperatorClient:
         return orjson.loads(response.content)
 
 
-"""For an answer that lasts."""
-
-
 def _url(path: str) -> str:
     return f"/v1/operator/{path}"
 

@@ -11,8 +11,9 @@ from app.protocol.limits import SERVICE_TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
 from app.store.tenants.projects import EVERYTHING, allowed
-from config.models import AUTO, TOOLS, ModelCatalog, ServedModel
+from config.models import AUTO, ModelCatalog, ServedModel
 from config.models_file import ModelsFile
+from config.shaping.conversations import TOOLS_SHOWN
 
 log = logging.getLogger("longhaul.models")
 
@@ -91,8 +92,8 @@ def capabilities_of(model: ServedModel) -> Capabilities:
     """Returns what requests may ask of the model."""
     return Capabilities(
         images=model.images,
-        tools=model.harmony or (model.tool_parser is not None and TOOLS not in model.refusals),
-        no_tools=model.refusals.get(TOOLS),
+        tools=model.harmony or (model.tool_parser is not None and TOOLS_SHOWN not in model.refusals),
+        no_tools=model.refusals.get(TOOLS_SHOWN),
         reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
         fetches_images=bool(model.engine_args.get("allowed_media_domains")),

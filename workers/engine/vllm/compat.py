@@ -220,12 +220,8 @@ def end_zeromq(llm: AsyncLLM) -> None:
     llm.engine_core.resources.ctx.destroy()
 
 
-def end_token_ids(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
+def end_token_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
     """The tokens that end a turn, by the model's generation config and its tokenizer."""
-    return end_tokens_of(llm.model_config, tokenizer)
-
-
-def end_tokens_of(model_config: Any, tokenizer: Any) -> frozenset[int]:
     named = model_config.try_get_generation_config().get("eos_token_id")
     tokens = named if isinstance(named, list) else [named]
     return frozenset(token for token in (*tokens, tokenizer.eos_token_id) if token is not None)

@@ -10,8 +10,9 @@ from vllm import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 
 from config.families import first_shaping
-from config.models import NONE, TOOLS, ServedModel
+from config.models import NONE, ServedModel
 from config.settings import ConfigError
+from config.shaping.conversations import TOOLS_SHOWN
 from config.shaping.proof import proven
 from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.grammar_probe import GrammarProbe
@@ -88,12 +89,12 @@ def _reading_calls(model: ServedModel, config: Any, tokenizer: Any) -> tuple[Ser
         return model, None
     with compat.quiet():
         proof = proven(shown, first_shaping(model.tool_parser))
-        fit = Written(shown, proof, tokenizer, compat.end_tokens_of(config, tokenizer), config).fit(model)
+        fit = Written(shown, proof, tokenizer, compat.end_token_ids(config, tokenizer), config).fit(model)
     if fit.reason is None:
         return model, None
     chosen = replace(model, tool_parser=fit.tool_parser, reasoning_parser=fit.reasoning_parser)
     if fit.tool_parser is None:
-        return replace(chosen, refusals={TOOLS: fit.reason}), f"tool_parser none after all: {fit.reason}"
+        return replace(chosen, refusals={TOOLS_SHOWN: fit.reason}), f"tool_parser none after all: {fit.reason}"
     return chosen, f"tool_parser {fit.tool_parser}, reasoning_parser {fit.reasoning_parser or NONE}: {fit.reason}"
 
 
@@ -115,7 +116,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         raise
     try:
         tokenizer = llm.renderer.get_tokenizer()
-        end_tokens = compat.end_token_ids(llm, tokenizer)
+        end_tokens = compat.end_token_ids(llm.model_config, tokenizer)
         formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config, probe)
         start = first_shaping(model.tool_parser)
         rendering = Rendering(llm, model.chat_template_args, start, images=model.images)

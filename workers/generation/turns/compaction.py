@@ -17,7 +17,7 @@ from app.protocol.unsealing import is_kept
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineError
-from workers.formats.builder import build_turn
+from workers.formats.builder import build_turn, plan_turn
 from workers.formats.summary import SummaryParser, newest_items, summary_items, summary_request
 from workers.formats.turn import Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
@@ -58,12 +58,13 @@ class Compaction:
         self._generator = generator
 
     async def turn(self, items: Sequence[Json]) -> Turn:
-        """The turn that summarises these items. Raises what `build_turn` raises."""
+        """The turn that summarises these items. Raises what `plan_turn` and `build_turn` raise."""
         request = summary_request(self._run.row.request, self._engine.context_length)
         if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
             request["truncation"] = "auto"
         context = TurnContext(int(self._run.row.created_at.timestamp()))
-        turn = await build_turn(self._engine, self._model, request, summary_items(items), (), context)
+        shown = summary_items(items)
+        turn = await build_turn(await plan_turn(self._engine, self._model, request, shown, (), context), shown)
         return replace(turn, parser=lambda: SummaryParser(turn.parser()))
 
     async def summarise(self, turn: Turn) -> tuple[Parsed, Usage]:

@@ -25,7 +25,7 @@ from app.store.keys import SharedSealer
 from app.store.rows import HasContext, PromptSource
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
-from workers.formats.builder import draft_of, turn_of
+from workers.formats.builder import build_turn, draft_of, turn_of
 from workers.formats.draft import Draft, TurnPlan
 from workers.formats.turn import Turn
 
@@ -179,7 +179,7 @@ class Context:
             made = await plan(shown)
             if self._kept is None and made.may_take_long:
                 return made
-            return await turn_of(made, await draft_of(made), shown)
+            return await build_turn(made, shown)
 
         async def end(made: TurnPlan, draft: Draft, items: Items) -> Turn:
             return await turn_of(made, draft, await prepare(items))

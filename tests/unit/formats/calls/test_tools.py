@@ -12,7 +12,7 @@ from tests.support.worker import scripted_model
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.builder import build_turn
+from workers.formats.builder import build_turn, plan_turn
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
 from workers.formats.turn import PastTurn, TurnContext
@@ -104,7 +104,8 @@ async def prompt_of(request: Json, *items: Json, past: Sequence[PastTurn] = ()) 
     """The prompt of the scripted engine, without its special tokens."""
     engine = make_engine(scripted_model())
     await engine.start()
-    turn = await build_turn(engine, scripted_model(), request, items or request["input"], past, TurnContext())
+    shown = items or request["input"]
+    turn = await build_turn(await plan_turn(engine, scripted_model(), request, shown, past, TurnContext()), shown)
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 

@@ -22,7 +22,8 @@ from vllm.sampling_params import StructuredOutputsParams
 from app.heavy import off_loop
 from app.protocol.requests.capabilities import no_tools
 from app.protocol.types import Json
-from config.models import TOOLS, ServedModel
+from config.models import ServedModel
+from config.shaping.conversations import TOOLS_SHOWN
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
@@ -52,7 +53,7 @@ class OutputFormats:
         self._model_config = model_config
         self._probe = probe
         self._tool_parser = model.tool_parser
-        self._no_tools = model.refusals.get(TOOLS)
+        self._no_tools = model.refusals.get(TOOLS_SHOWN)
         self._classes = {
             tools: parser_class(model, tokenizer, model.reasoning_parser, tools) for tools in (None, model.tool_parser)
         }

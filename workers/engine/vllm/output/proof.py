@@ -24,9 +24,8 @@ from workers.engine.output_format import OutputSpec, Tool, ToolChoice
 from workers.engine.vllm.output.output_format import OutputFormats, VllmOutputFormat
 from workers.engine.vllm.output.thoughts import Start
 
-_ASKED, _SAID, _THOUGHT, _RETURNED, _NEXT = (
-    *("Askedword", "Saidword first.", "Let me think.", "Returnedword", "Nextword"),
-)
+_ASKED, _RETURNED, _NEXT = "Askedword", "Returnedword", "Nextword"
+_SAID, _THOUGHT = "Saidword first.", "Let me think."
 _STRING, _INTEGER, _FLAG = ({"type": kind} for kind in ("string", "integer", "boolean"))
 
 
