@@ -25,10 +25,8 @@ _SCHEMA = """
 CREATE TABLE projects (
     id TEXT NOT NULL,
     name TEXT NOT NULL,
-    models TEXT[],
-    tool_servers TEXT[],
-    denied_models TEXT[] DEFAULT '{}' NOT NULL,
-    denied_tools TEXT[] DEFAULT '{}' NOT NULL,
+    models TEXT[] DEFAULT '{*}' NOT NULL,
+    tool_servers TEXT[] DEFAULT '{*}' NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
     archived_at TIMESTAMPTZ,
     top_tier TEXT DEFAULT 'priority' NOT NULL,
@@ -41,23 +39,9 @@ CREATE TABLE projects (
     CONSTRAINT projects_weight_in_bounds CHECK (weight BETWEEN 0.001 AND 1000),
     CONSTRAINT projects_conversation_days_in_bounds CHECK (conversation_days BETWEEN 1 AND 3660),
     CONSTRAINT projects_top_tier_known CHECK (top_tier IN ('flex', 'default', 'priority')),
-    CONSTRAINT projects_default_stays CHECK (archived_at IS NULL OR id <> 'default'),
-    CONSTRAINT projects_allow_or_deny CHECK (models IS NULL OR denied_models = '{}')
+    CONSTRAINT projects_default_stays CHECK (archived_at IS NULL OR id <> 'default')
 );
 CREATE INDEX projects_created_idx ON projects (created_at, id);
-
-CREATE TABLE service_accounts (
-    id TEXT NOT NULL,
-    project TEXT NOT NULL,
-    name TEXT NOT NULL,
-    role TEXT NOT NULL,
-    created_at TIMESTAMPTZ NOT NULL,
-    deleted_at TIMESTAMPTZ,
-    CONSTRAINT service_accounts_pkey PRIMARY KEY (id),
-    CONSTRAINT service_accounts_role_known CHECK (role IN ('member', 'none')),
-    CONSTRAINT service_accounts_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
-);
-CREATE INDEX service_accounts_project_idx ON service_accounts (project, created_at, id);
 
 CREATE TABLE api_keys (
     id TEXT NOT NULL,
@@ -80,8 +64,7 @@ CREATE TABLE api_keys (
     CONSTRAINT api_keys_operators_have_no_project
         CHECK ((project IS NULL) = (scopes && ARRAY['admin', 'operator'])),
     CONSTRAINT api_keys_accounts_are_of_projects CHECK (service_account IS NULL OR project IS NOT NULL),
-    CONSTRAINT api_keys_project_fkey FOREIGN KEY (project) REFERENCES projects (id),
-    CONSTRAINT api_keys_service_account_fkey FOREIGN KEY (service_account) REFERENCES service_accounts (id)
+    CONSTRAINT api_keys_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
 );
 CREATE INDEX api_keys_account_idx ON api_keys (service_account) WHERE service_account IS NOT NULL;
 CREATE UNIQUE INDEX api_keys_hash_idx ON api_keys (hash);
@@ -272,7 +255,7 @@ CREATE TABLE responses (
     tracestate TEXT,
     history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
-    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9, 10)),
+    CONSTRAINT responses_priority_known CHECK (priority IN (1, 2, 3, 6, 8, 9, 10)),
     CONSTRAINT responses_due_in_window
         CHECK ((priority = 10) = (due_at IS NOT NULL) AND (due_at IS NULL OR rank IS NOT NULL)),
     CONSTRAINT responses_status_known
@@ -406,30 +389,10 @@ CREATE TABLE files (
 CREATE INDEX files_expires_idx ON files (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX files_project_idx ON files (project, created_at, id);
 
-CREATE TABLE uploads (
-    id TEXT NOT NULL,
-    project TEXT NOT NULL,
-    filename TEXT NOT NULL,
-    purpose TEXT NOT NULL,
-    bytes BIGINT NOT NULL,
-    expires_after_seconds INTEGER,
-    status TEXT DEFAULT 'pending' NOT NULL,
-    file_id TEXT,
-    created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
-    expires_at TIMESTAMPTZ NOT NULL,
-    CONSTRAINT uploads_pkey PRIMARY KEY (id),
-    CONSTRAINT uploads_status_known CHECK (status IN ('pending', 'completed', 'cancelled')),
-    CONSTRAINT uploads_file_when_completed CHECK ((file_id IS NOT NULL) = (status = 'completed')),
-    CONSTRAINT uploads_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
-);
-CREATE INDEX uploads_expires_idx ON uploads (expires_at);
-CREATE INDEX uploads_project_idx ON uploads (project);
-
 CREATE TABLE file_parts (
     id TEXT NOT NULL,
     project TEXT NOT NULL,
     state TEXT DEFAULT 'open' NOT NULL,
-    upload_id TEXT,
     file_id TEXT,
     start BIGINT,
     bytes BIGINT NOT NULL,
@@ -439,16 +402,13 @@ CREATE TABLE file_parts (
     CONSTRAINT file_parts_state_known CHECK (state IN ('open', 'finished', 'dropped')),
     CONSTRAINT file_parts_place_in_file CHECK ((file_id IS NULL) = (start IS NULL)),
     CONSTRAINT file_parts_finished_in_file CHECK (file_id IS NULL OR state = 'finished'),
-    CONSTRAINT file_parts_dropped_counts_no_more
-        CHECK (state <> 'dropped' OR bytes = 0 AND upload_id IS NULL),
+    CONSTRAINT file_parts_dropped_counts_no_more CHECK (state <> 'dropped' OR bytes = 0),
     CONSTRAINT file_parts_bytes_not_negative CHECK (bytes >= 0),
     CONSTRAINT file_parts_project_fkey FOREIGN KEY (project) REFERENCES projects (id),
-    CONSTRAINT file_parts_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES uploads (id),
     CONSTRAINT file_parts_file_id_fkey FOREIGN KEY (file_id) REFERENCES files (id)
 );
 CREATE INDEX file_parts_file_idx ON file_parts (file_id, start) WHERE file_id IS NOT NULL;
 CREATE INDEX file_parts_unfinished_idx ON file_parts (state, touched_at) WHERE state <> 'finished';
-CREATE INDEX file_parts_upload_idx ON file_parts (upload_id) WHERE upload_id IS NOT NULL;
 
 CREATE TABLE file_blocks (
     part_id TEXT NOT NULL,
@@ -539,6 +499,7 @@ CREATE TABLE batches (
     output_seconds INTEGER,
     status TEXT NOT NULL,
     retry_of TEXT,
+    lines INTEGER[],
     idempotency_key TEXT,
     validating_until TIMESTAMPTZ,
     lines_cancelled_at TIMESTAMPTZ,
@@ -611,8 +572,7 @@ CREATE TABLE keys (
 _AS_OWNER = "SECURITY DEFINER SET search_path = {schema}, pg_temp"
 
 # Tokens of a response that ran and ended without a usage are counted in its log (those of its output have four bytes
-# each), for its limits and for the ledger: a client that leaves before the end evades neither. Priority 0 is the
-# server's own work: counting tokens, which uses none.
+# each), for its limits and for the ledger: a client that leaves before the end evades neither.
 _SETTLE = f"""
     CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql {_AS_OWNER} AS $$
     DECLARE
@@ -628,7 +588,7 @@ _SETTLE = f"""
             FROM chunks WHERE response_id = NEW.id;
         END IF;
         IF NEW.reserved_at IS NOT NULL THEN
-            IF has_ended AND (OLD.status = 'queued' OR NEW.priority > 0) THEN
+            IF has_ended THEN
                 unused := NEW.reserved_input + NEW.reserved_output - input - output;
             END IF;
             INSERT INTO settlements
@@ -636,7 +596,7 @@ _SETTLE = f"""
             VALUES (NEW.project, NEW.model, NEW.reserved_at, clock_timestamp(), OLD.status = 'queued', has_ended,
                 NEW.reserved_bytes, unused);
         END IF;
-        IF has_ended AND (NEW.usage IS NOT NULL OR OLD.status <> 'queued') AND NEW.priority > 0 THEN
+        IF has_ended AND (NEW.usage IS NOT NULL OR OLD.status <> 'queued') THEN
             INSERT INTO usage_entries
                 (project, key_id, model, tier, batch, at,
                 input_tokens, cached_tokens, output_tokens, reasoning_tokens)
@@ -827,13 +787,11 @@ _KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 _TABLES = """
     batch_results, batches, chunks, responses, conversation_items, conversations, workers, drains, pauses, queues,
     flows, keys, settlements, stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys,
-    service_accounts, file_blocks,
-    file_parts, uploads, files, projects
+    file_blocks, file_parts, files, projects
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
-# claimed or not; what waits for its tools takes no slot. Foreground responses have the priorities 1, 3 and 8. Counts
-# have priority 0, and take no slot either.
+# claimed or not; what waits for its tools takes no slot. Foreground responses have the priorities 1, 3 and 8.
 _VIEWS = (
     """
     CREATE VIEW worker_loads AS
@@ -846,7 +804,7 @@ _VIEWS = (
             count(*) FILTER (WHERE r.foreground_place) AS foreground,
             count(*) FILTER (WHERE r.priority NOT IN (1, 3, 8)) AS background
         FROM responses r
-        WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.priority > 0
+        WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL
     ) h
     WHERE w.lease_until > now() AND w.slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = w.node)
     """,

@@ -149,12 +149,3 @@ async def test_every_scope_is_one_that_postgres_knows(db: Database) -> None:
         project = "NULL" if scope in {Scope.ADMIN, Scope.OPERATOR} else "'default'"
         key = KEY.replace("'default'", project).replace("sha256('a')", f"sha256('{scope.value}')")
         await sql(db, key.format(f"'{{{scope.value}}}'"), id=scope.value)
-
-
-async def test_nothing_in_the_schema_sets_the_priority_0_apart_any_more(db: Database) -> None:
-    definitions = """
-        SELECT pg_get_functiondef(CAST('settle_response' AS regproc))
-            || pg_get_viewdef(CAST('worker_loads' AS regclass))
-    """
-    async with db.autocommit() as connection:
-        assert "priority > 0" not in (await connection.execute(text(definitions))).scalar_one()
