@@ -6,14 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, or_
+from sqlalchemy import Row
 
 from app.protocol.types import Json
-from app.store.tables import files
-
-FILE_COLUMNS = tuple(files.c[name] for name in ("id", "filename", "purpose", "bytes", "created_at", "expires_at"))
-IS_THERE = or_(files.c.expires_at.is_(None), files.c.expires_at > func.now())
-"""A file that has expired is not there, whenever maintenance deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
