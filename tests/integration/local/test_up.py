@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs
 
+import asyncpg
 import pytest
 
 from app.local.home import Home
@@ -25,7 +27,7 @@ from tests.support.forks import Forked
 from tests.support.scripted import models_of
 from tests.support.services import open_folder
 from tests.support.upping import LONGHAUL, NAMED_SERVICES, Up, alive, kill, longhaul
-from tests.support.waiting import until_sync
+from tests.support.waiting import until, until_sync
 
 SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
 """Writes its process id and keeps running."""
@@ -163,6 +165,34 @@ def test_killed_services_are_restarted_and_sigterm_ends_everything_and_leaves_no
         up.process.terminate()
         ends_and_leaves_nothing(up)
         assert not list((folder / "home" / "run").iterdir())
+
+
+async def test_a_session_that_a_killed_postgres_leaves_in_a_statement_holds_up_no_restart(used_folder: Path) -> None:
+    procfile = f"calm: echo $DATABASE_URL > {used_folder}/url; exec sleep 1000\n"
+    with Up(used_folder, procfile) as up:
+        url = up.written("url")
+        busy = await asyncpg.connect(url)
+        session = busy.get_server_pid()
+        endless = asyncio.create_task(
+            busy.execute("SELECT count(*) FROM generate_series(1, 1e15) n, generate_series(1, 1e3)")
+        )
+        watching = await asyncpg.connect(url)
+        await until(lambda: watching.fetchval("SELECT state = 'active' FROM pg_stat_activity WHERE pid = $1", session))
+        await watching.close()
+        [server] = servers(up, "postgres")
+        kill(server)
+        until_sync(lambda: not alive(server))
+
+        async def is_back() -> bool:
+            with contextlib.suppress(OSError, asyncpg.CannotConnectNowError):
+                await (await asyncpg.connect(url)).close()
+                return True
+            return False
+
+        await until(is_back, what=lambda: up.output)
+        assert not alive(session)
+        with pytest.raises(asyncpg.PostgresConnectionError):
+            await endless
 
 
 def servers(up: Up, server: str) -> list[int]:
