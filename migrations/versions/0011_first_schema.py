@@ -1,4 +1,7 @@
-"""The first schema, of version 0.3.0.
+"""The first schema, of version 0.3.0: every table, view and function, and what each column is.
+
+What must always hold is a constraint: a final status has its time, `failed` has an error, only a response in progress
+has an owner, and what operators and clients make in a project names one that exists.
 
 Databases of versions before have the revisions 0001 to 0010, which nothing upgrades (app/store/migrate.py).
 
@@ -25,14 +28,20 @@ _SCHEMA = """
 CREATE TABLE projects (
     id TEXT NOT NULL,
     name TEXT NOT NULL,
+    -- Names of models, and labels of MCP servers, that its requests may use (`ProjectRow`).
     models TEXT[] DEFAULT '{*}' NOT NULL,
     tool_servers TEXT[] DEFAULT '{*}' NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
     archived_at TIMESTAMPTZ,
+    -- The best service tier that its responses get.
     top_tier TEXT DEFAULT 'priority' NOT NULL,
+    -- Its share of every queue, beside the other projects that wait there.
     weight DOUBLE PRECISION DEFAULT 1 NOT NULL,
+    -- What its ended responses, its conversations and its files occupy, up to the notes in `stored_changes`.
     stored_bytes BIGINT DEFAULT 0 NOT NULL,
+    -- A conversation that has not changed for so long is deleted; NULL: none is.
     conversation_days INTEGER,
+    -- When maintenance begins to erase everything of the project, and when it had (tenants/erasure.py).
     erase_at TIMESTAMPTZ,
     erased_at TIMESTAMPTZ,
     CONSTRAINT projects_pkey PRIMARY KEY (id),
@@ -45,14 +54,20 @@ CREATE INDEX projects_created_idx ON projects (created_at, id);
 
 CREATE TABLE api_keys (
     id TEXT NOT NULL,
+    -- NULL: a key of the operators, which belongs to no project.
     project TEXT,
+    -- The id that it has as a service account, alone or with others, for OpenAI's clients.
     service_account TEXT,
     name TEXT NOT NULL,
+    -- SHA-256 of the key, which is kept nowhere.
     hash BYTEA NOT NULL,
+    -- The beginning and the end of the key, for people.
     shown TEXT NOT NULL,
     scopes TEXT[] NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
     expires_at TIMESTAMPTZ,
+    -- Seconds from its beginning, as it was made (NULL: it was to last). A rotation ends it sooner, and makes one
+    -- alike.
     lifetime_seconds DOUBLE PRECISION,
     last_used_at TIMESTAMPTZ,
     revoked_at TIMESTAMPTZ,
@@ -70,14 +85,17 @@ CREATE INDEX api_keys_account_idx ON api_keys (service_account) WHERE service_ac
 CREATE UNIQUE INDEX api_keys_hash_idx ON api_keys (hash);
 CREATE INDEX api_keys_project_idx ON api_keys (project);
 
+-- What operators did, each in the transaction of what was done (audit.py).
 CREATE TABLE audit_logs (
     id TEXT NOT NULL,
     effective_at TIMESTAMPTZ NOT NULL,
     type TEXT NOT NULL,
+    -- The id of the API key; NULL: a command on a machine of the operators.
     actor TEXT,
     project TEXT,
     resource TEXT NOT NULL,
     details JSON NOT NULL,
+    -- Where the request came from, and its id; NULL: a command.
     address TEXT,
     request_id TEXT,
     CONSTRAINT audit_logs_pkey PRIMARY KEY (id),
@@ -86,19 +104,28 @@ CREATE TABLE audit_logs (
 CREATE INDEX audit_logs_project_idx ON audit_logs (project, effective_at, id);
 CREATE INDEX audit_logs_time_idx ON audit_logs (effective_at, id);
 
+-- What operators had done to all responses that match a filter; maintenance carries it out in steps
+-- (operations/actions.py).
 CREATE TABLE bulk_actions (
     id TEXT NOT NULL,
     kind TEXT NOT NULL,
     filter JSON NOT NULL,
     reason TEXT NOT NULL,
+    -- The id of the API key; NULL: a command on a machine of the operators.
     actor TEXT,
     state TEXT DEFAULT 'running' NOT NULL,
+    -- By Postgres' clock. It acts on responses that were inserted until then.
     created_at TIMESTAMPTZ DEFAULT clock_timestamp() NOT NULL,
     finished_at TIMESTAMPTZ,
+    -- How many responses matched when it was accepted.
     matched BIGINT NOT NULL,
     done BIGINT DEFAULT 0 NOT NULL,
+    -- How many batches it has made `cancelling`.
     batches INTEGER DEFAULT 0 NOT NULL,
+    -- How many it refused, by the code of the reason.
     refused JSON DEFAULT '{}' NOT NULL,
+    -- How far it has come: the last response it looked at (NULL: none in this pass), and how many of this pass others
+    -- had locked, for which it begins once more.
     cursor_at TIMESTAMPTZ,
     cursor_position BIGINT,
     passed_by BIGINT DEFAULT 0 NOT NULL,
@@ -111,11 +138,14 @@ CREATE TABLE bulk_actions (
 CREATE INDEX bulk_actions_created_idx ON bulk_actions (created_at, id);
 CREATE INDEX bulk_actions_running_idx ON bulk_actions (created_at) WHERE state = 'running';
 
+-- What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of`
+-- (tenants/limits.py).
 CREATE TABLE limits (
     project TEXT NOT NULL,
     model TEXT NOT NULL,
     kind TEXT NOT NULL,
     value BIGINT NOT NULL,
+    -- Responses that were inserted before are not counted.
     since TIMESTAMPTZ NOT NULL,
     used DOUBLE PRECISION DEFAULT 0 NOT NULL,
     drained_per_second DOUBLE PRECISION DEFAULT 0 NOT NULL,
@@ -129,6 +159,8 @@ CREATE TABLE limits (
     CONSTRAINT limits_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
 );
 
+-- Notes of the trigger `responses_settle`: a response with a reservation left the queue, or ended. Whoever adds them to
+-- the project's limits deletes them.
 CREATE TABLE settlements (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     project TEXT NOT NULL,
@@ -138,23 +170,28 @@ CREATE TABLE settlements (
     left_queue BOOLEAN NOT NULL,
     ended BOOLEAN NOT NULL,
     bytes BIGINT NOT NULL,
+    -- Of the reserved ones; negative: more were used.
     unused_tokens BIGINT NOT NULL,
     CONSTRAINT settlements_pkey PRIMARY KEY (id)
 );
 CREATE INDEX settlements_project_idx ON settlements (project);
 
+-- Notes of triggers: what a statement added to the bytes that a project stores, or (negative) deleted. Whoever adds
+-- them to `projects.stored_bytes` deletes them.
 CREATE TABLE stored_changes (
     project TEXT NOT NULL,
     bytes BIGINT NOT NULL
 );
 CREATE INDEX stored_changes_project_idx ON stored_changes (project);
 
+-- Notes of the same trigger: what an ended response used. Whoever adds them to `usage` deletes them.
 CREATE TABLE usage_entries (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     project TEXT NOT NULL,
     key_id TEXT,
     model TEXT NOT NULL,
     tier TEXT NOT NULL,
+    -- Whether the response was a line of a batch.
     batch BOOLEAN DEFAULT false NOT NULL,
     at TIMESTAMPTZ NOT NULL,
     input_tokens BIGINT NOT NULL,
@@ -164,6 +201,7 @@ CREATE TABLE usage_entries (
     CONSTRAINT usage_entries_pkey PRIMARY KEY (id)
 );
 
+-- The ledger, by the minute in which responses ended; `key_id` is empty where no key was asked for.
 CREATE TABLE usage (
     minute TIMESTAMPTZ NOT NULL,
     project TEXT NOT NULL,
@@ -181,6 +219,8 @@ CREATE TABLE usage (
 
 CREATE TABLE responses (
     id TEXT NOT NULL,
+    -- That of a key, which has a foreign key, or the default. One here would lock the project's row in every insert:
+    -- about 7 % of its time with three connection pools in one process (5 of 76 us, a rough number).
     project TEXT NOT NULL,
     model TEXT NOT NULL,
     queue TEXT NOT NULL,
@@ -189,70 +229,107 @@ CREATE TABLE responses (
     background BOOLEAN NOT NULL,
     stream BOOLEAN NOT NULL,
     store BOOLEAN NOT NULL,
+    -- What the request includes, for those who do not read it; NULL: nothing.
     include TEXT[],
     previous_response_id TEXT,
     conversation_id TEXT,
+    -- Responses in its chain, itself included, and the bytes of all before it (context/size.py).
     chain_length INTEGER NOT NULL,
     context_bytes BIGINT NOT NULL,
+    -- JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     request JSON NOT NULL,
+    -- That of the request, for lists, which unpack no request; NULL: none.
     metadata JSON,
+    -- Bytes of JSON, so that no read unpacks it to learn its length: of the request, of its input, and of `output` with
+    -- `tool_results`.
     request_bytes INTEGER GENERATED ALWAYS AS (octet_length(CAST(request AS text))) STORED NOT NULL,
     input_bytes INTEGER NOT NULL,
     output_bytes INTEGER GENERATED ALWAYS AS (
         coalesce(octet_length(CAST(output AS text)), 0) + coalesce(octet_length(CAST(tool_results AS text)), 0)
     ) STORED NOT NULL,
+    -- What later requests answer in its input and output; NULL: nothing (protocol/answerable.py).
     call_ids TEXT[],
     approvals TEXT[],
+    -- Of the items of its input, but those that were made for it: no later request adds the same; NULL: none.
     input_ids TEXT[],
     messages_bytes INTEGER GENERATED ALWAYS AS (coalesce(octet_length(CAST(messages AS text)), 0)) STORED NOT NULL,
+    -- Of its log, since it has ended (LOG_BYTES); before, the log grows and nobody counts it.
     log_bytes BIGINT DEFAULT 0 NOT NULL,
     attempt INTEGER DEFAULT 0 NOT NULL,
     crashes INTEGER DEFAULT 0 NOT NULL,
     worker TEXT,
     output JSON,
+    -- What models are told of the hosted tools' calls in `output`; clients never see it (context/contents.py).
     tool_results JSON,
+    -- `input_messages` and `output_messages`, if the request asked for them.
     messages JSON,
     usage JSON,
     error JSON,
+    -- That of the error, for lists: Postgres cannot look into JSON with U+0000.
     error_code TEXT,
     incomplete_details JSON,
+    -- By the API's clock, and shown to clients: it orders nothing.
     created_at TIMESTAMPTZ NOT NULL,
+    -- When Postgres inserted the row, by its own clock: erasures go by it (tenants/erasure.py).
     inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    -- Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
     position BIGINT GENERATED ALWAYS AS IDENTITY,
     started_at TIMESTAMPTZ,
+    -- When its last attempt began.
     claimed_at TIMESTAMPTZ,
     finished_at TIMESTAMPTZ,
     sent_at TIMESTAMPTZ,
+    -- The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
     sent_to TEXT,
+    -- What else has the same value begins with the same prompt; NULL: nobody knows (new_rows.py).
     affinity BIGINT,
     sends INTEGER DEFAULT 0 NOT NULL,
+    -- Estimated tokens.
     cost INTEGER NOT NULL,
+    -- The tokens that its flow was charged (dispatch.py); NULL: none, because it waits, or was sent without waiting.
     charged INTEGER,
+    -- Whether it takes one of the places that are kept for foreground responses (new_rows.py, dispatch.py).
     foreground_place BOOLEAN DEFAULT false NOT NULL,
+    -- How often it has yielded, and whether it waits for its turn since (claims.py).
     yields SMALLINT DEFAULT 0 NOT NULL,
     yielded BOOLEAN DEFAULT false NOT NULL,
+    -- How long the response may run. A claim sets `run_deadline` from it; a yield takes back what is left.
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
     run_deadline TIMESTAMPTZ,
+    -- When the window of work in windows ends. What is not final then fails (endings.py).
     due_at TIMESTAMPTZ,
+    -- What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
+    -- that of its head; NULL: the position (new_rows.py).
     rank BIGINT,
+    -- The continuation that it is the head of.
     heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
+    -- Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
     log TEXT DEFAULT 'live' NOT NULL,
+    -- Of the newest process that may have written to the row or its log (layout.py).
     layout SMALLINT NOT NULL,
+    -- The API key of its caller; NULL: no key was asked for.
     key_id TEXT,
+    -- The response whose request it repeats, because an operator said so (operations/retries.py).
     retry_of TEXT,
+    -- The batch whose line it is, which one of its lines (from 1 on; blank ones do not count), and what the line calls
+    -- itself; NULL: it is no line of a batch.
     batch_id TEXT,
     batch_line INTEGER,
     custom_id TEXT,
+    -- What the response has reserved of its project's limits, and when; NULL: the project had none (tenants/limits.py).
     reserved_at TIMESTAMPTZ,
     reserved_input BIGINT,
     reserved_output BIGINT,
     reserved_bytes BIGINT,
+    -- What no update changes is last, or first: Postgres logs a row from its first change to its last.
+    -- The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
     request_id TEXT,
     traceparent TEXT,
     tracestate TEXT,
+    -- The attempts, if any, that handed it over (HISTORY in guards.py).
     history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
     CONSTRAINT responses_priority_known CHECK (priority IN (1, 2, 3, 6, 8, 9, 10)),
@@ -282,20 +359,27 @@ CREATE TABLE responses (
         CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
     CONSTRAINT responses_place_in_chain CHECK (chain_length > 0 AND context_bytes >= 0),
     CONSTRAINT responses_cost_not_negative CHECK (cost >= 0 AND charged >= 0),
+    -- Half a reservation would make the settling trigger fail, and the response could never end.
     CONSTRAINT responses_reserved_all_or_none
         CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)),
     CONSTRAINT responses_batch_all_or_none CHECK (num_nulls(batch_id, batch_line, custom_id) IN (0, 3))
 ) WITH (
+    -- Room in its page for a row's next version: of that Postgres logs only what has changed (docs/scaling.md).
     fillfactor = 50,
+    -- What is counted is read from indexes alone where Postgres has vacuumed: by default it would, once a fifth of the
+    -- table is new, or dead (docs/internals/decisions/read-model.md).
     autovacuum_vacuum_insert_scale_factor = 0,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_analyze_scale_factor = 0.02
 );
 CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+-- A line is inserted once.
 CREATE UNIQUE INDEX responses_batch_idx ON responses (batch_id, batch_line) WHERE batch_id IS NOT NULL;
+-- Unfinished responses in conversations: retention keeps those.
 CREATE INDEX responses_conversation_idx ON responses (conversation_id)
     WHERE conversation_id IS NOT NULL AND finished_at IS NULL;
+-- What is due, and how much that is by queue and project (queue/windows.py).
 CREATE INDEX responses_due_idx ON responses (due_at) INCLUDE (queue, project, cost, batch_id)
     WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX responses_error_idx ON responses (error_code, inserted_at) WHERE error_code IS NOT NULL;
@@ -314,9 +398,13 @@ CREATE UNIQUE INDEX responses_retry_idx ON responses (retry_of) WHERE retry_of I
 CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
     WHERE status = 'in_progress' AND run_deadline IS NOT NULL;
 CREATE INDEX responses_sent_idx ON responses (sent_to) WHERE sent_at IS NOT NULL AND finished_at IS NULL;
+-- Lists (operations/filters.py): of all projects, of one, and of a batch; and failures by their codes.
 CREATE INDEX responses_status_idx ON responses (status, inserted_at);
 CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
 CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
+-- Those that wait here, by flow and rank, and what each worker has (queue/facts.py).
+-- INCLUDE is for operators who ask whose they are, and how many are before one: Postgres uses no index alone of which
+-- it needs an expression, unless the columns of that are there, too (operations/snapshot.py, operations/known.py).
 CREATE INDEX responses_waiting_idx ON responses
     (queue, project, priority, (coalesce(rank, position)), position) INCLUDE (key_id, rank)
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL;
@@ -327,24 +415,33 @@ CREATE TABLE chunks (
     last INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     final BOOLEAN NOT NULL,
+    -- Token ids as little-endian unsigned 32-bit integers.
     tokens BYTEA NOT NULL,
+    -- Packed (app/store/packing.py), and how many bytes they are unpacked.
     frames BYTEA NOT NULL,
     size INTEGER NOT NULL,
+    -- What the next attempt must know besides the events: ends of turns, results of calls (generation/history.py).
     steps JSON,
+    -- Of prompts, counted by the first chunk after the engine was given them; so a response that is cut has a usage.
     input_tokens INTEGER DEFAULT 0 NOT NULL,
     cached_tokens INTEGER DEFAULT 0 NOT NULL,
     CONSTRAINT chunks_pkey PRIMARY KEY (response_id, first),
     CONSTRAINT chunks_numbers_in_order CHECK (first >= 0 AND last >= first),
     CONSTRAINT chunks_response_id_fkey FOREIGN KEY (response_id) REFERENCES responses (id) ON DELETE CASCADE
-) WITH (autovacuum_vacuum_scale_factor = 0.02);
+) WITH (
+    -- Each row is deleted soon after its response's end.
+    autovacuum_vacuum_scale_factor = 0.02
+);
 CREATE UNIQUE INDEX chunks_final_idx ON chunks (response_id) WHERE final;
 
 CREATE TABLE conversations (
     id TEXT NOT NULL,
     project TEXT NOT NULL,
     metadata JSON NOT NULL,
+    -- By the API's clock, as that of a response.
     created_at TIMESTAMPTZ NOT NULL,
     inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    -- But for items that were added later: adding one writes nothing here (retention.py).
     changed_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     CONSTRAINT conversations_pkey PRIMARY KEY (id),
     CONSTRAINT conversations_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
@@ -354,13 +451,16 @@ CREATE INDEX conversations_project_idx ON conversations (project, changed_at);
 
 CREATE TABLE conversation_items (
     conversation_id TEXT NOT NULL,
+    -- That of the conversation, for the trigger that counts its bytes: in a cascade the conversation is gone before.
     project TEXT NOT NULL,
     id TEXT NOT NULL,
     position BIGINT GENERATED ALWAYS AS IDENTITY,
     item JSON NOT NULL,
     tool_results JSON,
+    -- Of both.
     bytes INTEGER NOT NULL,
     added_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    -- What later requests answer in the item; NULL: nothing.
     call_id TEXT,
     approval TEXT,
     CONSTRAINT conversation_items_pkey PRIMARY KEY (conversation_id, id),
@@ -373,6 +473,7 @@ CREATE INDEX conversation_items_call_idx ON conversation_items (conversation_id,
 CREATE INDEX conversation_items_id_idx ON conversation_items (id);
 CREATE UNIQUE INDEX conversation_items_position_idx ON conversation_items (conversation_id, position);
 
+-- A file is there once it is complete. Until then there are parts alone, which nobody sees (store/files).
 CREATE TABLE files (
     id TEXT NOT NULL,
     project TEXT NOT NULL,
@@ -389,14 +490,18 @@ CREATE TABLE files (
 CREATE INDEX files_expires_idx ON files (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX files_project_idx ON files (project, created_at, id);
 
+-- A file that a request brings has one part; one that a batch writes may have several. While a part is `open` its bytes
+-- are reserved; what was `dropped` counts no more, and maintenance deletes it.
 CREATE TABLE file_parts (
     id TEXT NOT NULL,
     project TEXT NOT NULL,
     state TEXT DEFAULT 'open' NOT NULL,
+    -- The file that it belongs to, and where in it the part begins.
     file_id TEXT,
     start BIGINT,
     bytes BIGINT NOT NULL,
     created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    -- When it got its last block.
     touched_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     CONSTRAINT file_parts_pkey PRIMARY KEY (id),
     CONSTRAINT file_parts_state_known CHECK (state IN ('open', 'finished', 'dropped')),
@@ -410,6 +515,7 @@ CREATE TABLE file_parts (
 CREATE INDEX file_parts_file_idx ON file_parts (file_id, start) WHERE file_id IS NOT NULL;
 CREATE INDEX file_parts_unfinished_idx ON file_parts (state, touched_at) WHERE state <> 'finished';
 
+-- The bytes of a part, 1 MiB in each block but the last.
 CREATE TABLE file_blocks (
     part_id TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -423,23 +529,36 @@ CREATE TABLE workers (
     id TEXT NOT NULL,
     model TEXT NOT NULL,
     queue TEXT NOT NULL,
+    -- The name of its process (app/queue/node.py), whose list in Redis has what is sent to it. A lease that is lost
+    -- ends the row, not the process: `id` is the node, with the number of the lease from the second one on.
     node TEXT NOT NULL,
     host TEXT NOT NULL,
     pid INTEGER NOT NULL,
     started_at TIMESTAMPTZ NOT NULL,
     lease_until TIMESTAMPTZ NOT NULL,
+    -- When maintenance first found the lock missing, or the lease in its second half; NULL while neither is so.
     absent_since TIMESTAMPTZ,
+    -- Tokens of prompt and output together, as the engine says.
     context_length INTEGER NOT NULL,
+    -- The layout that the worker knows (layout.py).
     layout SMALLINT NOT NULL,
+    -- How many responses it runs at once; 0: it takes none now, because it stops, or has no connection to Redis.
     slots INTEGER NOT NULL,
+    -- How many of its responses wait for their tools, and need no slot: without a foreground place, and with one.
     away INTEGER DEFAULT 0 NOT NULL,
     foreground_away INTEGER DEFAULT 0 NOT NULL,
+    -- How its model's prompts are written, which of vLLM's parsers read the answers (NULL: none), and the sampling of
+    -- requests without parameters.
     format TEXT NOT NULL,
     tool_parser TEXT,
     reasoning_parser TEXT,
     default_sampling JSON DEFAULT '{}' NOT NULL,
+    -- What becomes of each `reasoning.effort` (NULL: not known).
     efforts JSON,
+    -- What it refuses, and why, for GET /v1/models.
     refusals JSON DEFAULT '{}' NOT NULL,
+    -- For operators: what restarts the process (a unit, a pod), CUDA_VISIBLE_DEVICES, the name of its devices, and
+    -- Longhaul's version; NULL: not known.
     unit TEXT,
     devices TEXT,
     device TEXT,
@@ -449,15 +568,19 @@ CREATE TABLE workers (
     CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots >= 0)
 );
 
+-- The workers that operators drain, by node. They take nothing; a lease that is lost changes nothing about it.
 CREATE TABLE drains (
     node TEXT NOT NULL,
     since TIMESTAMPTZ DEFAULT now() NOT NULL,
     reason TEXT,
+    -- The id of the operator's API key; NULL: a command on a machine of the operators.
     actor TEXT,
+    -- When maintenance first found no worker of that node (drains.py).
     absent_since TIMESTAMPTZ,
     CONSTRAINT drains_pkey PRIMARY KEY (node)
 );
 
+-- What operators pause: a queue, or what one project has in it. It stays in line until they resume it.
 CREATE TABLE pauses (
     queue TEXT NOT NULL,
     project TEXT,
@@ -469,21 +592,27 @@ CREATE TABLE pauses (
 );
 CREATE UNIQUE INDEX pauses_queue_project_idx ON pauses (queue, project) NULLS NOT DISTINCT;
 
+-- One row for each queue that was dispatched from: its lock, and its virtual time (dispatch.py).
 CREATE TABLE queues (
     name TEXT NOT NULL,
     virtual_time DOUBLE PRECISION NOT NULL,
     CONSTRAINT queues_pkey PRIMARY KEY (name)
 );
 
+-- The finish tag of what was sent last of each flow. A flow without a row is like one whose tag is not ahead.
 CREATE TABLE flows (
     queue TEXT NOT NULL,
     project TEXT NOT NULL,
     priority SMALLINT NOT NULL,
     tag DOUBLE PRECISION NOT NULL,
+    -- What its responses took of late, divided by their costs.
     scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
+    -- How far a token moved its tag when it was charged last.
     step DOUBLE PRECISION NOT NULL,
+    -- The mean seconds and tokens of its responses of late; NULL: none has ended.
     run_seconds DOUBLE PRECISION,
     run_tokens DOUBLE PRECISION,
+    -- How far its work in windows has risen (queue/windows.py).
     part DOUBLE PRECISION DEFAULT 0 NOT NULL,
     CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
 );
@@ -491,24 +620,36 @@ CREATE TABLE flows (
 CREATE TABLE batches (
     id TEXT NOT NULL,
     project TEXT NOT NULL,
+    -- The API key of its caller; NULL: no key was asked for.
     key_id TEXT,
     endpoint TEXT NOT NULL,
     input_file TEXT NOT NULL,
     completion_window TEXT NOT NULL,
     metadata JSON,
+    -- How long its files are kept; NULL: until somebody deletes them.
     output_seconds INTEGER,
     status TEXT NOT NULL,
+    -- The batch whose failed lines these are; NULL: a client made the file.
     retry_of TEXT,
+    -- The places in the file of a retry's lines; NULL: all lines of the file are the batch's.
     lines INTEGER[],
     idempotency_key TEXT,
+    -- Until when a process has it to itself that validates it; NULL: none has begun.
     validating_until TIMESTAMPTZ,
+    -- Since when none of its lines becomes a response any more, because operators cancelled all that waits; NULL: not.
     lines_cancelled_at TIMESTAMPTZ,
+    -- That of all its lines; NULL: they have several, or nobody has read them.
     model TEXT,
+    -- Where its lines go, until the first is a response.
     queue TEXT,
+    -- Why it failed, or what its lines failed with (openai's Batch.errors).
     errors JSON,
+    -- Its lines, once they are known to be good.
     total INTEGER DEFAULT 0 NOT NULL,
+    -- The first lines, which are responses, or will never be; and where in the file the next one begins.
     expanded INTEGER DEFAULT 0 NOT NULL,
     expanded_bytes BIGINT DEFAULT 0 NOT NULL,
+    -- Its results that have a number, and what they add up to.
     numbered INTEGER DEFAULT 0 NOT NULL,
     completed INTEGER DEFAULT 0 NOT NULL,
     failed INTEGER DEFAULT 0 NOT NULL,
@@ -516,7 +657,9 @@ CREATE TABLE batches (
     cached_tokens BIGINT DEFAULT 0 NOT NULL,
     output_tokens BIGINT DEFAULT 0 NOT NULL,
     reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    -- The first lines, whose results are in its files.
     written INTEGER DEFAULT 0 NOT NULL,
+    -- Of which parts its files are to be made, in order; then the files.
     output_parts TEXT[] DEFAULT '{}' NOT NULL,
     error_parts TEXT[] DEFAULT '{}' NOT NULL,
     output_file TEXT,
@@ -543,7 +686,10 @@ CREATE UNIQUE INDEX batches_idempotency_key_idx ON batches (project, idempotency
 CREATE INDEX batches_unfinished_idx ON batches (created_at)
     WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
 
+-- What lines came to: notes of the trigger `responses_batch`, and of lines that never became responses, with an error.
+-- They stay as long as their batch.
 CREATE TABLE batch_results (
+    -- Without a foreign key: whatever became of the batch, a response can end.
     batch_id TEXT NOT NULL,
     line INTEGER NOT NULL,
     custom_id TEXT NOT NULL,
@@ -554,6 +700,7 @@ CREATE TABLE batch_results (
     cached_tokens BIGINT DEFAULT 0 NOT NULL,
     output_tokens BIGINT DEFAULT 0 NOT NULL,
     reasoning_tokens BIGINT DEFAULT 0 NOT NULL,
+    -- In the order in which results were seen to end, from 1 on, without gaps (batches/results.py); NULL: not yet.
     number INTEGER,
     CONSTRAINT batch_results_pkey PRIMARY KEY (batch_id, line),
     CONSTRAINT batch_results_response_or_error CHECK ((response_id IS NULL) = (error IS NOT NULL))
@@ -561,6 +708,7 @@ CREATE TABLE batch_results (
 CREATE INDEX batch_results_new_idx ON batch_results (batch_id, line) WHERE number IS NULL;
 CREATE UNIQUE INDEX batch_results_number_idx ON batch_results (batch_id, number) WHERE number IS NOT NULL;
 
+-- The secret keys of the deployment (keys.py).
 CREATE TABLE keys (
     name TEXT NOT NULL,
     value BYTEA NOT NULL,
@@ -784,12 +932,6 @@ _FUNCTIONS = (
 # Which rows a role reads: app/store/roles/rights.py (`ROWS`).
 _KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 
-_TABLES = """
-    batch_results, batches, chunks, responses, conversation_items, conversations, workers, drains, pauses, queues,
-    flows, keys, settlements, stored_changes, usage_entries, usage, limits, bulk_actions, audit_logs, api_keys,
-    file_blocks, file_parts, files, projects
-"""
-
 # What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
 # claimed or not; what waits for its tools takes no slot. Foreground responses have the priorities 1, 3 and 8.
 _VIEWS = (
@@ -828,9 +970,3 @@ def upgrade() -> None:
     for view in _VIEWS:
         op.execute(view)
     op.execute("CREATE VIEW oldest_revision AS SELECT CAST('0011' AS text) AS revision")
-
-
-def downgrade() -> None:
-    op.execute("DROP VIEW oldest_revision, worker_loads, waiting_responses")
-    op.execute(f"DROP TABLE {_TABLES}")
-    op.execute(f"DROP FUNCTION {', '.join(_FUNCTIONS)}")
