@@ -59,15 +59,15 @@ class Listing:
         }
 
     async def read(
-        self, db: Database, page: Page, make: Callable[[Row[Any]], T], values: Mapping[str, Any]
+        self, db: Database, page: Page, make: Callable[..., T], values: Mapping[str, Any] | None = None
     ) -> tuple[list[T], bool] | None:
-        """Returns what `make` makes of the rows of a page, and whether there are more in the page's direction.
+        """Returns what `make` makes of the columns of each row of a page, and whether there are more behind it.
 
         `values` are those of the list's own parameters. None: the cursor names none of its rows. It may name one that
         is not `wanted`.
         """
-        cursor = page.before if page.after is None else page.after
-        bounds = {"limit": page.limit + 1, "cursor": cursor}
+        values, cursor = values or {}, page.before if page.after is None else page.after
+        bounds: dict[str, Any] = {"limit": page.limit + 1, "cursor": cursor}
         if cursor is not None:
             places = await db.execute(self._cursor, {**values, "cursor": cursor})
             if not places:
@@ -75,7 +75,7 @@ class Listing:
             bounds["age"] = places[0][0]
         statement = self._pages[page.descending != page.is_backwards, cursor is not None]
         found = await db.execute(statement, {**values, **bounds})
-        entries = [make(row) for row in found[: page.limit]]
+        entries = [make(**row._mapping) for row in found[: page.limit]]
         return entries[::-1] if page.is_backwards else entries, len(found) > page.limit
 
 

@@ -37,7 +37,7 @@ _DELETE_UNREAD = text(
 
 async def get(db: Database, project: str, file_id: str) -> FileRow | None:
     rows = await db.execute(_GET, {"id": file_id, "project": project})
-    return FileRow.of(rows[0]) if rows else None
+    return FileRow(**rows[0]._mapping) if rows else None
 
 
 PAGE_FILES = 500
@@ -47,7 +47,7 @@ PAGE_FILES = 500
 async def page_of(db: Database, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool] | None:
     """A page of up to PAGE_FILES of the project's files, and whether there are more; None: the cursor names none."""
     page = replace(page, limit=min(page.limit, PAGE_FILES))
-    return await _LIST.read(db, page, FileRow.of, {"project": project, "purpose": purpose})
+    return await _LIST.read(db, page, FileRow, {"project": project, "purpose": purpose})
 
 
 class FileInUse(Exception):
@@ -57,7 +57,7 @@ class FileInUse(Exception):
 async def keep(connection: Connection, project: str, file_id: str) -> FileRow | None:
     """The file, which nobody deletes until the transaction ends; None: there is none."""
     row = (await connection.execute(_KEEP, {"id": file_id, "project": project})).one_or_none()
-    return None if row is None else FileRow.of(row)
+    return None if row is None else FileRow(**row._mapping)
 
 
 async def delete(db: Database, project: str, file_id: str) -> bool:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-from sqlalchemy import Row
 
 from app.protocol.types import Json
 
@@ -21,10 +18,6 @@ class FileRow:
     bytes: int
     created_at: datetime
     expires_at: datetime | None
-
-    @classmethod
-    def of(cls, row: Row[Any]) -> FileRow:
-        return cls(**row._mapping)
 
     def as_object(self) -> Json:
         """The file as clients see it, with times in epoch seconds."""

@@ -14,11 +14,10 @@ reserved, because the refill counted them already.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Row, bindparam, delete, func, select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.errors import LimitReached
@@ -35,7 +34,6 @@ from app.protocol.limits import (
 )
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.tables import limits
 
 SETTLED_TOGETHER = 100
 """Projects whose notes maintenance adds up in one transaction."""
@@ -120,15 +118,23 @@ _WRITE = text(
     """
 )
 
-_LOCK_LIMITS = (
-    select(limits.c.kind)
-    .where(limits.c.project == bindparam("project"))
-    .order_by(limits.c.project, limits.c.model, limits.c.kind)
-    .with_for_update()
-)
+_LOCK_LIMITS = text("SELECT kind FROM limits WHERE project = :project ORDER BY project, model, kind FOR UPDATE")
 _WITH_NOTES = text("SELECT project FROM settlements UNION SELECT project FROM stored_changes ORDER BY project")
-_ALL = select(limits).order_by(limits.c.project, limits.c.model, limits.c.kind)
-_COUNT = select(func.count()).select_from(limits).where(limits.c.project == bindparam("project"))
+_FIND = text(
+    """
+    SELECT project, model, kind, value FROM limits WHERE project = :project OR CAST(:project AS text) IS NULL
+    ORDER BY project, model, kind
+    """
+)
+_COUNT = text("SELECT count(*) FROM limits WHERE project = :project")
+_PUT = text(
+    """
+    INSERT INTO limits (project, model, kind, value, since, as_of)
+    VALUES (:project, :model, :kind, :value, clock_timestamp(), clock_timestamp())
+    ON CONFLICT (project, model, kind) DO UPDATE SET value = excluded.value
+    """
+)
+_REMOVE = text("DELETE FROM limits WHERE project = :project AND model = :model AND kind = :kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +223,8 @@ async def settle(db: Database) -> None:
 
 async def find(db: Database, project: str | None = None) -> list[LimitRow]:
     """The limits of a project, or of all."""
-    wanted = _ALL if project is None else _ALL.where(limits.c.project == project)
-    return [LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in await db.execute(wanted)]
+    rows = await db.execute(_FIND, {"project": project})
+    return [LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in rows]
 
 
 async def states(db: Database, project: str) -> list[LimitState]:
@@ -245,10 +251,6 @@ async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> 
 
     Responses that were inserted before a new limit do not count in it. The project must exist.
     """
-    key = {"project": limit.project, "model": limit.model, "kind": limit.kind.value}
-    now = func.clock_timestamp()
-    statement = insert(limits).values(**key, value=limit.value, since=now, as_of=now)
-    update = statement.on_conflict_do_update(index_elements=list(key), set_={"value": statement.excluded.value})
     # Charges lock limits and no project. Then `hold` brings every limit up to date: one on a minute has been refilled
     # at its old speed until now.
     await connection.execute(_LOCK_LIMITS, {"project": limit.project})
@@ -258,11 +260,11 @@ async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> 
     known = any((state.model, state.kind) == (limit.model, limit.kind) for state in held.states)
     if not known and count >= max_limits:
         return False
-    await connection.execute(update)
+    await connection.execute(_PUT, {**asdict(limit), "kind": limit.kind.value})
     return True
 
 
 async def remove(connection: AsyncConnection, project: str, model: str, kind: LimitKind) -> bool:
     """Removes a limit; returns whether there was one. The project is locked."""
-    statement = delete(limits).where(limits.c.project == project, limits.c.model == model, limits.c.kind == kind.value)
-    return bool((await connection.execute(statement)).rowcount)
+    removed = await connection.execute(_REMOVE, {"project": project, "model": model, "kind": kind.value})
+    return bool(removed.rowcount)
