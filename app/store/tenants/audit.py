@@ -95,5 +95,4 @@ async def add(connection: AsyncConnection, new: NewEntry) -> None:
 
 async def find_page(db: Database, only: AuditFilter, page: Page) -> tuple[list[AuditRow], bool] | None:
     """A page of entries, and whether there are more; None: the cursor names none."""
-    values = {name: list(each) if isinstance(each, Collection) else each for name, each in asdict(only).items()}
-    return await _LIST.read(db, page, AuditRow, values)
+    return await _LIST.read(db, page, AuditRow, asdict(only))
