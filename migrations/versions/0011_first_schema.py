@@ -253,7 +253,7 @@ CREATE TABLE responses (
     -- Of the items of its input, but those that were made for it: no later request adds the same; NULL: none.
     input_ids TEXT[],
     messages_bytes INTEGER GENERATED ALWAYS AS (coalesce(octet_length(CAST(messages AS text)), 0)) STORED NOT NULL,
-    -- Of its log, since it has ended (LOG_BYTES); before, the log grows and nobody counts it.
+    -- Of its log (`chunks.bytes`), since it has ended; before, the log grows and nobody counts it.
     log_bytes BIGINT DEFAULT 0 NOT NULL,
     attempt INTEGER DEFAULT 0 NOT NULL,
     crashes INTEGER DEFAULT 0 NOT NULL,
@@ -306,7 +306,8 @@ CREATE TABLE responses (
     heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
-    -- Where the events are: `live` chunks, `merged` into a row a page (or so few that they stay), or `deleted`.
+    -- Where the events are: `live` chunks, `merged` into a row a page, or `deleted`. A log of less than 8,192 bytes
+    -- counts as merged from its end on: to merge it costs more than its few rows.
     log TEXT DEFAULT 'live' NOT NULL,
     -- Of the newest process that may have written to the row or its log (layout.py).
     layout SMALLINT NOT NULL,
@@ -329,7 +330,7 @@ CREATE TABLE responses (
     request_id TEXT,
     traceparent TEXT,
     tracestate TEXT,
-    -- The attempts, if any, that handed it over (HISTORY in guards.py).
+    -- The attempts, if any, that handed it over (`handed_over`).
     history JSONB,
     CONSTRAINT responses_pkey PRIMARY KEY (id),
     CONSTRAINT responses_priority_known CHECK (priority IN (1, 2, 3, 6, 8, 9, 10)),
@@ -420,6 +421,10 @@ CREATE TABLE chunks (
     -- Packed (app/store/packing.py), and how many bytes they are unpacked.
     frames BYTEA NOT NULL,
     size INTEGER NOT NULL,
+    -- What it counts with in the bytes that its project stores.
+    bytes INTEGER GENERATED ALWAYS AS (
+        octet_length(frames) + octet_length(tokens) + coalesce(octet_length(CAST(steps AS text)), 0)
+    ) STORED NOT NULL,
     -- What the next attempt must know besides the events: ends of turns, results of calls (generation/history.py).
     steps JSON,
     -- Of prompts, counted by the first chunk after the engine was given them; so a response that is cut has a usage.
@@ -932,23 +937,48 @@ _FUNCTIONS = (
 # Which rows a role reads: app/store/roles/rights.py (`ROWS`).
 _KEYS_BY_ROLE = "ALTER TABLE keys ENABLE ROW LEVEL SECURITY"
 
-# What dispatches and inserts decide by (app/scheduling). A worker's load is what was sent to it and has not ended,
-# claimed or not; what waits for its tools takes no slot. Foreground responses have the priorities 1, 3 and 8.
+# An attempt that hands its response over adds itself to the row's history: the last 64 of them, for their numbers show
+# that some are missing. Its worker is named by the node, which outlives a lease.
+_HANDED_OVER = """
+    CREATE FUNCTION handed_over(r responses, how text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+        SELECT CASE WHEN jsonb_array_length(r.history) >= 64 THEN r.history - 0 ELSE coalesce(r.history, '[]') END
+            || jsonb_build_object('attempt', r.attempt, 'worker', r.sent_to, 'from', r.claimed_at, 'to', now(),
+                'how', how)
+    $$
+"""
+
+# What dispatches and inserts decide by (app/scheduling). A worker is open if it may be sent responses. Its load is what
+# was sent to it and has not ended, claimed or not; what waits for its tools takes no slot. Foreground responses have the
+# priorities 1, 3 and 8.
 _VIEWS = (
+    """
+    CREATE VIEW open_workers AS
+    SELECT w.id, w.node, w.queue, w.layout, w.version, w.slots, w.away, w.foreground_away, w.started_at, w.lease_until
+    FROM workers w WHERE w.slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = w.node)
+    """,
+    # A worker holds an advisory lock while its process lives (app/store/queue/workers.py). pg_locks shows a lock's
+    # 64-bit key as two unsigned halves.
+    """
+    CREATE VIEW present_workers AS
+    SELECT w.id FROM workers w WHERE EXISTS (
+        SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND ((CAST(l.classid AS bigint) << 32) | CAST(l.objid AS bigint)) = hashtextextended(w.id, 0))
+    """,
     """
     CREATE VIEW worker_loads AS
     SELECT w.queue, w.node, w.layout, w.slots, w.started_at,
         greatest(h.answers - w.away, 0) AS answers,
         greatest(h.foreground - w.foreground_away, 0) AS foreground,
         h.background
-    FROM workers w CROSS JOIN LATERAL (
+    FROM open_workers w CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT r.foreground_place) AS answers,
             count(*) FILTER (WHERE r.foreground_place) AS foreground,
             count(*) FILTER (WHERE r.priority NOT IN (1, 3, 8)) AS background
         FROM responses r
         WHERE r.sent_to = w.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL
     ) h
-    WHERE w.lease_until > now() AND w.slots > 0 AND NOT EXISTS (SELECT FROM drains d WHERE d.node = w.node)
+    WHERE w.lease_until > now()
     """,
     """
     CREATE VIEW waiting_responses AS
@@ -957,12 +987,22 @@ _VIEWS = (
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     """,
+    """
+    CREATE VIEW queue_slots AS
+    SELECT queue, sum(slots) AS slots FROM workers WHERE lease_until > now() GROUP BY queue
+    """,
+    # The last attempt of each response that committed tokens or steps.
+    """
+    CREATE VIEW progress AS
+    SELECT DISTINCT ON (response_id) response_id, attempt FROM chunks
+    WHERE octet_length(tokens) > 0 OR steps IS NOT NULL ORDER BY response_id, first DESC
+    """,
 )
 
 
 def upgrade() -> None:
     schema = op.get_bind().execute(text("SELECT quote_ident(current_schema())")).scalar_one()
-    functions = (_SETTLE, _TRIGGER, *_BATCH, *_STORED, _DELETE_AUDIT_ENTRIES)
+    functions = (_SETTLE, _TRIGGER, *_BATCH, *_STORED, _DELETE_AUDIT_ENTRIES, _HANDED_OVER)
     for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _KEYS_BY_ROLE, *functions):
         op.execute(statement.replace("{schema}", schema))
     op.execute(f"REVOKE ALL ON FUNCTION {', '.join(_FUNCTIONS)} FROM PUBLIC")
