@@ -948,8 +948,8 @@ _HANDED_OVER = """
 """
 
 # What dispatches and inserts decide by (app/scheduling). A worker is open if it may be sent responses. Its load is what
-# was sent to it and has not ended, claimed or not; what waits for its tools takes no slot. Foreground responses have the
-# priorities 1, 3 and 8.
+# was sent to it and has not ended, claimed or not; what waits for its tools takes no slot. Foreground responses have
+# the priorities 1, 3 and 8.
 _VIEWS = (
     """
     CREATE VIEW open_workers AS
