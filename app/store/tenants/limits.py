@@ -41,18 +41,7 @@ SETTLED_TOGETHER = 100
 _LOCK = text("SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE")
 _LOCK_IF_FREE = text(f"{_LOCK.text} SKIP LOCKED")
 
-# What each settlement gives back, by the kind of limit. `extract` of a negative age would give more than was taken.
-_AGE = "greatest(0, CAST(extract(epoch FROM c.now - {}) AS float8))"
-_GIVEN = f"""CASE l.kind
-    WHEN 'tokens_per_minute' THEN CASE WHEN t.unused_tokens > 0
-        THEN greatest(0, t.unused_tokens - l.value * {_AGE.format("t.reserved_at")} / 60) ELSE t.unused_tokens END
-    WHEN 'tokens_per_day' THEN CASE WHEN t.reserved_at >= c.today THEN t.unused_tokens ELSE 0 END
-    WHEN 'queued_responses' THEN CAST(t.left_queue AS int)
-    WHEN 'queued_bytes' THEN CAST(t.left_queue AS int) * t.bytes
-    WHEN 'unfinished_responses' THEN CAST(t.ended AS int)
-    WHEN 'stored_bytes' THEN CAST(t.ended AS int) * t.bytes
-    ELSE 0 END"""
-
+# `given`: what each settlement gives back, by the kind of limit. A negative age would give more than was taken, and
 # exp() of less than about -700 is an error.
 _READ = text(
     f"""
@@ -69,16 +58,30 @@ _READ = text(
         UPDATE projects p SET stored_bytes = p.stored_bytes + s.bytes
         FROM (SELECT project, CAST(sum(bytes) AS bigint) AS bytes FROM changed GROUP BY project) s
         WHERE p.id = s.project RETURNING p.id, p.stored_bytes
-    ), gained AS (
-        SELECT l.project, l.model, l.kind, sum({_GIVEN}) AS given,
-            sum(({_GIVEN}) * exp(-least(50, {_AGE.format("t.at")} / {DRAIN_SECONDS}))) AS recent
+    ), settled AS (
+        SELECT l.project, l.model, l.kind, greatest(0, CAST(extract(epoch FROM c.now - t.at) AS float8)) AS age,
+            CASE l.kind
+                WHEN 'tokens_per_minute' THEN CASE WHEN t.unused_tokens > 0 THEN greatest(0, t.unused_tokens
+                    - l.value * greatest(0, CAST(extract(epoch FROM c.now - t.reserved_at) AS float8)) / 60)
+                    ELSE t.unused_tokens END
+                WHEN 'tokens_per_day' THEN CASE WHEN t.reserved_at >= c.today THEN t.unused_tokens ELSE 0 END
+                WHEN 'queued_responses' THEN CAST(t.left_queue AS int)
+                WHEN 'queued_bytes' THEN CAST(t.left_queue AS int) * t.bytes
+                WHEN 'unfinished_responses' THEN CAST(t.ended AS int)
+                WHEN 'stored_bytes' THEN CAST(t.ended AS int) * t.bytes
+                ELSE 0
+            END AS given
         FROM taken t CROSS JOIN clock c
         JOIN limits l ON l.project = t.project AND l.model IN ('{ALL_MODELS}', t.model) AND t.reserved_at >= l.since
-        GROUP BY l.project, l.model, l.kind
+    ), gained AS (
+        SELECT project, model, kind, sum(given) AS given,
+            sum(given * exp(-least(50, age / {DRAIN_SECONDS}))) AS recent
+        FROM settled GROUP BY project, model, kind
     )
     SELECT l.project, l.model, l.kind, l.value, l.drained_per_second, c.now,
         CASE WHEN l.kind = 'tokens_per_day' AND l.as_of < c.today THEN 0 ELSE l.used END AS used,
-        {_AGE.format("l.as_of")} AS idle_seconds, {_AGE.format("l.since")} AS age_seconds,
+        greatest(0, CAST(extract(epoch FROM c.now - l.as_of) AS float8)) AS idle_seconds,
+        greatest(0, CAST(extract(epoch FROM c.now - l.since) AS float8)) AS age_seconds,
         CAST(extract(epoch FROM c.today + interval '1 day' - c.now) AS float8) AS day_seconds,
         CAST(coalesce(g.given, 0) AS float8) AS given, CAST(coalesce(g.recent, 0) AS float8) AS recent,
         CASE WHEN l.kind = 'stored_bytes' THEN coalesce(s.stored_bytes, p.stored_bytes) ELSE 0 END AS stored
