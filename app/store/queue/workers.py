@@ -357,8 +357,10 @@ _READY = text("SELECT DISTINCT model FROM workers WHERE lease_until > now() AND 
 
 async def registered_models(db: Database) -> dict[str, RegisteredModel]:
     """The models with a living worker. If its workers differ, the one that started last knows its files best."""
-    # Later rows replace earlier ones.
-    return {model: RegisteredModel(*facts) for model, *facts in await db.execute(_REGISTERED)}
+    return {  # later rows replace earlier ones
+        row.model: RegisteredModel(**{name: row._mapping[name] for name in RegisteredModel.__slots__})
+        for row in await db.execute(_REGISTERED)
+    }
 
 
 async def queues(connection: Connection) -> dict[str, str]:
