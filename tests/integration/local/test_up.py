@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,12 +79,6 @@ class ForkedUp(Forked):
         status = super().wait(timeout)
         self.poll()
         return status
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 @pytest.fixture(scope="module", autouse=True)
