@@ -7,7 +7,8 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,21 +161,25 @@ def test_killed_services_are_restarted_and_sigterm_ends_everything_and_leaves_no
         assert not list((folder / "home" / "run").iterdir())
 
 
-async def test_a_session_that_a_killed_postgres_leaves_in_a_statement_holds_up_no_restart(used_folder: Path) -> None:
+@asynccontextmanager
+async def endless(url: str) -> AsyncIterator[int]:
+    """The process id of a session that is within a statement, which never ends by itself."""
+    busy = await asyncpg.connect(url)
+    session = busy.get_server_pid()
+    statement = busy.execute("SELECT count(*) FROM generate_series(1, 1e15) n, generate_series(1, 1e3)")
+    running = asyncio.create_task(statement)
+    watching = await asyncpg.connect(url)
+    await until(lambda: watching.fetchval("SELECT state = 'active' FROM pg_stat_activity WHERE pid = $1", session))
+    await watching.close()
+    yield session
+    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError)):
+        await running
+
+
+async def test_a_session_within_a_statement_outlives_neither_postgres_nor_the_runner(used_folder: Path) -> None:
     procfile = f"calm: echo $DATABASE_URL > {used_folder}/url; exec sleep 1000\n"
     with Up(used_folder, procfile) as up:
         url = up.written("url")
-        busy = await asyncpg.connect(url)
-        session = busy.get_server_pid()
-        endless = asyncio.create_task(
-            busy.execute("SELECT count(*) FROM generate_series(1, 1e15) n, generate_series(1, 1e3)")
-        )
-        watching = await asyncpg.connect(url)
-        await until(lambda: watching.fetchval("SELECT state = 'active' FROM pg_stat_activity WHERE pid = $1", session))
-        await watching.close()
-        [server] = servers(up, "postgres")
-        kill(server)
-        until_sync(lambda: not alive(server))
 
         async def is_back() -> bool:
             with contextlib.suppress(OSError, asyncpg.CannotConnectNowError):
@@ -182,10 +187,19 @@ async def test_a_session_that_a_killed_postgres_leaves_in_a_statement_holds_up_n
                 return True
             return False
 
-        await until(is_back, what=lambda: up.output)
-        assert not alive(session)
-        with pytest.raises(asyncpg.PostgresConnectionError):
-            await endless
+        async with endless(url) as session:
+            [server] = servers(up, "postgres")
+            kill(server)
+            until_sync(lambda: not alive(server))
+            await until(is_back, what=lambda: up.output)
+            assert not alive(session)
+        async with endless(url) as session:
+            assert session in up.look()
+            up.process.kill()
+            up.ended()
+            with Up(used_folder, procfile) as again:
+                again.wait_for_output("Postgres runs")
+                assert not any(map(alive, up.look()))
 
 
 def servers(up: Up, server: str) -> list[int]:
