@@ -18,8 +18,6 @@ def sources(transition: str) -> str:
 
 IS_SUSPECT = "{0}crashes > 0"
 """Crashed since it made progress: it runs alone first."""
-DUE_RANK = "CAST(1000000 * extract(epoch FROM {0}) AS bigint)"
-"""The rank of work that is due then, in its flow: microseconds."""
 
 
 class HandOver(StrEnum):
