@@ -46,7 +46,6 @@ class Listing:
 
     def __init__(self, rows: str, wanted: str = "true", age: str = "created_at") -> None:
         """`rows` is a query of all rows that a cursor may name, `wanted` the condition of those that the list has."""
-        self._age = age
         self._cursor = text(f"SELECT {age}, id FROM ({rows}) l WHERE id = :cursor")
         start = f"SELECT * FROM ({rows}) l WHERE {wanted}"
         self._pages = {

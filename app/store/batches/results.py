@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
 from app.sizes import LARGE_BYTES, grouped
-from app.store.batches.rows import ADDED, COUNTS
+from app.store.batches.rows import COUNTS
 from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.database import Database
 from app.store.rows import WHOLE_ROW, ResponseRow, parsed_row
@@ -44,7 +44,10 @@ _NUMBER = text(
         WHERE r.ctid = f.at AND b.id = :id
         RETURNING r.*
     ), added AS (SELECT count(*) AS numbered, {COUNTS} FROM numbered r JOIN batches b ON b.id = r.batch_id)
-    UPDATE batches b SET {", ".join(f"{name} = b.{name} + a.{name}" for name in ("numbered", *ADDED))}
+    UPDATE batches b SET numbered = b.numbered + a.numbered, completed = b.completed + a.completed,
+        failed = b.failed + a.failed, input_tokens = b.input_tokens + a.input_tokens,
+        cached_tokens = b.cached_tokens + a.cached_tokens, output_tokens = b.output_tokens + a.output_tokens,
+        reasoning_tokens = b.reasoning_tokens + a.reasoning_tokens
     FROM added a WHERE b.id = :id AND a.numbered > 0
     RETURNING a.numbered
     """

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Text, TextClause, cast, func, select, text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import BatchStatus, batch_sources_of
 from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
-from app.store.paging import Page, read_page
+from app.store.paging import Listing, Page
 from app.store.responses.lookup import Hold
-from app.store.tables import UNFINISHED_BATCHES, batches
+from app.store.tables import UNFINISHED_BATCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,32 +105,38 @@ COUNTS = """
     count(*) FILTER (
         WHERE r.status = 'failed' OR r.status = 'cancelled' AND b.status = 'in_progress' AND b.due_at > now()
     ) AS failed,
-    coalesce(sum(r.input_tokens), 0)::bigint AS input_tokens,
-    coalesce(sum(r.cached_tokens), 0)::bigint AS cached_tokens,
-    coalesce(sum(r.output_tokens), 0)::bigint AS output_tokens,
-    coalesce(sum(r.reasoning_tokens), 0)::bigint AS reasoning_tokens
-""".replace(":", "\\:")
+    CAST(coalesce(sum(r.input_tokens), 0) AS bigint) AS input_tokens,
+    CAST(coalesce(sum(r.cached_tokens), 0) AS bigint) AS cached_tokens,
+    CAST(coalesce(sum(r.output_tokens), 0) AS bigint) AS output_tokens,
+    CAST(coalesce(sum(r.reasoning_tokens), 0) AS bigint) AS reasoning_tokens
+"""
 """What results `r` of a batch `b` add up to. What a cancel of the batch, or the end of its window, cut has not failed;
 a line that was cancelled alone has."""
-ADDED = ("completed", "failed", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-"""The columns of a batch that its results add up to."""
-
-SECONDS_LEFT = "extract(epoch FROM due_at - now())::float8 AS seconds_left".replace(":", "\\:")
-
-_COLUMNS = ", ".join(f"b.{name}" for name in BatchRow.__slots__ if name != "seconds_left")
+_ROW = """
+    b.id, b.project, b.key_id, b.endpoint, b.input_file, b.completion_window, b.metadata, b.output_seconds, b.retry_of,
+    b.status, b.lines_cancelled_at, b.model, b.errors, b.total, b.expanded, b.expanded_bytes, b.numbered,
+    b.written, b.output_parts, b.error_parts, b.output_file, b.error_file, b.created_at, b.due_at,
+    CAST(extract(epoch FROM b.due_at - now()) AS float8) AS seconds_left, b.in_progress_at, b.finalizing_at,
+    b.completed_at, b.failed_at, b.expired_at, b.cancelling_at, b.cancelled_at
+"""
+# With what the results add up to that have no number yet.
 _FIND = text(
     f"""
-    SELECT {_COLUMNS}, {SECONDS_LEFT}, {", ".join(f"n.{name} AS new_{name}" for name in ADDED)}
+    SELECT {_ROW}, b.completed + n.completed AS completed, b.failed + n.failed AS failed,
+        b.input_tokens + n.input_tokens AS input_tokens, b.cached_tokens + n.cached_tokens AS cached_tokens,
+        b.output_tokens + n.output_tokens AS output_tokens, b.reasoning_tokens + n.reasoning_tokens AS reasoning_tokens
     FROM batches b CROSS JOIN LATERAL (
         SELECT {COUNTS} FROM batch_results r WHERE r.batch_id = b.id AND r.number IS NULL
     ) n
     WHERE b.id = ANY(CAST(:ids AS text[])) AND (CAST(:project AS text) IS NULL OR b.project = :project)
     """
 )
-_LOCK = text(f"SELECT {_COLUMNS}, {SECONDS_LEFT} FROM batches b WHERE id = :id FOR NO KEY UPDATE")
-_FIND_BY_KEY = text(
-    f"SELECT {_COLUMNS}, {SECONDS_LEFT} FROM batches b WHERE project = :project AND idempotency_key = :key"
-)
+_NUMBERED = f"""
+    SELECT {_ROW}, b.completed, b.failed, b.input_tokens, b.cached_tokens, b.output_tokens, b.reasoning_tokens
+    FROM batches b
+"""
+_LOCK = text(f"{_NUMBERED} WHERE b.id = :id FOR NO KEY UPDATE")
+_FIND_BY_KEY = text(f"{_NUMBERED} WHERE b.project = :project AND b.idempotency_key = :key")
 _PLACES = text(
     """
     SELECT (0 || lines)[CAST(:first AS integer) : CAST(:last AS integer)] AS places
@@ -169,19 +175,8 @@ _CLAIM = text(
 )
 
 
-def _row(row: Row[Any]) -> BatchRow:
-    fields = {name: row._mapping[name] for name in BatchRow.__slots__}
-    fields["status"] = BatchStatus(fields["status"])
-    return BatchRow(**fields)
-
-
-def _counted_row(row: Row[Any]) -> BatchRow:
-    """With what its results add up to that have no number yet."""
-    mapping = row._mapping
-    added = {name: mapping[name] + mapping[f"new_{name}"] for name in ADDED}
-    fields = {name: mapping[name] for name in BatchRow.__slots__} | added
-    fields["status"] = BatchStatus(fields["status"])
-    return BatchRow(**fields)
+def _row(status: str, **columns: Any) -> BatchRow:
+    return BatchRow(status=BatchStatus(status), **columns)
 
 
 async def create(connection: AsyncConnection, new: NewBatch) -> None:
@@ -193,13 +188,13 @@ async def create(connection: AsyncConnection, new: NewBatch) -> None:
 async def find(db: Database, project: str | None, batch_id: str) -> BatchRow | None:
     """The batch; None: the project has none with that id. With `project` None, of whatever project."""
     rows = await db.execute(_FIND, {"ids": [batch_id], "project": project})
-    return _counted_row(rows[0]) if rows else None
+    return _row(**rows[0]._mapping) if rows else None
 
 
 async def find_each(db: Database, batch_ids: Sequence[str]) -> list[BatchRow | None]:
     """The batch with each of these ids, of whatever project. One that is named many times is read once."""
     rows = await db.execute(_FIND, {"ids": list(set(batch_ids)), "project": None})
-    found = {row.id: _counted_row(row) for row in rows}
+    found = {row.id: _row(**row._mapping) for row in rows}
     return [found.get(batch_id) for batch_id in batch_ids]
 
 
@@ -217,8 +212,7 @@ async def find_page(db: Database, project: str, page: Page, hold: Hold) -> Batch
 
     `hold` is awaited with its bytes before it is read.
     """
-    owned, keys = (batches.c.project == project,), (batches.c.created_at, batches.c.id)
-    found = await read_page(db, _SIZES, keys, page, _size, owned)
+    found = await _SIZES.read(db, page, _size, {"project": project})
     if found is None:
         return None
     sizes = found[0][::-1] if page.is_backwards else found[0]  # next to the cursor first
@@ -226,7 +220,7 @@ async def find_page(db: Database, project: str, page: Page, hold: Hold) -> Batch
     size = sum(size for _, size in sizes[:fitting])
     ids = [batch_id for batch_id, _ in sizes[:fitting]]
     await hold(size)
-    rows = {row.id: _counted_row(row) for row in await db.execute(_FIND, {"ids": ids, "project": project})}
+    rows = {row.id: _row(**row._mapping) for row in await db.execute(_FIND, {"ids": ids, "project": project})}
     entries = [rows[batch_id] for batch_id in (ids[::-1] if page.is_backwards else ids) if batch_id in rows]
     return BatchPage(entries, found[1] or fitting < len(sizes), size)
 
@@ -235,23 +229,23 @@ OBJECT_BYTES = 1000
 """A batch as clients see it, without its errors and metadata; it counts so much in `stored_bytes`, too."""
 LINE_BYTES = 1000
 """What each of its lines counts there besides its response: its result's row, and its place in the batch's files."""
-_SIZES = select(
-    batches.c.id,
-    *(
-        func.coalesce(func.octet_length(cast(column, Text)), 0).label(column.name)
-        for column in (batches.c.errors, batches.c.metadata)
-    ),
+_SIZES = Listing(
+    """
+    SELECT id, created_at, coalesce(octet_length(CAST(errors AS text)), 0)
+        + coalesce(octet_length(CAST(metadata AS text)), 0) AS bytes
+    FROM batches WHERE project = :project
+    """
 )
 
 
-def _size(row: Row[Any]) -> tuple[str, int]:
-    return row.id, OBJECT_BYTES + row.errors + row.metadata
+def _size(id: str, bytes: int, **_: object) -> tuple[str, int]:
+    return id, OBJECT_BYTES + bytes
 
 
 async def find_by_key(connection: AsyncConnection, project: str, key: str) -> BatchRow | None:
     """The batch of the project's request with this Idempotency-Key."""
     row = (await connection.execute(_FIND_BY_KEY, {"project": project, "key": key})).one_or_none()
-    return None if row is None else _row(row)
+    return None if row is None else _row(**row._mapping)
 
 
 async def count_unfinished(connection: AsyncConnection, project: str) -> int:
@@ -276,7 +270,7 @@ async def places(db: Database, batch_id: str, done: int, most: int) -> Sequence[
 async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:
     """The batch, which nobody else changes until the transaction ends; None: there is none."""
     row = (await connection.execute(_LOCK, {"id": batch_id})).one_or_none()
-    return None if row is None else _row(row)
+    return None if row is None else _row(**row._mapping)
 
 
 async def move(connection: AsyncConnection, batch_id: str, target: BatchStatus, errors: Json | None = None) -> bool:

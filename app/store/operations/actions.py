@@ -14,16 +14,15 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, insert, select, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.operations.filters import Place, ResponseFilter
-from app.store.paging import Page, read_page
+from app.store.paging import Listing, Page
 from app.store.rows import Notice
-from app.store.tables import bulk_actions
 
 log = logging.getLogger("longhaul.store")
 
@@ -117,17 +116,28 @@ class Progress:
     refused: Mapping[str, int] | None = None
 
 
-_RUNNING = text("SELECT * FROM bulk_actions WHERE state = 'running' ORDER BY created_at")
-_COUNT_RUNNING = text("SELECT count(*) FROM bulk_actions WHERE state = 'running'")
-_LOCK = text("SELECT * FROM bulk_actions WHERE id = :id AND state = 'running' FOR UPDATE SKIP LOCKED")
-_STEP = text(
+_COLUMNS = """id, kind, filter, reason, actor, state, created_at, finished_at, matched, done, batches, refused,
+    cursor_at, cursor_position, passed_by"""
+_ADD = text(
+    f"""
+    INSERT INTO bulk_actions (id, kind, filter, reason, actor, matched, batches)
+    VALUES (:id, :kind, CAST(:filter AS json), :reason, :actor, :matched, :batches)
+    RETURNING {_COLUMNS}
     """
+)
+_FIND = text(f"SELECT {_COLUMNS} FROM bulk_actions WHERE id = :id")
+_LIST = Listing(f"SELECT {_COLUMNS} FROM bulk_actions")
+_RUNNING = text(f"SELECT {_COLUMNS} FROM bulk_actions WHERE state = 'running' ORDER BY created_at")
+_COUNT_RUNNING = text("SELECT count(*) FROM bulk_actions WHERE state = 'running'")
+_LOCK = text(f"SELECT {_COLUMNS} FROM bulk_actions WHERE id = :id AND state = 'running' FOR UPDATE SKIP LOCKED")
+_STEP = text(
+    f"""
     UPDATE bulk_actions SET done = done + :done, refused = CAST(:refused AS json),
         passed_by = :passed_by, cursor_at = CAST(:cursor_at AS timestamptz),
         cursor_position = CAST(:cursor_position AS bigint),
         state = CAST(:state AS text),
         finished_at = CASE WHEN CAST(:state AS text) = 'running' THEN NULL ELSE clock_timestamp() END
-    WHERE id = :id RETURNING *
+    WHERE id = :id RETURNING {_COLUMNS}
     """
 )
 _CANCEL = text(
@@ -142,24 +152,22 @@ _FAIL = text(
     WHERE id = :id AND state = 'running' RETURNING id
     """
 )
-_FIND = select(bulk_actions)
 
 
 async def add(connection: AsyncConnection, new: NewAction) -> ActionRow:
-    values = {"kind": new.kind.value, "filter": new.only.as_json(), "reason": new.reason, "actor": new.actor}
-    counts = {"matched": new.matched, "batches": new.batches}
-    statement = insert(bulk_actions).values(id=new.id, **counts, **values).returning(bulk_actions)
-    return _row((await connection.execute(statement)).one())
+    columns = {name: getattr(new, name) for name in ("id", "reason", "actor", "matched", "batches")}
+    values = {**columns, "kind": new.kind.value, "filter": to_json(new.only.as_json())}
+    return _row(**(await connection.execute(_ADD, values)).one()._mapping)
 
 
 async def find(db: Database, action_id: str) -> ActionRow | None:
-    rows = await db.execute(_FIND.where(bulk_actions.c.id == action_id))
-    return _row(rows[0]) if rows else None
+    rows = await db.execute(_FIND, {"id": action_id})
+    return _row(**rows[0]._mapping) if rows else None
 
 
 async def find_page(db: Database, page: Page) -> tuple[list[ActionRow], bool] | None:
     """A page of actions, and whether there are more; None: the cursor names none."""
-    return await read_page(db, _FIND, (bulk_actions.c.created_at, bulk_actions.c.id), page, _row)
+    return await _LIST.read(db, page, _row)
 
 
 async def count_running(connection: AsyncConnection) -> int:
@@ -174,7 +182,7 @@ async def cancel(connection: AsyncConnection, action_id: str) -> bool:
 async def running(db: Database) -> Sequence[ActionRow]:
     """The actions that are not at their end, the oldest first. One whose filter cannot be read fails."""
     found: list[ActionRow] = []
-    for row in map(_row, await db.execute(_RUNNING)):
+    for row in [_row(**each._mapping) for each in await db.execute(_RUNNING)]:
         try:
             row.only  # noqa: B018 - reads it
         except (ValueError, TypeError, AttributeError) as error:
@@ -190,7 +198,7 @@ async def running(db: Database) -> Sequence[ActionRow]:
 async def lock(connection: AsyncConnection, seen: ActionRow) -> bool:
     """Locks an action for a step; returns whether it still is where it was `seen`, and no other process has it."""
     found = (await connection.execute(_LOCK, {"id": seen.id})).one_or_none()
-    return found is not None and _row(found) == seen
+    return found is not None and _row(**found._mapping) == seen
 
 
 async def note(connection: AsyncConnection, seen: ActionRow, progress: Progress) -> ActionRow:
@@ -212,12 +220,9 @@ async def note(connection: AsyncConnection, seen: ActionRow, progress: Progress)
         "cursor_position": None if progress.cursor is None else progress.cursor.position,
         "state": (ActionState.COMPLETED if ends else ActionState.RUNNING).value,
     }
-    return _row((await connection.execute(_STEP, values)).one())
+    return _row(**(await connection.execute(_STEP, values)).one()._mapping)
 
 
-def _row(row: Row[Any]) -> ActionRow:
-    found = row._mapping
-    cursor = None if row.cursor_at is None else Place(row.cursor_at, row.cursor_position)
-    own = {name: found[name] for name in ActionRow.__slots__ if name in found}
-    typed = {"kind": ActionKind(row.kind), "state": ActionState(row.state)}
-    return ActionRow(**{**own, **typed, "cursor": cursor})
+def _row(kind: str, state: str, cursor_at: datetime | None, cursor_position: int | None, **columns: Any) -> ActionRow:
+    cursor = None if cursor_at is None or cursor_position is None else Place(cursor_at, cursor_position)
+    return ActionRow(kind=ActionKind(kind), state=ActionState(state), cursor=cursor, **columns)
