@@ -7,26 +7,28 @@ is at a URL; and what a file costs is known when the request is accepted (docs/i
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
-
-from pydantic_core import PydanticCustomError
 
 from app.bounds import Bound, Holding, TotalReached
-from app.fetching.body import codec_of
-from app.fetching.fetched import Fetched
+from app.files.attachment import (
+    Attachment,
+    Key,
+    beginning,
+    data_in,
+    document_of,
+    expected_bytes,
+    image_url,
+    replaced,
+)
 from app.files.documents import Document, DocumentReader, is_pdf
-from app.files.downloads import Downloads, name_of
-from app.files.errors import no_such_file
+from app.files.downloads import Downloads
+from app.files.errors import no_such_file, refused
 from app.heavy import off_loop
 from app.ids import may_exist
 from app.protocol.errors import InvalidRequest, Unavailable
-from app.protocol.requests.items.images import check_data_url, media_type_of, unfolded
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.files import content, files
@@ -44,58 +46,6 @@ ROOM_SECONDS = 30.0
 SECONDS = 60.0
 """How long all files of one request may take together, and how long its PDFs may wait for others': the request holds
 bytes, and its turn to be accepted, meanwhile."""
-_PURPOSES = {"input_file": ("user_data",), "input_image": ("user_data", "vision")}
-
-
-_Place = tuple[int, str, int]
-"""The item's index, its field, the part's index in it."""
-
-
-class _Key(NamedTuple):
-    """What is read once, however many parts name it."""
-
-    is_image: bool
-    source: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Attachment:
-    """A part that is a file."""
-
-    place: _Place
-    part: Json
-    param: str
-
-    @property
-    def key(self) -> _Key:
-        return _Key(self.is_image, self.source, self.part[self.source])
-
-    @property
-    def where(self) -> str:
-        index, field, part = self.place
-        return f"{self.param}[{index}].{field}[{part}]"
-
-    @property
-    def is_image(self) -> bool:
-        return bool(self.part["type"] == "input_image")
-
-    @property
-    def source(self) -> str:
-        """The field that says where the file is."""
-        fields = ("image_url", "file_id") if self.is_image else ("file_data", "file_id", "file_url")
-        return next(field for field in fields if field in self.part)
-
-    @property
-    def source_where(self) -> str:
-        return f"{self.where}.{self.source}"
-
-    def stored(self, document: Document, read: str) -> Json:
-        """Returns the part with what was read. `file_data` is not kept."""
-        if self.is_image:
-            return {**self.part, "image_url": read}
-        kept = {name: value for name, value in self.part.items() if name != "file_data"}
-        return {**kept, "filename": self.part.get("filename") or document.name, "text": read}
 
 
 @dataclass(slots=True)
@@ -149,7 +99,7 @@ class Attachments:
         if not found:
             return list(items), 0
         if len(found) > MAX_FILES:
-            raise _refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
+            raise refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
         holding = held.enter_context(self.bound.take(project, 0))
         try:
             async with asyncio.timeout(SECONDS) as deadline:
@@ -162,7 +112,7 @@ class Attachments:
         self,
         project: str,
         items: Sequence[Json],
-        found: Sequence[_Attachment],
+        found: Sequence[Attachment],
         holding: Holding,
         patience: _Patience,
     ) -> tuple[list[Json], int]:
@@ -172,8 +122,8 @@ class Attachments:
             files |= fetched
             in_memory = sum(file.size for key, file in files.items() if key.source != "file_id")
             await holding.wait(in_memory)
-        read: dict[_Key, str] = {}
-        sizes: dict[_Key, int] = {}
+        read: dict[Key, str] = {}
+        sizes: dict[Key, int] = {}
         brought = 0
         for key, file in files.items():
             if not key.is_image and is_pdf(await file.head()):
@@ -183,33 +133,33 @@ class Attachments:
                 brought = self._brought(found, sizes)
                 await holding.wait(in_memory + brought)
         rest = {key: file for key, file in files.items() if key not in read}
-        expected = brought + sum(_expected(rest[each.key], each) for each in found if each.key in rest)
+        expected = brought + sum(expected_bytes(rest[each.key], each) for each in found if each.key in rest)
         await holding.wait(in_memory + min(self._most_bytes, expected))
         for key, file in rest.items():
             read[key] = await (self._image(file) if key.is_image else self._documents.text_of(file))
             sizes[key] = len(read[key].encode())
             brought = self._brought(found, sizes)
         holding.resize(brought)
-        return _replaced(items, {each.place: each.stored(files[each.key], read[each.key]) for each in found}), brought
+        return replaced(items, {each.place: each.stored(files[each.key], read[each.key]) for each in found}), brought
 
-    def _brought(self, found: Sequence[_Attachment], sizes: Mapping[_Key, int]) -> int:
+    def _brought(self, found: Sequence[Attachment], sizes: Mapping[Key, int]) -> int:
         """Returns the bytes that the parts have by now. Raises InvalidRequest for the first that is too much."""
         total = 0
         for each in found:
             total += sizes.get(each.key, 0)
             if total > self._most_bytes:
                 message = f"the files of a request may bring in {self._most_bytes} bytes"
-                raise _refused(each.where, "files_too_large", message)
+                raise refused(each.where, "files_too_large", message)
         return total
 
-    def _attachments(self, items: Sequence[Json], param: str) -> Iterator[_Attachment]:
+    def _attachments(self, items: Sequence[Json], param: str) -> Iterator[Attachment]:
         """Yields the parts whose files are to be read."""
         for index, item in enumerate(items):
             for field in ("content", "output"):
                 parts = item.get(field)
                 for place, part in enumerate(parts if isinstance(parts, list) else ()):
                     if self._is_unread(part):
-                        yield _Attachment((index, field, place), part, param)
+                        yield Attachment((index, field, place), part, param)
 
     def _is_unread(self, part: Json) -> bool:
         """A picture at a URL that is not downloaded here is the model's to fetch, or to refuse."""
@@ -221,10 +171,10 @@ class Attachments:
             return True
         return self._downloads is not None and not url.startswith("data:") and self._downloads.covers(url)
 
-    async def _files(self, project: str, found: Sequence[_Attachment]) -> dict[_Key, Document]:
+    async def _files(self, project: str, found: Sequence[Attachment]) -> dict[Key, Document]:
         """Returns the files that were uploaded, or came with the request."""
         rows: dict[str, FileRow] = {}
-        files: dict[_Key, Document] = {}
+        files: dict[Key, Document] = {}
         for each in found:
             if each.source == "file_id":
                 row = await self._row(project, each, rows)
@@ -233,15 +183,15 @@ class Attachments:
                 if each.key in files:
                     continue
                 sent, where = each.part["file_data"], each.source_where
-                body = await off_loop(partial(_data_in, sent, where), len(sent))
-                name, size, read = each.part["filename"], len(body), partial(_beginning, body)
+                body = await off_loop(partial(data_in, sent, where), len(sent))
+                name, size, read = each.part["filename"], len(body), partial(beginning, body)
             else:
                 continue
             files.setdefault(each.key, Document(name, size, read, each.source_where))
         return files
 
     @asynccontextmanager
-    async def _downloaded(self, project: str, found: Sequence[_Attachment]) -> AsyncGenerator[dict[_Key, Document]]:
+    async def _downloaded(self, project: str, found: Sequence[Attachment]) -> AsyncGenerator[dict[Key, Document]]:
         """Yields what is at the URLs. It counts as downloaded until the end of the context."""
         wanted = {each.key: each for each in reversed(found) if each.source.endswith("_url")}
         if not wanted:
@@ -254,19 +204,18 @@ class Attachments:
             raise _no_urls(first.source_where, "here: the operator allows no hosts")
         urls = {key.value: each.source_where for key, each in reversed(wanted.items())}
         async with self._downloads.read(project, urls) as fetched:
-            yield {key: _fetched(fetched[key.value], each) for key, each in wanted.items()}
+            yield {key: document_of(fetched[key.value], each) for key, each in wanted.items()}
 
-    async def _row(self, project: str, attachment: _Attachment, known: dict[str, FileRow]) -> FileRow:
+    async def _row(self, project: str, attachment: Attachment, known: dict[str, FileRow]) -> FileRow:
         file_id, where = attachment.part["file_id"], f"{attachment.where}.file_id"
         row = known.get(file_id)
         if row is None and may_exist(file_id):
             row = await files.get(self._db, project, file_id)
         if row is None:
             raise no_such_file(file_id, where)
-        purposes = _PURPOSES[attachment.part["type"]]
-        if row.purpose not in purposes:
-            named = " or ".join(f"'{purpose}'" for purpose in purposes)
-            raise _refused(where, "invalid_purpose", f"the file's purpose is '{row.purpose}'; upload it as {named}")
+        if row.purpose not in attachment.purposes:
+            named = " or ".join(f"'{purpose}'" for purpose in attachment.purposes)
+            raise refused(where, "invalid_purpose", f"the file's purpose is '{row.purpose}'; upload it as {named}")
         known[file_id] = row
         return row
 
@@ -282,59 +231,10 @@ class Attachments:
     async def _image(self, file: Document) -> str:
         if file.size > self._most_bytes * 3 // 4:
             most = self._most_bytes * 3 // 4
-            raise _refused(file.where, "image_too_large", f"an image may have {most} bytes")
-        return await off_loop(partial(_image_url, bytes(await file.body()), file.where), file.size)
-
-
-def _fetched(found: Fetched, attachment: _Attachment) -> Document:
-    read = partial(_beginning, found.body)
-    return Document(name_of(found), len(found.body), read, attachment.source_where, codec_of(found.content_type))
-
-
-def _expected(file: Document, attachment: _Attachment) -> int:
-    """The bytes that a file that is no PDF will bring in."""
-    return file.size * 4 // 3 + 100 if attachment.is_image else file.size
-
-
-def _replaced(items: Sequence[Json], made: Mapping[_Place, Json]) -> list[Json]:
-    replaced = list(items)
-    for (index, field, place), part in made.items():
-        item = replaced[index]
-        replaced[index] = {**item, field: [*item[field][:place], part, *item[field][place + 1 :]]}
-    return replaced
-
-
-def _image_url(body: bytes, where: str) -> str:
-    kind = media_type_of(body)
-    url = f"data:{kind or 'image/png'};base64,{base64.b64encode(body).decode()}"
-    try:
-        check_data_url(url)
-    except PydanticCustomError as error:
-        context = error.context or {}
-        raise InvalidRequest(context["message"].replace("{path}", where), where, context["code"]) from None
-    return url
-
-
-def _data_in(sent: str, where: str) -> bytes:
-    """Returns the bytes of a data URL, or of base64 alone."""
-    head, comma, rest = sent.partition(",")
-    is_url = sent.startswith("data:")
-    if is_url and not (comma and head.endswith(";base64")):
-        raise _refused(where, "invalid_value", "expected a data URL in base64 ('data:application/pdf;base64,...')")
-    try:
-        return base64.b64decode(unfolded(rest if is_url else sent), validate=True)
-    except (binascii.Error, ValueError):
-        raise _refused(where, "invalid_base64", "expected valid base64, as a data URL or alone") from None
-
-
-async def _beginning(body: bytes, stop: int) -> AsyncGenerator[bytes, None]:
-    yield body[:stop]
+            raise refused(file.where, "image_too_large", f"an image may have {most} bytes")
+        return await off_loop(partial(image_url, bytes(await file.body()), file.where), file.size)
 
 
 def _no_urls(where: str, why: str) -> InvalidRequest:
     message = f"'{where}' is not supported {why}. Upload the file, and send its 'file_id'."
     return InvalidRequest(message, where, "unsupported_parameter")
-
-
-def _refused(where: str, code: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid '{where}': {what}.", where, code)

@@ -19,3 +19,8 @@ def file_in_use() -> InvalidRequest:
 def part_gone() -> InvalidRequest:
     message = "What was sent so far was given up, because nothing came for too long. Send it again."
     return InvalidRequest(message, code="upload_ended")
+
+
+def refused(where: str, code: str, what: str) -> InvalidRequest:
+    """`where`: the field of the request with the file."""
+    return InvalidRequest(f"Invalid '{where}': {what}.", where, code)
