@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
+from app.batches.broken_lines import BROKEN, BrokenLines
 from app.batches.jsonl import RawLine
 from app.batches.line import LineError, custom_id_of, read_line, refused_in
 from app.batches.lines import read_lines
 from app.batches.results import CANCELLED_ALONE
-from app.batches.validator import BROKEN
 from app.bounds import BoundReached
 from app.heavy import off_loop
 from app.protocol.errors import ApiError, ErrorObject, LimitReached, ServerFault, Unavailable
@@ -63,8 +63,7 @@ class _Pace:
     """Fewer after lines that did not fit into the project's limits, or that failed."""
     failures: int = 0
     """In a row."""
-    has_broken: bool = False
-    """Whether a line of it was logged that nobody could check."""
+    broken: BrokenLines = field(default_factory=BrokenLines)
 
 
 class Expander:
@@ -218,9 +217,7 @@ class Expander:
         except Exception as error:
             if isinstance(error, WAITS) and not isinstance(error, StoreMismatch):
                 raise
-            if not pace.has_broken:
-                log.error("%s: line %d cannot be checked: %s", batch.id, place, type_and_places(error))
-            pace.has_broken = True
+            pace.broken.note(batch.id, place, error)
             return await off_loop(partial(_skipped, place, raw, ServerFault(BROKEN)), size)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from app.batches.broken_lines import BrokenLines
 from app.batches.jsonl import RawLine
 from app.batches.line import BatchLine, LineError, read_line
 from app.protocol.text import shortened
@@ -23,8 +24,7 @@ class Validation:
     total: int = 0
     """Lines that are not blank."""
     bad: int = 0
-    has_broken: bool = False
-    """Whether a line was logged that nobody could check."""
+    broken: BrokenLines = field(default_factory=BrokenLines)
     errors: list[LineError] = field(default_factory=list)
     """The first ones."""
     models: set[str] = field(default_factory=set)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from app.batches.broken_lines import BROKEN
 from app.batches.jsonl import RawLine
 from app.batches.line import LineError, line_error, refused_in
 from app.batches.lines import read_lines
@@ -20,7 +21,6 @@ from app.batches.validation import Validation
 from app.heavy import off_loop
 from app.protocol.errors import ApiError, LimitReached
 from app.protocol.status import BatchStatus
-from app.protocol.text import type_and_places
 from app.protocol.types import Json
 from app.responses.create.acceptor import LineCheck, RequestAcceptor
 from app.store.batches import rows
@@ -36,7 +36,6 @@ CLAIM_SECONDS = 30.0
 """How long one process has a batch to itself; it renews that for each piece of the file."""
 TURN_LINES = 1000
 """Lines that are checked before another batch may have the place."""
-BROKEN = "The request could not be checked."
 
 
 class _Lost(Exception):
@@ -137,9 +136,7 @@ class Validator:
         try:
             await off_loop(partial(_add, validation, raw, accepts), len(raw.data or b""))
         except Exception as error:
-            if not validation.has_broken:
-                log.error("%s: line %d cannot be checked: %s", batch.id, raw.number, type_and_places(error))
-            validation.has_broken = True
+            validation.broken.note(batch.id, raw.number, error)
             validation.refuse(LineError(raw.number, "server_error", BROKEN))
         await asyncio.sleep(0)  # Others of this process go on.
 
