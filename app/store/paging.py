@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, literal, select, text, tuple_
+from sqlalchemy import text
 
 from app.store.database import Database
 
@@ -76,32 +76,3 @@ class Listing:
         found = await db.execute(statement, {**values, **bounds})
         entries = [make(**row._mapping) for row in found[: page.limit]]
         return entries[::-1] if page.is_backwards else entries, len(found) > page.limit
-
-
-async def read_page(
-    db: Database,
-    statement: Select[Any],
-    keys: tuple[ColumnElement[Any], ColumnElement[Any]],
-    page: Page,
-    make: Callable[[Row[Any]], T],
-    owned: Sequence[ColumnElement[bool]] = (),
-) -> tuple[list[T], bool] | None:
-    """Returns what `make` makes of the rows of a page, and whether there are more in the page's direction.
-
-    `keys` are the columns of age and id. None: the cursor names none of the rows that are `owned`. It may name one that
-    is owned, but not in the list any more.
-    """
-    age, key = keys
-    cursor = page.before if page.after is None else page.after
-    descending = page.descending != page.is_backwards
-    if cursor is not None:
-        places = await db.execute(select(age, key).where(key == cursor, *owned))
-        if not places:
-            return None
-        there = tuple_(*(literal(value, column.type) for value, column in zip(places[0], keys, strict=True)))
-        here = tuple_(age, key)
-        statement = statement.where(here < there if descending else here > there)
-    order = (age.desc(), key.desc()) if descending else (age, key)
-    found = await db.execute(statement.where(*owned).order_by(*order).limit(page.limit + 1))
-    entries = [make(row) for row in found[: page.limit]]
-    return entries[::-1] if page.is_backwards else entries, len(found) > page.limit

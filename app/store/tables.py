@@ -1,22 +1,6 @@
-"""Names that statements share. The schema is the migrations' SQL (migrations/versions).
-
-The tables below are for statements that are still written as expressions.
-"""
+"""Names that statements share. The schema is the migrations' SQL (migrations/versions)."""
 
 from __future__ import annotations
-
-from typing import Any
-
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    DateTime,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-)
-from sqlalchemy.dialects.postgresql import ARRAY, JSON
 
 from app.protocol.status import BatchStatus
 
@@ -37,35 +21,3 @@ LINES_QUEUE = "(SELECT r.queue FROM responses r WHERE r.batch_id = b.id ORDER BY
 
 LIVING_SLOTS = "(SELECT sum(w.slots) FROM workers w WHERE w.queue = {} AND w.lease_until > now())"
 """The slots of a queue's living workers; NULL: it has none."""
-
-_metadata = MetaData()
-_TIME = DateTime(timezone=True)
-
-
-def _columns(type_: Any, names: str) -> list[Column[Any]]:
-    return [Column(name, type_) for name in names.split()]
-
-
-bulk_actions = Table(
-    "bulk_actions",
-    _metadata,
-    *_columns(Text, "id kind reason actor state"),
-    *_columns(JSON, "filter refused"),
-    *_columns(_TIME, "created_at finished_at cursor_at"),
-    *_columns(BigInteger, "matched done cursor_position passed_by"),
-    *_columns(Integer, "batches"),
-)
-
-batches = Table(
-    "batches",
-    _metadata,
-    *_columns(Text, "id project key_id endpoint input_file completion_window status retry_of"),
-    *_columns(Text, "idempotency_key model queue output_file error_file"),
-    *_columns(JSON(none_as_null=True), "metadata errors"),
-    *_columns(Integer, "output_seconds total expanded numbered completed failed written"),
-    *_columns(ARRAY(Integer), "lines"),
-    *_columns(_TIME, "validating_until lines_cancelled_at created_at due_at in_progress_at finalizing_at"),
-    *_columns(_TIME, "completed_at failed_at expired_at cancelling_at cancelled_at"),
-    *_columns(BigInteger, "expanded_bytes input_tokens cached_tokens output_tokens reasoning_tokens"),
-    *_columns(ARRAY(Text), "output_parts error_parts"),
-)
