@@ -15,9 +15,3 @@ IS_WAITING = (
 """The condition of a response that waits for its turn, as the view `waiting_responses` has it (queue/facts.py)."""
 IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
 """The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
-
-LINES_QUEUE = "(SELECT r.queue FROM responses r WHERE r.batch_id = b.id ORDER BY r.batch_line DESC LIMIT 1)"
-"""The queue of the batch `b`: of its last line that is a response. NULL: none is."""
-
-LIVING_SLOTS = "(SELECT sum(w.slots) FROM workers w WHERE w.queue = {} AND w.lease_until > now())"
-"""The slots of a queue's living workers; NULL: it has none."""

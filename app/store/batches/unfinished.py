@@ -10,7 +10,7 @@ from sqlalchemy import Row, text
 
 from app.protocol.status import BatchStatus
 from app.store.database import Database
-from app.store.tables import LINES_QUEUE, LIVING_SLOTS, UNFINISHED_BATCHES
+from app.store.tables import UNFINISHED_BATCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,11 @@ class UnfinishedBatch:
     """Whether there is more to do now than to make responses of its lines."""
 
 
-_LINES = f"""b.total - b.expanded AS in_file, b.expanded - b.numbered AS begun,
+_LINES = """b.total - b.expanded AS in_file, b.expanded - b.numbered AS begun,
     CASE WHEN b.model IS NOT NULL AND b.lines_cancelled_at IS NULL
-        THEN coalesce({LIVING_SLOTS.format(LINES_QUEUE)}, 0) END AS slots"""
+        THEN coalesce((SELECT s.slots FROM queue_slots s WHERE s.queue = (
+            SELECT r.queue FROM responses r WHERE r.batch_id = b.id ORDER BY r.batch_line DESC LIMIT 1
+        )), 0) END AS slots"""
 _FIND_LINES = text(f"SELECT {_LINES} FROM batches b WHERE b.id = :id")
 _UNFINISHED = text(
     f"""

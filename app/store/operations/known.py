@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,8 +11,7 @@ from sqlalchemy import text
 
 from app.protocol.hosted_kinds import HOSTED_KINDS
 from app.store.database import Database
-from app.store.operations.listing import ListedResponse
-from app.store.tables import IS_WAITING
+from app.store.operations.listing import COLUMNS, ListedResponse
 
 MCP_LIST = "mcp_list_tools"
 _TYPES = ", ".join(f"'{name}'" for name in (MCP_LIST, *(kind.call_type for kind in HOSTED_KINDS)))
@@ -63,23 +62,17 @@ class KnownResponse(ListedResponse):
         return None if at is None else (at - self.read_at).total_seconds()
 
 
-_MADE = {
-    "read_at": "now()",
-    "project_name": "(SELECT p.name FROM projects p WHERE p.id = r.project)",
-    "before": f"""
-        CASE WHEN {IS_WAITING.format("r.")} THEN (
-            SELECT count(*) FROM responses w
-            WHERE {IS_WAITING.format("w.")} AND w.queue = r.queue AND w.project = r.project
-                AND w.priority = r.priority
-                AND (coalesce(w.rank, w.position), w.position) < (coalesce(r.rank, r.position), r.position)
-        ) ELSE 0 END""",
-    "retried_by": "(SELECT n.id FROM responses n WHERE n.retry_of = r.id)",
-}
-"""Columns that are no columns of the row."""
 _KNOWN = text(
-    "SELECT "
-    + ", ".join(f"{_MADE.get(each.name, f'r.{each.name}')} AS {each.name}" for each in fields(KnownResponse))
-    + " FROM responses r WHERE r.id = :id"
+    f"""
+    SELECT {COLUMNS}, now() AS read_at, (SELECT p.name FROM projects p WHERE p.id = r.project) AS project_name,
+        r.request_id, r.traceparent, r.sends, r.claimed_at, r.yielded, r.layout, r.queue_deadline, r.run_deadline,
+        (SELECT count(*) FROM waiting_responses o JOIN waiting_responses w
+            ON w.queue = o.queue AND w.project = o.project AND w.priority = o.priority
+                AND (w.rank, w.position) < (o.rank, o.position)
+            WHERE o.id = r.id) AS before,
+        r.history, (SELECT n.id FROM responses n WHERE n.retry_of = r.id) AS retried_by
+    FROM responses r WHERE r.id = :id
+    """
 )
 # A name may hold U+0000, which `->>` refuses.
 _CALLS_OF_ENDED = text(

@@ -87,7 +87,8 @@ class ResponsePage:
     """Whether the page has fewer entries than were asked for because it has read for long enough."""
 
 
-_COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
+COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
+"""Of a ListedResponse, from the row `r`."""
 _SENT = IS_SENT.format("r.")
 # A bad plan would read the whole table, or all that a filter matches, to sort it: with old statistics Postgres does not
 # know how few rows a window has. The indexes have the order.
@@ -141,7 +142,7 @@ async def find_page(
         for size in LARGE_WINDOWS if only.metadata else WINDOWS:
             wanted = window(only, Status, size, place, descending=descending)
             direction, opposite = ("DESC", "") if descending else ("", "DESC")
-            page = _PAGE.format(window=wanted.text, columns=_COLUMNS, direction=direction, opposite=opposite)
+            page = _PAGE.format(window=wanted.text, columns=COLUMNS, direction=direction, opposite=opposite)
             values = {**wanted.values, "limit": limit + 1 - len(entries)}
             rows = (await connection.execute(text(page), values)).all()
             entries += [_listed(row) for row in rows if row.is_found]
@@ -173,16 +174,16 @@ _UNFINISHED = text(
     f"""
     WITH RECURSIVE {NODES}
     SELECT r.* FROM node n CROSS JOIN LATERAL (
-        SELECT {_COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
+        SELECT {COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
     ) r
     UNION ALL
-    SELECT {_COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to IS NULL
+    SELECT {COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to IS NULL
     UNION ALL
-    SELECT {_COLUMNS} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
+    SELECT {COLUMNS} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
     LIMIT :most
     """
 )
-_BY_IDS = text(f"SELECT {_COLUMNS} FROM responses r WHERE r.id = ANY(CAST(:ids AS text[]))")
+_BY_IDS = text(f"SELECT {COLUMNS} FROM responses r WHERE r.id = ANY(CAST(:ids AS text[]))")
 MAX_IDS = 1_000
 """Rows that one statement finds by their ids."""
 

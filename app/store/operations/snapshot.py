@@ -27,7 +27,7 @@ from app.store.operations.listing import NODES
 from app.store.queue import pauses
 from app.store.queue.facts import load_of
 from app.store.queue.pauses import PauseRow
-from app.store.tables import IS_SENT, IS_WAITING, LINES_QUEUE
+from app.store.tables import IS_SENT, IS_WAITING
 
 MAX_LOGS = 5_000
 """Logs at the end of their retention that are looked at, of each kind."""
@@ -250,10 +250,6 @@ _HAS_WRITTEN = """
     ), false)
 """
 """As HAS_PROGRESSED of guards.py, of an attempt after another one, for a role that reads no tokens."""
-_LINES_IN_FILES = f"""
-    SELECT coalesce({LINES_QUEUE}, b.queue) AS queue, b.project, b.key_id, b.total - b.expanded AS lines
-    FROM batches b WHERE b.status = 'in_progress' AND b.expanded < b.total
-"""
 _R = "r.id, r.queue, r.project, r.priority, r.key_id, r.status, r.worker, r.attempt, r.crashes, r.yielded, r.sent_at"
 _R += ", r.inserted_at, r.history"
 _BEGUN = f"""
@@ -309,7 +305,12 @@ _UNFINISHED = f"""
     FROM begun r GROUP BY 1, 2, 3, 4, 5
     UNION ALL
     SELECT l.queue, l.project, l.key_id, 0, 'in_files', sum(l.lines)::bigint, 0, 0, NULL
-    FROM ({_LINES_IN_FILES}) l WHERE l.queue IS NOT NULL GROUP BY 1, 2, 3
+    FROM (
+        SELECT b.project, b.key_id, b.total - b.expanded AS lines, coalesce(
+            (SELECT r.queue FROM responses r WHERE r.batch_id = b.id ORDER BY r.batch_line DESC LIMIT 1), b.queue
+        ) AS queue
+        FROM batches b WHERE b.status = 'in_progress' AND b.expanded < b.total
+    ) l WHERE l.queue IS NOT NULL GROUP BY 1, 2, 3
 """
 _OF_FLOWS, _OF_KEYS = text(_UNFINISHED.format(_BY_FLOW)), text(_UNFINISHED.format(_BY_KEY))
 _OVERDUE = """

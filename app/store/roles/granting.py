@@ -14,23 +14,23 @@ from app.store.roles.rights import FUNCTIONS, RIGHTS, ROLES, ROWS, wanted
 _IS_OWNER = text("SELECT pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'responses'::regclass), 'USAGE')")
 _PRESENT = text("SELECT rolname FROM pg_roles WHERE rolname = ANY(CAST(:roles AS text[])) ORDER BY rolname")
 # A table's right includes that of its columns, which are left out then.
-_RIGHTS_OF = """
+HELD = text(
+    """
     SELECT c.relname, p.privilege, CAST(NULL AS text) AS column_name
     FROM pg_class c CROSS JOIN unnest(
         ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) AS p(privilege)
     WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND c.relname = ANY(CAST(:tables AS text[]))
-        AND has_table_privilege({role}, c.oid, p.privilege)
+        AND has_table_privilege(coalesce(CAST(:role AS name), current_user), c.oid, p.privilege)
     UNION ALL
     SELECT c.relname, p.privilege, a.attname
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p(privilege)
     WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND c.relname = ANY(CAST(:tables AS text[]))
-        AND NOT has_table_privilege({role}, c.oid, p.privilege)
-        AND has_column_privilege({role}, c.oid, a.attnum, p.privilege)
-"""
-_HELD = text(_RIGHTS_OF.format(role="CAST(:role AS name)"))
-HELD = text(_RIGHTS_OF.format(role="current_user"))
-"""What the role of the connection may do with the `tables`: name, right, and column or NULL."""
+        AND NOT has_table_privilege(coalesce(CAST(:role AS name), current_user), c.oid, p.privilege)
+        AND has_column_privilege(coalesce(CAST(:role AS name), current_user), c.oid, a.attnum, p.privilege)
+    """
+)
+"""What the role may do with the `tables`: name, right, and column or NULL. NULL as `role`: that of the connection."""
 _MAY_CALL = text("SELECT has_function_privilege(CAST(:role AS name), CAST(:function AS regprocedure), 'EXECUTE')")
 _ROWS = text(
     """
@@ -48,7 +48,7 @@ def grant(connection: Connection) -> None:
     if not connection.execute(_IS_OWNER).scalar_one():
         return
     for role in connection.execute(_PRESENT, {"roles": list(ROLES)}).scalars().all():
-        held = {tuple(row) for row in connection.execute(_HELD, {"role": role, "tables": list(RIGHTS)})}
+        held = {tuple(row) for row in connection.execute(HELD, {"role": role, "tables": list(RIGHTS)})}
         if held != wanted(role):
             _grant_tables(connection, role)
         for function, callers in FUNCTIONS.items():

@@ -72,5 +72,5 @@ async def role(db: Database) -> RoleFacts | None:
     if not owns:
         return None
     roles = [row.rolname for row in await db.execute(_ROLES, {"roles": list(ROLES)})]
-    held = [tuple(row) for row in await db.execute(HELD, {"tables": list(RIGHTS)})]
+    held = [tuple(row) for row in await db.execute(HELD, {"role": None, "tables": list(RIGHTS)})]
     return RoleFacts(bool(owns[0][0]), roles, frozenset(held))

@@ -218,7 +218,7 @@ def test_the_page_s_roles_get_their_rights_by_a_migration_and_nothing_else(servi
         for role in ROLES:
             await may_do_rows_alone(urls[role])
             db = Database(urls[role], 1)
-            held = {tuple(row) for row in await db.execute(HELD, {"tables": list(RIGHTS)})}
+            held = {tuple(row) for row in await db.execute(HELD, {"role": None, "tables": list(RIGHTS)})}
             await db.close()
             assert held == wanted(role), role
 
