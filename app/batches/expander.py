@@ -21,7 +21,7 @@ from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.protocol.types import Json
 from app.responses.create.acceptor import RequestAcceptor
-from app.store.batches import results, rows, unfinished
+from app.store.batches import changes, results, rows, unfinished
 from app.store.batches.results import Skipped
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import Lines
@@ -159,7 +159,7 @@ class Expander:
             if skipped := [each for each in made[:done] if isinstance(each, Skipped)]:
                 await results.skip(connection, batch.id, skipped)
             if done:
-                await rows.advance(connection, batch.id, batch.expanded + done, lines[done - 1].end)
+                await changes.advance(connection, batch.id, batch.expanded + done, lines[done - 1].end)
         return done, {each.queue for each in made[:done] if isinstance(each, NewResponse)}
 
     async def skip(self, batch_id: str, why: Json) -> bool:
@@ -177,7 +177,7 @@ class Expander:
         async with self._db.begin() as connection:
             if await _is_current(connection, batch):
                 await results.skip(connection, batch_id, skipped)
-                await rows.advance(connection, batch_id, batch.expanded + len(lines), lines[-1].end)
+                await changes.advance(connection, batch_id, batch.expanded + len(lines), lines[-1].end)
         return True
 
     async def _next_lines(self, batch: BatchRow, most: int) -> list[RawLine]:

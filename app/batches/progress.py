@@ -20,7 +20,7 @@ from app.heavy import PROJECT
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.queue.publisher import QueueUnavailable
-from app.store.batches import results, rows, unfinished
+from app.store.batches import changes, results, rows, unfinished
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import UnfinishedBatch
 from app.store.database import Database
@@ -138,7 +138,7 @@ class BatchProgress:
         if batch.seconds_left > 0:
             return False
         async with self._db.begin() as connection:
-            await rows.move(connection, batch.id, BatchStatus.FINALIZING)
+            await changes.move(connection, batch.id, BatchStatus.FINALIZING)
         return True
 
     async def _run(self, batch: BatchRow) -> None:
@@ -153,7 +153,7 @@ class BatchProgress:
             pass
         if row is not None and row.numbered == row.total:
             async with self._db.begin() as connection:
-                await rows.move(connection, batch.id, BatchStatus.FINALIZING)
+                await changes.move(connection, batch.id, BatchStatus.FINALIZING)
 
     async def _finalize(self, batch: BatchRow) -> None:
         row = await self._end_lines(batch)

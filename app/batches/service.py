@@ -18,8 +18,9 @@ from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.paging import Encoded, encoded_list, unknown_cursor
-from app.store.batches import results, rows
-from app.store.batches.rows import BatchRow, NewBatch
+from app.store.batches import changes, results, rows
+from app.store.batches.changes import NewBatch
+from app.store.batches.rows import BatchRow
 from app.store.database import Connection, Database, StoreUnavailable
 from app.store.files import files
 from app.store.paging import Page
@@ -121,7 +122,7 @@ class BatchService:
         if row.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
             async with self._db.begin(waits=True) as connection:
                 await rows.lock(connection, batch_id)
-                is_cancelled = await rows.move(connection, batch_id, BatchStatus.CANCELLING)
+                is_cancelled = await changes.move(connection, batch_id, BatchStatus.CANCELLING)
             row = await self._row(project, batch_id)
             if not is_cancelled and row.status not in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
                 message = f"The batch cannot be cancelled: it is '{row.status.value}'."
@@ -192,7 +193,7 @@ class BatchService:
         if await rows.count_unfinished(connection, new.project) >= MAX_UNFINISHED:
             message = f"The project has {MAX_UNFINISHED} unfinished batches, the most; wait until one has ended."
             raise ShareUsed(message, code="too_many_batches")
-        await rows.create(connection, new)
+        await changes.create(connection, new)
         return new.id
 
 

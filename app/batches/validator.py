@@ -23,7 +23,7 @@ from app.protocol.errors import ApiError, LimitReached
 from app.protocol.status import BatchStatus
 from app.protocol.types import Json
 from app.responses.create.acceptor import LineCheck, RequestAcceptor
-from app.store.batches import rows
+from app.store.batches import changes, rows
 from app.store.batches.rows import BatchRow
 from app.store.database import Connection, Database
 from app.store.files.content import FileGone
@@ -96,14 +96,14 @@ class Validator:
         validation = check.validation
         model = next(iter(validation.models)) if len(validation.models) == 1 else None
         async with self._db.begin() as connection:
-            if await rows.claim(connection, batch.id, CLAIM_SECONDS, check.claim) is None:
+            if await changes.claim(connection, batch.id, CLAIM_SECONDS, check.claim) is None:
                 return
             if not problems:
                 problems = await _too_large(connection, batch.project, validation.total)
             if problems:
-                await rows.move(connection, batch.id, BatchStatus.FAILED, _listed(problems))
+                await changes.move(connection, batch.id, BatchStatus.FAILED, _listed(problems))
             else:
-                await rows.validated(connection, batch.id, validation.total, model, validation.queue)
+                await changes.validated(connection, batch.id, validation.total, model, validation.queue)
         log.info("%s: %d lines, %d of them wrong", batch.id, validation.total, validation.bad)
 
     async def _check_next(self, batch: BatchRow, check: _Check) -> bool:
@@ -127,7 +127,7 @@ class Validator:
 
     async def _claim(self, batch: BatchRow, check: _Check) -> None:
         async with self._db.autocommit() as connection:
-            check.claim = await rows.claim(connection, batch.id, CLAIM_SECONDS, check.claim)
+            check.claim = await changes.claim(connection, batch.id, CLAIM_SECONDS, check.claim)
         if check.claim is None:
             raise _Lost
 

@@ -11,7 +11,7 @@ from app.heavy import off_loop
 from app.ids import new_file_id, new_part_id
 from app.protocol.status import BatchStatus
 from app.protocol.types import Json
-from app.store.batches import rows
+from app.store.batches import changes, rows
 from app.store.batches.results import Order, ResultRow, read_results
 from app.store.batches.rows import BatchRow
 from app.store.database import Database
@@ -49,14 +49,14 @@ class ResultWriter:
                 await part.finish_within(connection)
             made = _ids(output), _ids(errors)
             grouped = group_errors(batch.errors, found)
-            await rows.note_written(connection, batch_id, batch.written + len(found), *made, grouped)
+            await changes.note_written(connection, batch_id, batch.written + len(found), *made, grouped)
         return True
 
     async def finish(self, batch_id: str, status: BatchStatus) -> bool:
         """Makes the files, and ends the batch, if all results are written; returns whether it did."""
         async with self._db.begin() as connection:
             batch = await rows.lock(connection, batch_id)
-            if batch is None or batch.written < batch.total or not await rows.move(connection, batch_id, status):
+            if batch is None or batch.written < batch.total or not await changes.move(connection, batch_id, status):
                 return False
             made = []
             for kind, parts in (("output", batch.output_parts), ("error", batch.error_parts)):
@@ -64,7 +64,7 @@ class ResultWriter:
                 if parts:
                     await create_of_parts(connection, batch.project, new, parts)
                 made.append(new.id if parts else None)
-            await rows.set_files(connection, batch_id, *made)
+            await changes.set_files(connection, batch_id, *made)
         return True
 
     async def _next(self, batch: BatchRow) -> Sequence[Result]:

@@ -7,37 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.status import BatchStatus, batch_sources_of
+from app.protocol.status import BatchStatus
 from app.protocol.types import Json
-from app.store.columns import to_json
 from app.store.database import Database
 from app.store.paging import Listing, Page
 from app.store.responses.lookup import Hold
 from app.store.tables import UNFINISHED_BATCHES
-
-
-@dataclass(frozen=True, slots=True)
-class NewBatch:
-    """A batch whose file nobody has read yet."""
-
-    id: str
-    project: str
-    key_id: str | None
-    endpoint: str
-    input_file: str
-    completion_window: str
-    window_seconds: float
-    metadata: Json | None = None
-    output_seconds: int | None = None
-    """How long its files are kept; None: until somebody deletes them."""
-    retry_of: str | None = None
-    """The batch whose failed lines these are."""
-    lines: Sequence[int] | None = None
-    """Their places among the lines of the file that are not blank, from 1 on; None: all of them."""
-    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +68,6 @@ class BatchRow:
     cancelled_at: datetime | None
 
 
-_INSERT = text(
-    """
-    INSERT INTO batches (id, project, key_id, endpoint, input_file, completion_window, metadata, output_seconds,
-        retry_of, lines, idempotency_key, status, created_at, due_at)
-    VALUES (:id, :project, :key_id, :endpoint, :input_file, :completion_window, CAST(:metadata AS json),
-        :output_seconds, :retry_of, CAST(:lines AS integer[]), :idempotency_key, 'validating', now(),
-        now() + make_interval(secs => :window_seconds))
-    """
-)
-
 COUNTS = """
     count(*) FILTER (WHERE r.status IN ('completed', 'incomplete')) AS completed,
     count(*) FILTER (
@@ -147,42 +115,10 @@ _COUNT = text(f"SELECT count(*) FROM batches WHERE project = :project AND status
 _RETRY = text(
     f"SELECT id FROM batches WHERE project = :project AND retry_of = :id AND status IN ({UNFINISHED_BATCHES}) LIMIT 1"
 )
-_MOVE: dict[BatchStatus, TextClause] = {
-    target: text(
-        f"""
-        UPDATE batches SET status = '{target.value}', {target.value}_at = now(),
-            errors = coalesce(CAST(:errors AS json), errors)
-        WHERE id = :id AND status IN ({", ".join(f"'{source.value}'" for source in batch_sources_of(target))})
-        """
-    )
-    for target in BatchStatus
-    if target is not BatchStatus.VALIDATING
-}
-_CANCEL_LINES = text("UPDATE batches SET lines_cancelled_at = coalesce(lines_cancelled_at, now()) WHERE id = :id")
-_VALIDATED = text(
-    """
-    UPDATE batches SET status = 'in_progress', in_progress_at = now(), total = :total, model = :model, queue = :queue
-    WHERE id = :id AND status = 'validating'
-    """
-)
-_CLAIM = text(
-    """
-    UPDATE batches SET validating_until = clock_timestamp() + make_interval(secs => :seconds)
-    WHERE id = :id AND status = 'validating' AND (validating_until = CAST(:claim AS timestamptz)
-        OR CAST(:claim AS timestamptz) IS NULL AND (validating_until IS NULL OR validating_until < now()))
-    RETURNING validating_until
-    """
-)
 
 
 def _row(status: str, **columns: Any) -> BatchRow:
     return BatchRow(status=BatchStatus(status), **columns)
-
-
-async def create(connection: AsyncConnection, new: NewBatch) -> None:
-    """Inserts a batch, which is `validating`. Its window begins now, by Postgres' clock."""
-    values = {name: getattr(new, name) for name in NewBatch.__slots__}
-    await connection.execute(_INSERT, {**values, "metadata": to_json(new.metadata)})
 
 
 async def find(db: Database, project: str | None, batch_id: str) -> BatchRow | None:
@@ -271,72 +207,3 @@ async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:
     """The batch, which nobody else changes until the transaction ends; None: there is none."""
     row = (await connection.execute(_LOCK, {"id": batch_id})).one_or_none()
     return None if row is None else _row(**row._mapping)
-
-
-async def move(connection: AsyncConnection, batch_id: str, target: BatchStatus, errors: Json | None = None) -> bool:
-    """Changes the status of a batch; returns False if its status does not allow that."""
-    result = await connection.execute(_MOVE[target], {"id": batch_id, "errors": to_json(errors)})
-    return bool(result.rowcount)
-
-
-async def cancel_lines(connection: AsyncConnection, batch_id: str) -> None:
-    """None of its lines becomes a response any more; those that are go on. The caller has locked the batch."""
-    await connection.execute(_CANCEL_LINES, {"id": batch_id})
-
-
-async def claim(connection: AsyncConnection, batch_id: str, seconds: float, claim: datetime | None) -> datetime | None:
-    """Makes the caller the only one that validates the batch for so many seconds; returns its claim: when that ends.
-
-    `claim`: its last one, which this one replaces. None: another process has the batch, or has had it since, or the
-    batch is cancelled.
-    """
-    result = await connection.execute(_CLAIM, {"id": batch_id, "seconds": seconds, "claim": claim})
-    claimed: datetime | None = result.scalar_one_or_none()
-    return claimed
-
-
-async def validated(
-    connection: AsyncConnection, batch_id: str, total: int, model: str | None, queue: str | None = None
-) -> bool:
-    """Starts a batch whose lines are all good; returns False if it is not `validating` any more."""
-    values = {"id": batch_id, "total": total, "model": model, "queue": queue}
-    result = await connection.execute(_VALIDATED, values)
-    return bool(result.rowcount)
-
-
-_ADVANCE = text("UPDATE batches SET expanded = :expanded, expanded_bytes = :bytes WHERE id = :id")
-_WRITTEN = text(
-    """
-    UPDATE batches SET written = :written, output_parts = output_parts || CAST(:output AS text[]),
-        error_parts = error_parts || CAST(:error AS text[]), errors = CAST(:errors AS json)
-    WHERE id = :id
-    """
-)
-_SET_FILES = text("UPDATE batches SET output_file = :output, error_file = :error WHERE id = :id")
-
-
-async def advance(connection: AsyncConnection, batch_id: str, expanded: int, expanded_bytes: int) -> None:
-    """Notes how many lines are expanded, and where the next one begins. The caller has locked the batch."""
-    values = {"id": batch_id, "expanded": expanded, "bytes": expanded_bytes}
-    await connection.execute(_ADVANCE, values)
-
-
-async def note_written(
-    connection: AsyncConnection,
-    batch_id: str,
-    written: int,
-    output_parts: Sequence[str],
-    error_parts: Sequence[str],
-    errors: Json | None,
-) -> None:
-    """Notes that the results of the first `written` lines are in its files, of which these are the next parts.
-
-    The caller has locked the batch.
-    """
-    values = {"id": batch_id, "written": written, "output": list(output_parts), "error": list(error_parts)}
-    await connection.execute(_WRITTEN, {**values, "errors": to_json(errors)})
-
-
-async def set_files(connection: AsyncConnection, batch_id: str, output: str | None, error: str | None) -> None:
-    """Notes the ids of its files. The caller has locked the batch."""
-    await connection.execute(_SET_FILES, {"id": batch_id, "output": output, "error": error})

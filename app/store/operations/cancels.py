@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import TRANSITIONS, BatchStatus, Status, batch_sources_of
 from app.sizes import grouped
-from app.store.batches import rows as batches
+from app.store.batches import changes as batch_changes
 from app.store.database import Database
 from app.store.operations import actions
 from app.store.operations.actions import ActionRow, Progress, Step
@@ -85,9 +85,9 @@ async def cancel_batches(connection: AsyncConnection, only: ResponseFilter) -> B
     found = await _batches(connection, only, "ORDER BY b.id FOR NO KEY UPDATE")
     for batch_id, is_whole, _ in found:
         if is_whole:
-            await batches.move(connection, batch_id, BatchStatus.CANCELLING)
+            await batch_changes.move(connection, batch_id, BatchStatus.CANCELLING)
         else:
-            await batches.cancel_lines(connection, batch_id)
+            await batch_changes.cancel_lines(connection, batch_id)
     return _counted(found)
 
 

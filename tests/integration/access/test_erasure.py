@@ -18,8 +18,9 @@ from app.announcer import Announcer
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status
 from app.queue.message import Priority
+from app.store.batches import changes as batch_changes
 from app.store.batches import rows as rows_of_batches
-from app.store.batches.rows import NewBatch
+from app.store.batches.changes import NewBatch
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
@@ -184,8 +185,8 @@ async def batch_of(db: Database, project: str) -> tuple[str, list[str]]:
     await filed(db, project, file_id)
     new = NewBatch(batch_id, project, None, "/v1/responses", file_id, "24h", 86400.0)
     async with db.begin() as connection:
-        await rows_of_batches.create(connection, new)
-        await rows_of_batches.validated(connection, batch_id, 5, None)
+        await batch_changes.create(connection, new)
+        await batch_changes.validated(connection, batch_id, 5, None)
     ids = await lines_of(db, project, batch_id, 1, 2, 3)
     await endings.cancel(db, ids[0], project)
     await claim(db, ids[1], WORKER)
@@ -201,7 +202,7 @@ async def lines_of(db: Database, project: str, batch_id: str, *numbers: int) -> 
     ]
     async with db.begin() as connection:
         await insert_lines(connection, lines)
-        await rows_of_batches.advance(connection, batch_id, numbers[-1], 0)
+        await batch_changes.advance(connection, batch_id, numbers[-1], 0)
     return [each.id for each in lines]
 
 
@@ -213,7 +214,7 @@ async def test_what_an_unfinished_batch_has_written_of_its_files_goes_with_it(
     await filed(db, project, "file_in")
     output, errors = (PartWriter(db, project, f"part_{name}") for name in ("output", "errors"))
     async with db.begin() as connection:
-        await rows_of_batches.create(
+        await batch_changes.create(
             connection, NewBatch("batch_a", project, None, "/v1/responses", "file_in", "24h", 86400.0)
         )
     for part in (output, errors):
@@ -223,9 +224,9 @@ async def test_what_an_unfinished_batch_has_written_of_its_files_goes_with_it(
     async with db.begin() as connection:
         for part in (output, errors):
             await part.finish_within(connection)
-        await rows_of_batches.validated(connection, "batch_a", 2, None)
-        await rows_of_batches.advance(connection, "batch_a", 2, 10)
-        await rows_of_batches.note_written(connection, "batch_a", 2, [output.id], [errors.id], None)
+        await batch_changes.validated(connection, "batch_a", 2, None)
+        await batch_changes.advance(connection, "batch_a", 2, 10)
+        await batch_changes.note_written(connection, "batch_a", 2, [output.id], [errors.id], None)
     await admin.archive_project(project)
     await sql(db, "UPDATE projects SET erase_at = now() WHERE id = :id", id=project)
     await erase_due(as_role(db, MAINTENANCE), pubsub, Announcer(pubsub, None), 0.0)  # type: ignore[arg-type]

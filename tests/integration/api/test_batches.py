@@ -22,7 +22,7 @@ from app.batches import expander, followers, service, validation, validator
 from app.operations.models import backlog
 from app.protocol.limits import LimitKind
 from app.scheduling.loads import KEPT_PART
-from app.store.batches import rows, unfinished
+from app.store.batches import changes, rows, unfinished
 from app.store.batches.results import read_results
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.operations import snapshot
@@ -254,7 +254,7 @@ class TestBound:
         self, client: Client, api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         counted: list[str] = []
-        create = rows.create
+        create = changes.create
 
         async def other_is_here() -> bool:
             return len(counted) == 2 or bool(await db.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")))
@@ -265,7 +265,7 @@ class TestBound:
             await create(connection, new)
 
         monkeypatch.setattr(service, "MAX_UNFINISHED", 1)
-        monkeypatch.setattr(rows, "create", together)
+        monkeypatch.setattr(changes, "create", together)
         sent = {"input_file_id": await uploaded(client, line("a")), **CREATE}
         async with serving(api.runtime.settings) as other:  # Within one process they take turns.
             answers = await asyncio.gather(*(each.client.post("/v1/batches", json=sent) for each in (api, other)))
@@ -638,7 +638,7 @@ class TestTrouble:
 
         async def claim(known: Any) -> Any:
             async with db.autocommit() as connection:
-                return await rows.claim(connection, made.id, 30.0, known)
+                return await changes.claim(connection, made.id, 30.0, known)
 
         first = await claim(None)
         assert first is not None and await claim(None) is None

@@ -9,8 +9,8 @@ import openai
 
 from app.access.administration import Administration
 from app.queue.message import Priority
-from app.store.batches import rows as batches
-from app.store.batches.rows import NewBatch
+from app.store.batches import changes as batch_changes
+from app.store.batches.changes import NewBatch
 from app.store.database import Database
 from app.store.responses import endings, logs
 from app.store.responses.new_rows import insert_waiting
@@ -131,7 +131,9 @@ async def test_the_lines_of_a_batch_are_listed_in_its_project_alone(
     made: dict[str, list[str]] = {}
     for project, batch_id in ((mine.project, "batch_a"), (mine.project, "batch_b"), (other.project, "batch_c")):
         async with db.begin() as connection:
-            await batches.create(connection, NewBatch(batch_id, project, None, "/v1/responses", "file_a", "24h", 86400))
+            await batch_changes.create(
+                connection, NewBatch(batch_id, project, None, "/v1/responses", "file_a", "24h", 86400)
+            )
         lines = [new_response(None, project, background=True) for _ in range(2)]
         new = [
             replace(each, priority=Priority.WINDOW.value, place=BatchPlace(batch_id, number, str(number), 60.0))

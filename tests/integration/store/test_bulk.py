@@ -15,8 +15,9 @@ from app.protocol.limits import LimitKind
 from app.protocol.status import BatchStatus, Status
 from app.queue.message import Priority
 from app.responses.create.retried import retried
+from app.store.batches import changes as batch_changes
 from app.store.batches import rows as batches
-from app.store.batches.rows import NewBatch
+from app.store.batches.changes import NewBatch
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.operations import actions, cancels, listing, retries
@@ -203,9 +204,11 @@ async def test_an_action_with_a_filter_of_another_version_fails_and_stops_no_oth
 async def batch(db: Database, batch_id: str, key: str | None = None, model: str | None = None, age: int = 60) -> None:
     """A batch of 20 lines, of which 6 were made responses."""
     async with db.begin() as connection:
-        await batches.create(connection, NewBatch(batch_id, "default", key, "/v1/responses", "file_a", "24h", 86400))
-        await batches.validated(connection, batch_id, 20, model)
-        await batches.advance(connection, batch_id, 6, 100)
+        await batch_changes.create(
+            connection, NewBatch(batch_id, "default", key, "/v1/responses", "file_a", "24h", 86400)
+        )
+        await batch_changes.validated(connection, batch_id, 20, model)
+        await batch_changes.advance(connection, batch_id, 6, 100)
     older = "UPDATE batches SET created_at = created_at - make_interval(secs => :age) WHERE id = :id"
     await sql(db, older, id=batch_id, age=age)
 
@@ -238,7 +241,7 @@ async def test_a_cancel_of_whole_batches_ends_those_that_match_and_came_before_i
     await batch(db, "several")
     await batch(db, "ended", model="m")
     async with db.begin() as connection:
-        assert await batches.move(connection, "ended", BatchStatus.FINALIZING)
+        assert await batch_changes.move(connection, "ended", BatchStatus.FINALIZING)
     for only, cancelled in CANCELLED.items():
         assert await cancels.count_batches(db, only) == cancels.BatchCount(len(cancelled), 14 * len(cancelled)), only
         action = await started(db, ActionKind.CANCEL, only)
@@ -266,7 +269,7 @@ async def test_lines_that_become_responses_while_a_cancel_is_accepted_are_cancel
         await blocked(db)
         lines = [replace(each, place=BatchPlace("all", 7 + place, "a", 60.0)) for place, each in enumerate(new)]
         await insert_waiting(expanding, lines)
-        await batches.advance(expanding, "all", 9, 200)
+        await batch_changes.advance(expanding, "all", 9, 200)
     action, _ = await carried_out(db, await accepting)
     assert action.done == 3
     await check_cancelled(db, [each.id for each in new])
@@ -276,7 +279,7 @@ async def test_a_cancel_of_what_waits_ends_no_batch_but_those_of_which_nothing_c
     await batch(db, "runs")
     async with db.begin() as connection:
         new = NewBatch("unread", "default", None, "/v1/responses", "file_a", "24h", 86400)
-        await batches.create(connection, new)
+        await batch_changes.create(connection, new)
     assert await cancels.count_batches(db, QUEUED) == cancels.BatchCount(1, 14)
     action = await started(db, ActionKind.CANCEL, QUEUED)
     await batch(db, "later")
@@ -365,7 +368,9 @@ async def test_a_retry_of_work_in_a_window_has_the_window_anew_and_goes_with_its
 
 async def test_a_retry_of_a_batchs_line_has_the_whole_window_of_its_batch(db: Database) -> None:
     async with db.begin() as connection:
-        await batches.create(connection, NewBatch("batch_a", "default", None, "/v1/responses", "file_a", "24h", 86400))
+        await batch_changes.create(
+            connection, NewBatch("batch_a", "default", None, "/v1/responses", "file_a", "24h", 86400)
+        )
     made = replace(new_response(background=True), priority=Priority.WINDOW.value, window_seconds=60.0)
     await Inserter(db).create(replace(made, place=BatchPlace("batch_a", 1, "a", 60.0)))
     await endings.fail(db, made.id, "server_error", "broken")

@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store.batches import rows as batches
-from app.store.batches.rows import NewBatch
+from app.store.batches import changes as batch_changes
+from app.store.batches.changes import NewBatch
 from app.store.database import Database, StoreBusy, retry_until_available
 from app.store.operations.actions import ActionKind
 from app.store.operations.filters import ResponseFilter
@@ -59,8 +59,8 @@ async def two_batches(db: Database) -> None:
     for name in ("batch_z", "batch_a"):
         async with db.begin() as connection:
             new = NewBatch(name, DEFAULT_PROJECT, None, "/v1/responses", "file_a", "24h", 86400)
-            await batches.create(connection, new)
-            await batches.validated(connection, name, 1, None)
+            await batch_changes.create(connection, new)
+            await batch_changes.validated(connection, name, 1, None)
 
 
 async def ended_together(db: Database) -> list[Any]:

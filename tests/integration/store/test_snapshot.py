@@ -8,8 +8,8 @@ import pytest
 
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
-from app.store.batches import rows as batches
-from app.store.batches.rows import NewBatch
+from app.store.batches import changes as batch_changes
+from app.store.batches.changes import NewBatch
 from app.store.database import Database
 from app.store.operations import snapshot
 from app.store.queue import drains, pauses
@@ -171,7 +171,9 @@ async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a
     """Of an adapter, and of a model with a queue of its own."""
     async with db.begin() as connection:
         for name in ("adapter", "scripted"):
-            await batches.create(connection, NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", 86400))
-            await batches.validated(connection, name, 20, name, "special")
+            await batch_changes.create(
+                connection, NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", 86400)
+            )
+            await batch_changes.validated(connection, name, 20, name, "special")
     found = figures(await snapshot.read(db, RETENTION), {"special": "scripted"})
     assert nonzero(found["lines_in_files"]) == {("scripted",): 40}

@@ -57,7 +57,7 @@ class Steps:
         monkeypatch.setattr(expander, "_is_current", self._yes)
         monkeypatch.setattr(expander, "insert_lines", self._insert)
         monkeypatch.setattr(expander.rows, "find", self._find)
-        monkeypatch.setattr(expander.rows, "advance", self._yes)
+        monkeypatch.setattr(expander.changes, "advance", self._yes)
         monkeypatch.setattr(expander.unfinished, "lines_of", self._lines_of)
         monkeypatch.setattr(expander.results, "skip", self._skip)
         monkeypatch.setattr(self.expander, "_next_lines", self._next_lines)
