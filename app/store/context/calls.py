@@ -7,45 +7,52 @@ from typing import Any
 
 from sqlalchemy import TextClause, text
 
-from app.store.context.chain import chain
 from app.store.context.items import responses_of
 from app.store.database import Database
 
-
-# Stops at the first response of the chain with which nothing is missing any more.
-def _missing_after(before: str) -> str:
-    return f"""CASE WHEN r.call_ids IS NULL THEN {before} ELSE
-        ARRAY(SELECT unnest({before}) EXCEPT SELECT unnest(r.call_ids)) END"""
-
-
-_IDS = "CAST(:ids AS text[])"
+# It stops at the first response of the chain with which nothing is missing any more.
 _CHAIN = text(
-    f"""
-    {chain(_missing_after, _IDS, "cardinality(c.state) > 0")}
-    SELECT coalesce((SELECT state FROM chain ORDER BY depth DESC LIMIT 1), {_IDS})
+    """
+    WITH RECURSIVE chain AS (
+        SELECT r.previous_response_id AS previous, 0 AS depth, CASE WHEN r.call_ids IS NULL THEN CAST(:ids AS text[])
+            ELSE ARRAY(SELECT unnest(CAST(:ids AS text[])) EXCEPT SELECT unnest(r.call_ids)) END AS missing
+        FROM responses r WHERE r.id = :id AND r.project = :project
+        UNION ALL
+        SELECT r.previous_response_id, c.depth + 1, CASE WHEN r.call_ids IS NULL THEN c.missing
+            ELSE ARRAY(SELECT unnest(c.missing) EXCEPT SELECT unnest(r.call_ids)) END
+        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project WHERE cardinality(c.missing) > 0
+    )
+    SELECT coalesce((SELECT missing FROM chain ORDER BY depth DESC LIMIT 1), CAST(:ids AS text[]))
     """
 )
 _CONVERSATION = text(
-    f"""
+    """
     SELECT ARRAY(
-        SELECT unnest({_IDS})
+        SELECT unnest(CAST(:ids AS text[]))
         EXCEPT SELECT call_id FROM conversation_items
-        WHERE conversation_id = :id AND project = :project AND call_id = ANY({_IDS})
+        WHERE conversation_id = :id AND project = :project AND call_id = ANY(CAST(:ids AS text[]))
     )
     """
 )
-
-
 # An id that the server made tells its response.
 _TAKEN_IN_CHAIN = text(
-    f"""
-    {chain(lambda _: "r.input_ids")}
-    SELECT i.id FROM unnest({_IDS}, CAST(:owners AS text[])) AS i(id, owner)
-    WHERE i.owner IN (SELECT id FROM chain) OR i.id IN (SELECT unnest(state) FROM chain) LIMIT 1
+    """
+    WITH RECURSIVE chain AS (
+        SELECT r.id, r.previous_response_id AS previous, r.input_ids
+        FROM responses r WHERE r.id = :id AND r.project = :project
+        UNION ALL
+        SELECT r.id, r.previous_response_id, r.input_ids
+        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project
+    )
+    SELECT i.id FROM unnest(CAST(:ids AS text[]), CAST(:owners AS text[])) AS i(id, owner)
+    WHERE i.owner IN (SELECT id FROM chain) OR i.id IN (SELECT unnest(input_ids) FROM chain) LIMIT 1
     """
 )
 _TAKEN_IN_CONVERSATION = text(
-    f"SELECT id FROM conversation_items WHERE conversation_id = :id AND project = :project AND id = ANY({_IDS}) LIMIT 1"
+    """
+    SELECT id FROM conversation_items
+    WHERE conversation_id = :id AND project = :project AND id = ANY(CAST(:ids AS text[])) LIMIT 1
+    """
 )
 
 
