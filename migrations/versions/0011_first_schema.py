@@ -983,7 +983,7 @@ _VIEWS = (
     """
     CREATE VIEW waiting_responses AS
     SELECT id, queue, project, priority, coalesce(rank, position) AS rank, position, due_at, cost, charged, sent_to,
-        previous_response_id, affinity
+        previous_response_id, affinity, key_id, status, inserted_at
     FROM responses
     WHERE (status = 'queued' OR status = 'in_progress' AND yielded AND worker IS NULL) AND sent_at IS NULL
     """,

@@ -19,7 +19,6 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.database import Database
 from app.store.operations.filters import Place, ResponseFilter, window
-from app.store.tables import IS_SENT
 
 WINDOWS = (256, *[2048] * 8)
 """Rows that a page reads, one after the other until it is full, or has taken PAGE_SECONDS."""
@@ -89,7 +88,6 @@ class ResponsePage:
 
 COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
 """Of a ListedResponse, from the row `r`."""
-_SENT = IS_SENT.format("r.")
 # A bad plan would read the whole table, or all that a filter matches, to sort it: with old statistics Postgres does not
 # know how few rows a window has. The indexes have the order.
 _BY_INDEX = text(
@@ -161,12 +159,14 @@ def _listed(row: Row[Any]) -> ListedResponse:
     return ListedResponse(**{name: row._mapping[name] for name in ListedResponse.__slots__})
 
 
-NODES = f"""
+NODES = """
     node AS (
-        (SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to IS NOT NULL ORDER BY r.sent_to LIMIT 1)
+        (SELECT r.sent_to FROM responses r
+            WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NOT NULL ORDER BY r.sent_to LIMIT 1)
         UNION ALL
         SELECT n.sent_to FROM node o CROSS JOIN LATERAL (
-            SELECT r.sent_to FROM responses r WHERE {_SENT} AND r.sent_to > o.sent_to ORDER BY r.sent_to LIMIT 1
+            SELECT r.sent_to FROM responses r
+            WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to > o.sent_to ORDER BY r.sent_to LIMIT 1
         ) n
     )"""
 """The workers to which something was sent that has not ended, as `node`: from one to the next over the index."""
@@ -174,10 +174,11 @@ _UNFINISHED = text(
     f"""
     WITH RECURSIVE {NODES}
     SELECT r.* FROM node n CROSS JOIN LATERAL (
-        SELECT {COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
+        SELECT {COLUMNS} FROM responses r
+        WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to = n.sent_to OFFSET 0
     ) r
     UNION ALL
-    SELECT {COLUMNS} FROM responses r WHERE {_SENT} AND r.sent_to IS NULL
+    SELECT {COLUMNS} FROM responses r WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NULL
     UNION ALL
     SELECT {COLUMNS} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
     LIMIT :most

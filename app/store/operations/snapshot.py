@@ -27,7 +27,6 @@ from app.store.operations.listing import NODES
 from app.store.queue import pauses
 from app.store.queue.facts import load_of
 from app.store.queue.pauses import PauseRow
-from app.store.tables import IS_SENT, IS_WAITING
 
 MAX_LOGS = 5_000
 """Logs at the end of their retention that are looked at, of each kind."""
@@ -224,9 +223,7 @@ _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 # Compiling such a statement takes longer than its run.
 _NO_JIT = "SET LOCAL jit = off"
 _AGE = "extract(epoch FROM now() - {})::float8"
-_W = IS_WAITING.format("w.")
-_SENT = IS_SENT.format("r.")
-_ORDER = "w.queue, w.project, w.priority, coalesce(w.rank, w.position), w.position"
+_ORDER = "w.queue, w.project, w.priority, w.rank, w.position"
 
 _WORKERS = text(
     """
@@ -255,16 +252,17 @@ _R += ", r.inserted_at, r.history"
 _BEGUN = f"""
     {NODES}, begun AS (
         SELECT {_R} FROM node n JOIN LATERAL (
-            SELECT {_R} FROM responses r WHERE {_SENT} AND r.sent_to = n.sent_to OFFSET 0
+            SELECT {_R} FROM responses r
+            WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to = n.sent_to OFFSET 0
         ) r ON r.status = 'queued' OR r.worker IS NOT NULL
         UNION ALL
-        SELECT {_R} FROM responses r WHERE {_SENT} AND r.sent_to IS NULL
+        SELECT {_R} FROM responses r WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NULL
         UNION ALL
         SELECT {_R} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL
     )"""
 """What was sent or claimed, as `begun`."""
 _SUSPECT = f"({IS_SUSPECT.format('r.')} AND NOT (r.worker IS NOT NULL AND {_HAS_WRITTEN}))"
-_OF_FLOW = f"FROM responses w WHERE {_W} AND w.queue = f.queue AND w.project = f.project AND w.priority = f.priority"
+_OF_FLOW = "FROM waiting_responses w WHERE w.queue = f.queue AND w.project = f.project AND w.priority = f.priority"
 # Of those that were never claimed; the condition of their status would bring other indexes up.
 _IS_NEW = """
     w.position NOT IN (
@@ -273,28 +271,28 @@ _IS_NEW = """
 """
 _BY_FLOW = f"""
     SELECT CAST(NULL AS text) AS key_id, count(*) AS number, (
-        SELECT coalesce(w.rank, w.position) {_OF_FLOW} AND {_IS_NEW} ORDER BY {_ORDER} LIMIT 1
+        SELECT w.rank {_OF_FLOW} AND {_IS_NEW} ORDER BY {_ORDER} LIMIT 1
     ) AS first {_OF_FLOW}
 """
 _BY_KEY = f"""
-    SELECT w.key_id, count(*) AS number, min(coalesce(w.rank, w.position)) FILTER (WHERE {_IS_NEW}) AS first
+    SELECT w.key_id, count(*) AS number, min(w.rank) FILTER (WHERE {_IS_NEW}) AS first
     {_OF_FLOW} GROUP BY w.key_id
 """
 # `flow` steps from flow to flow over the index of what waits, which has the keys, too.
 _UNFINISHED = f"""
     WITH RECURSIVE flow AS (
-        (SELECT w.queue, w.project, w.priority FROM responses w WHERE {_W} ORDER BY {_ORDER} LIMIT 1)
+        (SELECT w.queue, w.project, w.priority FROM waiting_responses w ORDER BY {_ORDER} LIMIT 1)
         UNION ALL
         SELECT n.* FROM flow f CROSS JOIN LATERAL (
-            SELECT w.queue, w.project, w.priority FROM responses w
-            WHERE {_W} AND (w.queue, w.project, w.priority) > (f.queue, f.project, f.priority)
+            SELECT w.queue, w.project, w.priority FROM waiting_responses w
+            WHERE (w.queue, w.project, w.priority) > (f.queue, f.project, f.priority)
             ORDER BY {_ORDER} LIMIT 1
         ) n
     ), {_BEGUN}
     SELECT f.queue, f.project, k.key_id, f.priority, 'waiting' AS state, k.number, 0::bigint AS in_line,
         0::bigint AS suspects, (
             SELECT {_AGE.format("w.inserted_at")} {_OF_FLOW}
-                AND w.status = 'queued' AND coalesce(w.rank, w.position) = k.first ORDER BY {_ORDER} LIMIT 1
+                AND w.status = 'queued' AND w.rank = k.first ORDER BY {_ORDER} LIMIT 1
         ) AS oldest_seconds
     FROM flow f CROSS JOIN LATERAL ({{}}) k
     UNION ALL

@@ -75,7 +75,10 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "worker_loads": _ALL_READ,
     "present_workers": {MAINTENANCE: "SELECT"},
     "queue_slots": {MAINTENANCE: "SELECT"},
-    "waiting_responses": _PROCESSES_READ,
+    "waiting_responses": {
+        **_PROCESSES_READ,
+        MONITOR: "SELECT (queue, project, priority, rank, position, key_id, status, inserted_at)",
+    },
     "progress": dict.fromkeys((WORKER, MAINTENANCE), "SELECT"),
     # -- tenants
     "projects": {
