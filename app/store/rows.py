@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import ColumnClause, Row, column
 
 from app.protocol.events.chunk import Chunk
 from app.protocol.response import brief_object, code_of, response_object
@@ -286,6 +286,11 @@ SMALL_ROW = select_list(f"CASE WHEN {IS_SMALL} THEN {{}} END")
 """For `row_or_large`: without the LARGE_COLUMNS of a row that is not small."""
 WHOLE_ROW = select_list("CAST({} AS text)")
 """For `parsed_row`."""
+
+
+ROW_COLUMNS: list[ColumnClause[Any]] = [column(name) for name in ResponseRow.__slots__]
+"""What a text reads with one of these, for statements that run for each response: SQLAlchemy then keeps what it knows
+of their columns, where it would find out anew for each result."""
 
 
 def response_row(row: Row[Any]) -> ResponseRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import text
+from sqlalchemy import column, text
 
 from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import TRANSITIONS
@@ -13,7 +13,7 @@ from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.guards import MAX_CLAIMS, HandOver, sources
 from app.store.layout import LAYOUT
-from app.store.rows import SMALL_ROW, LargeRow, ResponseRow, row_or_large
+from app.store.rows import ROW_COLUMNS, SMALL_ROW, LargeRow, ResponseRow, row_or_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ _CLAIM = text(
     )
     RETURNING {SMALL_ROW}, l.yielded AS had_yielded
     """
-)
+).columns(*ROW_COLUMNS, column("had_yielded"))
 
 
 async def claim_all(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from sqlalchemy import text
+from sqlalchemy import column, text
 
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -17,6 +17,7 @@ from app.store.database import Database
 from app.store.rows import (
     IS_SMALL,
     ROW_BYTES,
+    ROW_COLUMNS,
     SMALL_ROW,
     WHOLE_ROW,
     LargeRow,
@@ -39,7 +40,7 @@ _SMALL = text(
     SELECT {SMALL_ROW}, CASE WHEN NOT {IS_SMALL} THEN {ROW_BYTES} END AS large_bytes
     FROM responses r WHERE r.id = :id AND r.project = coalesce(CAST(:project AS text), r.project)
     """
-)
+).columns(*ROW_COLUMNS, column("large_bytes"))
 _WHOLE = text(
     f"""
     SELECT {WHOLE_ROW} FROM responses r
