@@ -51,7 +51,7 @@ from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.worker")
 
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 0.25
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
@@ -68,7 +68,7 @@ async def worker_lifespan(
     name; None: a new one.
     """
     file = ModelsFile(settings)
-    chosen = file.catalog.choose(settings.model)
+    chosen = at(file.catalog.choose(settings.model), settings.upstream)
     name_worker(node := node or new_node(chosen.name))
     model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
@@ -93,13 +93,18 @@ async def worker_lifespan(
         runner.command_key = await retry_until_available(key)
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
-        watch = asyncio.create_task(_watch(engine), name="engine-watch")
+        watch = asyncio.create_task(_watch(engine, runner.slots, readiness), name="engine-watch")
         stack.push_async_callback(end_tasks, watch)
         watch.add_done_callback(lambda task: None if task.cancelled() else stop())
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
         stack.push_async_callback(end_tasks, following)
         log.info("%s is ready as %s", model.name, runner.node)
         yield runner
+
+
+def at(model: ServedModel, url: str | None) -> ServedModel:
+    """The model with one server, if its engines are servers. Raises ConfigError."""
+    return model if model.upstream is None else replace(model, upstream=model.upstream.only(url))
 
 
 async def _resolved(model: ServedModel) -> ServedModel:
@@ -230,12 +235,18 @@ async def _follow(file: ModelsFile, mcp_sessions: McpSessions) -> None:
             log.info("the MCP servers are now %s", ", ".join(server.label for server in catalog.tools) or "none")
 
 
-async def _watch(engine: Engine) -> None:
-    """Returns if the engine dies while idle; a running response notices by itself."""
+async def _watch(engine: Engine, slots: Slots, readiness: WorkerReadiness) -> None:
+    """Returns if the engine dies while idle; a running response notices by itself. While the engine is away, the worker
+    is not ready."""
+    has: int | None = None
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
             await engine.check()
+            if engine.slots != has:
+                has = engine.slots
+                readiness.pause("" if has else "its engine is away")
+                slots.engine_has(has)
         except EngineDead as error:
             log.critical("the engine died: %s", error)
             return

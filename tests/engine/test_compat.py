@@ -81,7 +81,9 @@ def imported_modules(file: Path) -> Iterator[str]:
 
 
 def test_only_compat_imports_vllms_internals() -> None:
-    files = [file for file in PACKAGE.rglob("*.py") if file.name not in ("compat.py", "cpu_worker.py")]
+    files = [
+        file for file in PACKAGE.rglob("*.py") if file.name not in ("compat.py", "cpu_worker.py", "longhaul_forcing.py")
+    ]
     assert len(files) > 20
     for file in files:
         deep = {name for name in imported_modules(file) if name.split(".")[0] == "vllm"} - set(DOCUMENTED)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import xgrammar
 from openai.types.responses import FunctionTool
@@ -31,7 +31,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.parser import Parser, ParserManager
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.platforms import current_platform
-from vllm.renderers import hf
+from vllm.renderers import hf, renderer_from_config
 from vllm.renderers.chat_utils import parse_chat_messages
 from vllm.renderers.hf import HfRenderer
 from vllm.renderers.kimi_k3 import KimiK3Renderer
@@ -50,9 +50,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.request import RequestStatus
-from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.structured_output import backend_xgrammar
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
+from vllm.version import __version__ as vllm_version
 
 from config.shaping.proof import Render
 from config.shaping.shape import AS_SENT, Shaping
@@ -62,13 +61,10 @@ from workers.engine.vllm.as_text import NO_MARKS, Encode, TextMarks, text_marks
 __all__ = [
     "CPU_TUNING",
     "IN_CORE_EXECUTOR",
-    "AdapterLogitsProcessor",
     "AsyncLLM",
     "AsyncScheduler",
     "ChatRenderer",
     "EngineDeadError",
-    "LogitsContext",
-    "LogitsProcessor",
     "Parser",
     "ResponsesRequest",
     "Scheduler",
@@ -151,6 +147,31 @@ def config_of(args: AsyncEngineArgs) -> Any:
 def tokenizer_of(config: Any) -> Any:
     """The tokenizer that the engine will have, which vLLM loads once."""
     return cached_tokenizer_from_config(config.model_config)
+
+
+class HasRenderer(Protocol):
+    """What prompts and parsers need of an AsyncLLM."""
+
+    @property
+    def renderer(self) -> Any: ...
+
+    @property
+    def model_config(self) -> Any: ...
+
+
+class NoEngine:
+    """Has a renderer as an AsyncLLM has it, and no engine. Takes a tokenizer's files, no weights, and no device."""
+
+    def __init__(self, config: Any) -> None:
+        self.model_config = config.model_config
+        self.renderer = renderer_from_config(config)
+
+    def close(self) -> None:
+        self.renderer.shutdown()
+
+
+def own_version() -> str:
+    return str(vllm_version)
 
 
 def model_config_of(args: AsyncEngineArgs) -> Any:
@@ -286,7 +307,7 @@ def quiet() -> Iterator[None]:
 class ChatRenderer:
     """Messages to vLLM's engine input, by the model's chat template. For the code of one event loop."""
 
-    def __init__(self, llm: AsyncLLM) -> None:
+    def __init__(self, llm: HasRenderer) -> None:
         self._renderer = llm.renderer
         self._limited = self._renderer.default_chat_tok_params
         self._whole = replace(self._limited, max_total_tokens=None)  # a small prompt is counted to its end
@@ -602,14 +623,3 @@ def xgrammar_vocabulary(config: Any) -> str:
     except Exception:  # xgrammar's errors for a tokenizer without a vocabulary of its own
         info = xgrammar.TokenizerInfo([chr(code) for code in range(128)], stop_token_ids=[0])
     return str(info.serialize_json())
-
-
-def slots(context: LogitsContext) -> list[int]:
-    """The slots of the requests in this step of the second model runner."""
-    found: list[int] = context.idx_mapping_np.tolist()
-    return found
-
-
-def rows(context: LogitsContext) -> list[tuple[int, int]]:
-    """Of each row of logits: its request's slot, and the position of the token that the model was fed."""
-    return list(zip(context.expanded_idx_mapping.tolist(), context.pos.tolist(), strict=True))

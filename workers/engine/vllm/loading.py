@@ -14,44 +14,25 @@ from config.models import NONE, ServedModel
 from config.settings import ConfigError
 from config.shaping.conversations import TOOLS_SHOWN
 from config.shaping.proof import proven
-from workers.engine.base import InvalidSampling, Sampling
-from workers.engine.grammar_probe import GrammarProbe
-from workers.engine.mask_budget import MaskBudget
+from workers.engine.base import InvalidSampling
 from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
-from workers.engine.vllm.grammars import forcing, masks
-from workers.engine.vllm.logprobs import LogprobReader
-from workers.engine.vllm.output.output_format import OutputFormats
+from workers.engine.vllm.front import Front, check_vocabulary, front_of, started_probe
+from workers.engine.vllm.grammars import masks
 from workers.engine.vllm.output.output_parser import parser_class
 from workers.engine.vllm.output.proof import Written
-from workers.engine.vllm.rendering import Rendering
-from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
+from workers.engine.vllm.plugin import longhaul_forcing
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     llm: compat.AsyncLLM
-    rendering: Rendering
-    formats: OutputFormats
-    logprobs: LogprobReader
+    front: Front
     adapters: Mapping[str, LoRARequest]
-    probe: GrammarProbe
-    masks: MaskBudget
-    tokenizer: Any
-    end_tokens: frozenset[int]
     traces: bool
     """Whether it sends spans to a collector: else it would warn of a request's trace."""
     can_force: bool
     """Whether committed tokens can be forced through its sampler."""
-
-    def check(self, sampling: Sampling) -> None:
-        """Raises InvalidSampling for more than the engine holds."""
-        check_stop_tokens(sampling, self.end_tokens)
-        check_bad_words(sampling, self._count)
-
-    def _count(self, texts: list[str]) -> int:
-        """In one call: a call for each takes 60 ms for a thousand words."""
-        return sum(map(len, self.tokenizer(texts, add_special_tokens=False)["input_ids"]))
 
     def adapter(self, name: str | None) -> LoRARequest | None:
         """Raises InvalidSampling for an unknown name."""
@@ -102,51 +83,26 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
     config = compat.config_of(args)
     if model.harmony:
-        _check_vocabulary(model, compat.tokenizer_of(config))
+        check_vocabulary(model, compat.tokenizer_of(config))
     can_force = _add_forcing(config)
     if (ahead := compat.schedules_ahead(config)) is not None:
         compat.use_scheduler(config, masks.class_path(asynchronous=ahead))
     compat.trust_grammars()
-    probe = GrammarProbe(lambda: compat.xgrammar_vocabulary(config), compat.grammar_cache_bytes() // 2)
-    probe.start()  # its process is ready before the engine is
+    probe = started_probe(config)  # its process is ready before the engine is
     try:
         llm = compat.start(config, args)
     except BaseException:
         probe.close()
         raise
     try:
-        tokenizer = llm.renderer.get_tokenizer()
-        end_tokens = compat.end_token_ids(llm.model_config, tokenizer)
-        formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config, probe)
-        start = first_shaping(model.tool_parser)
-        rendering = Rendering(llm, model.chat_template_args, start, images=model.images)
+        front = front_of(model, llm, probe)
     except Exception:
         probe.close()
         compat.shut_down(llm)
         compat.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
-    return Loaded(
-        llm=llm,
-        rendering=rendering,
-        formats=formats,
-        logprobs=LogprobReader(tokenizer),
-        adapters=adapters,
-        probe=probe,
-        masks=MaskBudget(compat.grammar_cache_bytes()),
-        tokenizer=tokenizer,
-        end_tokens=end_tokens,
-        traces=args.otlp_traces_endpoint is not None,
-        can_force=can_force,
-    )
-
-
-def _check_vocabulary(model: ServedModel, tokenizer: Any) -> None:
-    """Raises ConfigError unless the model can speak harmony."""
-    from workers.engine import harmony_vocabulary  # loads the vocabulary, which other models do not need
-
-    if not harmony_vocabulary.matches(tokenizer):
-        raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
+    return Loaded(llm, front, adapters, traces=args.otlp_traces_endpoint is not None, can_force=can_force)
 
 
 def _add_forcing(config: Any) -> bool:
@@ -155,5 +111,5 @@ def _add_forcing(config: Any) -> bool:
     second = compat.uses_second_model_runner(config)
     if config.speculative_config is not None and not second:
         return False
-    compat.add_logits_processor(config, forcing.class_path(second_model_runner=second))
+    compat.add_logits_processor(config, longhaul_forcing.class_path(second_model_runner=second))
     return True

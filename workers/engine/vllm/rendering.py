@@ -39,7 +39,12 @@ class Rendering:
     """
 
     def __init__(
-        self, llm: compat.AsyncLLM, template_args: Mapping[str, Any], start: Shaping = AS_SENT, *, images: bool = False
+        self,
+        llm: compat.HasRenderer,
+        template_args: Mapping[str, Any],
+        start: Shaping = AS_SENT,
+        *,
+        images: bool = False,
     ) -> None:
         """`template_args`: the model's own. `start` and `images`: see `config.shaping.proof.proven`."""
         self._renderer = compat.ChatRenderer(llm)

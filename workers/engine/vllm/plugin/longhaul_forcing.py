@@ -5,21 +5,28 @@ prompt. Instead they are generated again, and this logits processor leaves the s
 counts tokens or draws then stands where it stood. tests/engine/test_resume.py holds it to that.
 
 vLLM loads a class of this module by its path, in its own process; each of its two model runners has an interface of
-its own.
+its own. A server of others gets this file alone, so it imports nothing else of Longhaul's (docs/attach.md):
+
+    PYTHONPATH=THE_FOLDER vllm serve MODEL --enable-scale-out --logits-processors longhaul_forcing:ForcedPrefix
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from vllm import SamplingParams
-
-from workers.engine.vllm import compat
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
 FORCED = "longhaul_forced"
 PROMPT_LENGTH = "longhaul_prompt_length"
+FOLDER = Path(__file__).parent
+"""For PYTHONPATH of a server of others."""
+IN_SERVER = f"{Path(__file__).stem}:ForcedPrefix"
+"""For its `--logits-processors`; with vLLM's second model runner, ForcedPrefixV2."""
 
 
 def extra_args(forced: Sequence[int], prompt_length: int) -> dict[str, Any]:
@@ -32,7 +39,7 @@ def class_path(*, second_model_runner: bool) -> str:
     return f"{__name__}:{(ForcedPrefixV2 if second_model_runner else ForcedPrefix).__name__}"
 
 
-class ForcedPrefix(compat.AdapterLogitsProcessor):  # type: ignore[misc]
+class ForcedPrefix(AdapterLogitsProcessor):  # type: ignore[misc]
     """For vLLM's first model runner."""
 
     def is_argmax_invariant(self) -> bool:
@@ -51,7 +58,7 @@ class ForcedPrefix(compat.AdapterLogitsProcessor):  # type: ignore[misc]
         return force
 
 
-class ForcedPrefixV2(compat.LogitsProcessor):  # type: ignore[misc]
+class ForcedPrefixV2(LogitsProcessor):  # type: ignore[misc]
     """For its second model runner: requests live in slots, and every step names the slot of each row of logits."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
@@ -66,10 +73,12 @@ class ForcedPrefixV2(compat.LogitsProcessor):  # type: ignore[misc]
             self._forced[req_idx] = (extra[FORCED], extra[PROMPT_LENGTH])
         return req_idx in self._forced
 
-    def apply(self, logits: torch.Tensor, ctx: compat.LogitsContext) -> torch.Tensor:
-        if self._forced.keys().isdisjoint(compat.slots(ctx)):
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        if self._forced.keys().isdisjoint(ctx.idx_mapping_np.tolist()):
             return logits
-        for row, (slot, position) in enumerate(compat.rows(ctx)):
+        # Of each row of logits: its request's slot, and the position of the token that the model was fed.
+        slots, positions = ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist()
+        for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
             forced, prompt_length = self._forced.get(slot, ([], 0))
             index = position + 1 - prompt_length
             if 0 <= index < len(forced):
