@@ -42,11 +42,11 @@ class Upstream:
     slots: int = DEFAULT_SLOTS
     """Requests that one of them generates at once."""
 
-    def only(self, url: str | None) -> Upstream:
-        """That of one worker; None: the first. Raises ConfigError."""
+    def only(self, url: str | None, api_key: str | None = None) -> Upstream:
+        """That of one worker; None: the first. `api_key` is for an entry without one. Raises ConfigError."""
         if url is not None and url not in self.urls:
             raise ConfigError(f"LONGHAUL_UPSTREAM: no url {url!r} in the models file (it has {', '.join(self.urls)})")
-        return replace(self, urls=(url or self.urls[0],))
+        return replace(self, urls=(url or self.urls[0],), api_key=self.api_key or api_key)
 
 
 @dataclass(frozen=True, slots=True)

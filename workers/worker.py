@@ -68,7 +68,7 @@ async def worker_lifespan(
     name; None: a new one.
     """
     file = ModelsFile(settings)
-    chosen = at(file.catalog.choose(settings.model), settings.upstream)
+    chosen = _at_one_server(file.catalog.choose(settings.model), settings)
     name_worker(node := node or new_node(chosen.name))
     model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
@@ -102,9 +102,11 @@ async def worker_lifespan(
         yield runner
 
 
-def at(model: ServedModel, url: str | None) -> ServedModel:
-    """The model with one server, if its engines are servers. Raises ConfigError."""
-    return model if model.upstream is None else replace(model, upstream=model.upstream.only(url))
+def _at_one_server(model: ServedModel, settings: Settings) -> ServedModel:
+    """The model with this worker's server, if its engines are servers. Raises ConfigError."""
+    if model.upstream is None:
+        return model
+    return replace(model, upstream=model.upstream.only(settings.upstream, settings.upstream_key))
 
 
 async def _resolved(model: ServedModel) -> ServedModel:

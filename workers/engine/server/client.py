@@ -16,6 +16,8 @@ ANSWER_SECONDS = 5.0
 FULL_SECONDS = 1.0
 """How long a server that is full (429, 503) is left alone, if it does not say."""
 MAX_FULL_SECONDS = 30.0
+KEEP_SECONDS = 3.0
+"""How long an idle connection is kept: vLLM closes them after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE)."""
 _GENERATE = "/inference/v1/generate"
 _MAX_MESSAGE = 500
 _READ_BYTES = 2**18
@@ -40,7 +42,7 @@ class Client:
         self._url = url
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_SECONDS),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS),
             read_bufsize=_READ_BYTES,
         )
@@ -74,10 +76,8 @@ class Client:
         """
         frames, response, last = Frames(), None, None
         try:
-            response = await self._session.post(
-                self._url + _GENERATE,
-                data=orjson.dumps(body),
-                headers={"Content-Type": "application/json", **headers},
+            response = await self._post(
+                orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS), {"Content-Type": "application/json", **headers}
             )
             if response.status != 200:
                 raise _refusal(response.status, response.headers, await response.read())
@@ -100,6 +100,15 @@ class Client:
         if last is None or last.finish_reason is None:
             raise EngineAway("it ended a stream in the middle", counts=True)
         yield last  # the connection is free by now
+
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Once more, if the server closed the connection meanwhile: a kept one may just have become too old."""
+        try:
+            return await self._session.post(self._url + _GENERATE, data=body, headers=headers)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            return await self._session.post(self._url + _GENERATE, data=body, headers=headers)
 
 
 def _leave(response: aiohttp.ClientResponse) -> None:

@@ -51,7 +51,7 @@ class ServerEngine:
         assert model.upstream is not None
         self._model = model
         self._upstream = model.upstream
-        [self._url] = model.upstream.only(model.upstream.urls[0]).urls
+        self._url = model.upstream.urls[0]
         self._client: Client | None = None
         self._watch: Watch | None = None
         self._front: Front | None = None
