@@ -121,8 +121,7 @@ def registered_as(model: ServedModel, engine: Engine) -> ServedModel:
     """The model as its loaded engine knows it."""
     for line in engine.proof.lines():
         log.warning("%s %s", model.name, line)
-    refusals = {**engine.proof.refused, **model.refusals}
-    return replace(model, efforts=engine.efforts, refusals=refusals)
+    return replace(model, efforts=engine.efforts, refusals=engine.proof.refused)
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ def modules() -> Any:
     import torch
     from vllm import SamplingParams
 
-    from workers.engine.vllm.plugin import longhaul_forcing
+    from workers.engine.vllm.compat.plugin import longhaul_forcing
 
     return SimpleNamespace(numpy=numpy, torch=torch, params=SamplingParams, forcing=longhaul_forcing)
 

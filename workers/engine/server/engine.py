@@ -36,7 +36,7 @@ from workers.engine.server.frames import ErrorFrame
 from workers.engine.server.introduction import Server
 from workers.engine.server.request import body_of
 from workers.engine.server.watch import Watch
-from workers.engine.vllm import compat
+from workers.engine.vllm.compat import machine
 from workers.engine.vllm.front import Front, load_front
 from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.sampling import has_state
@@ -102,7 +102,7 @@ class ServerEngine:
         except Unfit as error:
             raise ConfigError(f"model {model.name!r}: the server {self._url} does not fit: {error}") from None
         server = self._watch.server
-        for line in server.lines(compat.own_version()):
+        for line in server.lines(machine.own_version()):
             log.warning("%s: the server %s %s", model.name, self._url, line)
         length = min(server.context_length, model.context_length or server.context_length)
         self._front = await asyncio.to_thread(load_front, replace(model, context_length=length))

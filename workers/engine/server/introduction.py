@@ -13,7 +13,7 @@ from config.models import ServedModel
 from workers.engine.base import EngineAway, EngineError, RequestAborted
 from workers.engine.server.client import Client, Unfit
 from workers.engine.server.frames import ErrorFrame
-from workers.engine.vllm.plugin import longhaul_forcing
+from workers.engine.vllm.compat.plugin import longhaul_forcing
 
 _PROBE_TOKENS = (11, 7)
 """Two that no model begins with by itself, in this order behind this prompt: at worst, a server passes for one that

@@ -19,8 +19,9 @@ from workers.engine.base import EngineError, InvalidPrompt, Message, Prompt, Pro
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.mask_budget import MaskBudget
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
-from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.compat import configuration, machine, processes
+from workers.engine.vllm.compat.renderer import NoEngine
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.grammars import grammar
@@ -43,12 +44,12 @@ class Front:
     masks: MaskBudget
     tokenizer: Any
     end_tokens: frozenset[int]
-    llm: compat.HasRenderer
+    llm: processes.AsyncLLM | NoEngine
 
     def close(self) -> None:
         """Ends what `load_front` began. Blocks."""
         self.probe.close()
-        if isinstance(self.llm, compat.NoEngine):
+        if isinstance(self.llm, NoEngine):
             self.llm.close()
 
     async def render(
@@ -108,22 +109,23 @@ class Front:
 
 
 def started_probe(config: Any) -> GrammarProbe:
-    probe = GrammarProbe(lambda: compat.xgrammar_vocabulary(config), compat.grammar_cache_bytes() // 2)
+    probe = GrammarProbe(lambda: configuration.xgrammar_vocabulary(config), machine.grammar_cache_bytes() // 2)
     probe.start()
     return probe
 
 
-def front_of(model: ServedModel, llm: compat.HasRenderer, probe: GrammarProbe) -> Front:
+def front_of(model: ServedModel, llm: processes.AsyncLLM | NoEngine, probe: GrammarProbe) -> Front:
     """Raises ConfigError if a parser does not fit, and whatever a template raises."""
-    tokenizer = llm.renderer.get_tokenizer()
-    end_tokens = compat.end_token_ids(llm.model_config, tokenizer)
+    tokenizer, model_config = processes.tokenizer(llm), processes.model_config_of(llm)
+    end_tokens = configuration.end_token_ids(model_config, tokenizer)
+    start = first_shaping(model.tool_parser)
     return Front(
-        context_length=llm.model_config.max_model_len,
-        rendering=Rendering(llm, model.chat_template_args, first_shaping(model.tool_parser), images=model.images),
-        formats=OutputFormats(model, tokenizer, end_tokens, llm.model_config, probe),
+        context_length=processes.context_length(llm),
+        rendering=Rendering(llm, model.chat_template_args, start, images=model.images, proof=model.proof),
+        formats=OutputFormats(model, tokenizer, end_tokens, model_config, probe),
         logprobs=LogprobReader(tokenizer),
         probe=probe,
-        masks=MaskBudget(compat.grammar_cache_bytes()),
+        masks=MaskBudget(machine.grammar_cache_bytes()),
         tokenizer=tokenizer,
         end_tokens=end_tokens,
         llm=llm,
@@ -133,10 +135,10 @@ def front_of(model: ServedModel, llm: compat.HasRenderer, probe: GrammarProbe) -
 def load_front(model: ServedModel) -> Front:
     """That of a model whose engine is elsewhere. Raises ConfigError. Blocks."""
     try:
-        config = compat.config_of(engine_args(model))
+        config = configuration.config_of(engine_args(model))
         if model.harmony:
-            check_vocabulary(model, compat.tokenizer_of(config))
-        llm = compat.NoEngine(config)
+            check_vocabulary(model, configuration.tokenizer_of(config))
+        llm = NoEngine(config)
     except ConfigError:
         raise
     except Exception as error:  # a folder or a library may raise anything

@@ -80,7 +80,7 @@ class ForcedPrefixV2(LogitsProcessor):  # type: ignore[misc]
         slots, positions = ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist()
         for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
             forced, prompt_length = self._forced.get(slot, ([], 0))
-            index = position + 1 - prompt_length
+            index = position + 1 - prompt_length  # of the token that comes behind the one which the model was fed
             if 0 <= index < len(forced):
                 allow_only(logits[row], forced[index])
         return logits
