@@ -210,7 +210,9 @@ class Slots:
 
     @asynccontextmanager
     async def taken(self, run: Run) -> AsyncIterator[None]:
-        """Around what the engine generates for a run: waits for a slot, and frees it."""
+        """Around what the engine generates for a run: waits for a slot, and frees it. Raises EngineAway."""
+        if not self._engine_slots:
+            raise EngineAway("the engine is away")
         turn = asyncio.get_running_loop().create_future()
         self.waiting[id(run)] = _InLine(run, turn, self._clock())
         try:
