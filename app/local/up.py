@@ -24,11 +24,11 @@ from app.local.restarts import Stopped, StopRequest, describe, run_unless_stoppe
 from app.local.service_check import check_postgres, check_redis
 from app.local.services.embedded_services import Urls, embedded
 from app.local.supervisor import Supervisor, Surroundings, Wanted
-from app.local.upstream import attached
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from app.local.workers.devices import visible_devices
 from app.local.workers.plan import Worker
 from app.local.workers.scrapes import Scrapes
+from app.local.workers.upstream import attached
 from config.models import load_models
 from config.models_file import ModelsFile
 from config.settings import CHECKED_VARIABLE, ConfigError, Settings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.local.upstream import attached
+from app.local.workers.upstream import attached
 from config.models import Adapter, Upstream, load_models
 from config.settings import ConfigError, Settings
 from tests.support.token_server import serving
