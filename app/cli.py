@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +25,7 @@ from app.local.reporting import one_line
 from config.model_files import description
 from config.models import load_models
 from config.settings import ConfigError, Settings, load_settings, unknown_variables
+from config.version import VERSION
 
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
@@ -70,7 +70,7 @@ cli.add_typer(tools.commands, name="tools")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version("longhaul"))
+        typer.echo(VERSION)
         raise typer.Exit
 
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -30,6 +29,7 @@ from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
 from config.settings import Settings
+from config.version import VERSION
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from workers.engine import make_engine, resolved
 from workers.engine.base import Engine, EngineDead
@@ -183,7 +183,7 @@ async def _claiming(
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
-        metrics.name(lease.node, version("longhaul"))
+        metrics.name(lease.node, VERSION)
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
