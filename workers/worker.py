@@ -32,7 +32,7 @@ from config.settings import Settings
 from config.version import VERSION
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from workers.engine import make_engine, resolved
-from workers.engine.base import Engine, EngineDead
+from workers.engine.base import Engine, EngineDead, Sampling
 from workers.generation import flush_clock
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
@@ -52,6 +52,12 @@ from workers.request_log import RequestLog
 log = logging.getLogger("longhaul.worker")
 
 CHECK_SECONDS = 0.25
+SEEDED = Sampling(extra={"seed": 0})
+"""Stands for all requests whose sampler has a state."""
+CANNOT_CONTINUE = {
+    "continuation": "with a seed, penalties, min_tokens or a grammar, an answer fails if its worker or engine dies in "
+    "the middle (docs/attach.md)"
+}
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
@@ -119,9 +125,10 @@ async def _resolved(model: ServedModel) -> ServedModel:
 
 def registered_as(model: ServedModel, engine: Engine) -> ServedModel:
     """The model as its loaded engine knows it."""
-    for line in engine.proof.lines():
-        log.warning("%s %s", model.name, line)
-    return replace(model, efforts=engine.efforts, refusals=engine.proof.refused)
+    refusals = {**engine.proof.refused, **(CANNOT_CONTINUE if not engine.can_continue(SEEDED) else {})}
+    for what, why in refusals.items():
+        log.warning("%s refuses %s: %s", model.name, what, why)
+    return replace(model, efforts=engine.efforts, refusals=refusals)
 
 
 @asynccontextmanager

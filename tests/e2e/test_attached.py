@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -54,17 +55,18 @@ def attached(server: VllmServe) -> Iterator[Longhaul]:
 
 def bodies() -> list[dict[str, Any]]:
     return [
-        {"model": MODEL, "input": f"Count from {number} to 60.", "background": True, **kind}
+        {"model": MODEL, "input": f"Count from {number} to 60.", "background": True, "stream": True, **kind}
         for kind in KINDS.values()
         for number in range(1, EACH + 1)
     ]
 
 
 def post(longhaul: Longhaul, body: dict[str, Any]) -> str:
-    with longhaul.http() as http:
-        answer = http.post("/v1/responses", json=body)
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["id"])
+    """Leaves the stream at its first event."""
+    with longhaul.http() as http, http.stream("POST", "/v1/responses", json=body) as answer:
+        assert answer.status_code == 200
+        first = next(line for line in answer.iter_lines() if line.startswith("data: "))
+        return str(json.loads(first.removeprefix("data: "))["response"]["id"])
 
 
 def read(longhaul: Longhaul, response_id: str) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def test_without_the_logits_processor_only_what_has_a_state_fails(server: VllmSe
     server.kill()
     server.start(can_force=False)
     greedy, seeded = (
-        {"model": MODEL, "input": "Tell me a story.", "background": True, **KINDS[kind]}
+        {"model": MODEL, "input": "Tell me a story.", "background": True, "stream": True, **KINDS[kind]}
         for kind in ("greedy", "seeded")
     )
     (before,) = ended(attached, [post(attached, greedy)])

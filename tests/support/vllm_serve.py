@@ -63,7 +63,7 @@ class VllmServe:
     def kill(self) -> None:
         """SIGKILL to it and its engine."""
         process, self._process = self._process, None
-        if process is None:
+        if process is None or process.poll() is not None:
             return
         with_engine = psutil.Process(process.pid).children(recursive=True)
         process.kill()

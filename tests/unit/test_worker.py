@@ -17,8 +17,8 @@ from config.shaping.proof import AS_IT_IS
 from config.worker_readiness import PART_DIED, WorkerReadiness, is_ready, waits_for
 from tests.support.waiting import until
 from workers import worker as module
-from workers.engine.base import EngineDead
-from workers.worker import worker_lifespan
+from workers.engine.base import EngineDead, Sampling
+from workers.worker import registered_as, worker_lifespan
 
 
 class Part:
@@ -33,6 +33,7 @@ class Part:
         self.efforts, self.proof = None, AS_IT_IS
         self.node = name
         self.check_error: Exception | None = None
+        self.can_force = True
 
     def _do(self, what: str) -> None:
         if self._fails == f"{self.name}.{what}":
@@ -52,6 +53,9 @@ class Part:
 
     def renew_now(self) -> None:
         pass
+
+    def can_continue(self, sampling: Sampling) -> bool:
+        return self.can_force or "seed" not in sampling.extra
 
     async def check(self) -> None:
         if self.check_error is not None:
@@ -169,3 +173,11 @@ async def test_an_engine_that_is_away_gives_no_slots_and_the_worker_stays_not_re
             assert is_ready(tmp_path / "ready") is ready
             assert waits_for(tmp_path / "ready") == ("" if ready else "its engine is away")
     assert codes == [] and told == [1, 0, 3]
+
+
+@pytest.mark.parametrize("can_force", [True, False])
+def test_an_engine_that_cannot_continue_what_has_a_state_says_so_among_its_refusals(can_force: bool) -> None:
+    engine: Any = Part("engine", [], "")
+    engine.can_force = can_force
+    refusals = registered_as(ServedModel("played", "", "model.played", "vllm"), engine).refusals
+    assert ("continuation" in refusals) is not can_force
