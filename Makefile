@@ -29,7 +29,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-write dist clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -100,8 +100,13 @@ bench-path: install-dev  ## Measure our own path alone, on the scripted engine
 bench-write: install-dev  ## Write the results into docs/internals/performance.md
 	$(BIN)/python -m tests.bench write $(ARGS)
 
+dist: install-dev  ## Build sdist and wheel into dist/: the same bytes from the same commit
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
+		$(BIN)/python -m hatchling build --directory dist --target sdist --target wheel
+
 clean:  ## Remove the virtual environment, the clients for Node and caches; the data folder stays
-	rm -rf $(VENV) $(NODE)/node_modules build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NODE)/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find app workers config migrations tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Keeps a virtual environment that works, even if something else made it.
@@ -141,11 +146,10 @@ $(VENV)/.tools-$(ENGINE): $(HASHES)/tools.txt $(VENV)/.worker-$(ENGINE)
 	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: $(HASHES)/dev.txt tests/support/importable.py $(VENV)/.base
+$(VENV)/.dev: $(HASHES)/dev.txt $(VENV)/.base
 	@echo "installing $<"
 	@$(PIP) --no-deps --require-hashes -r $<
 	@$(COMPILE)
-	@$(BIN)/python tests/support/importable.py
 	@touch $@
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json
@@ -155,6 +159,7 @@ $(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json
 
 $(VENV)/.project: pyproject.toml $(VENV)/.base
 	@echo "installing longhaul"
+	@$(BIN)/python -m pip uninstall --quiet --yes longhaul 2>/dev/null  # its name before 0.3.0
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q app config workers migrations
 	@touch $@

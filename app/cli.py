@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +24,8 @@ from app.local.procfile import PROCFILE
 from app.local.reporting import one_line
 from config.model_files import description
 from config.models import load_models
-from config.settings import Settings, load_settings, unknown_variables
+from config.settings import ConfigError, Settings, load_settings, unknown_variables
+from config.version import VERSION
 
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
@@ -70,7 +70,7 @@ cli.add_typer(tools.commands, name="tools")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version("longhaul"))
+        typer.echo(VERSION)
         raise typer.Exit
 
 
@@ -101,13 +101,25 @@ def up(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes for each model.")] = 1,
     port: Annotated[int | None, typer.Option(help="Port of the API. By default, LONGHAUL_PORT.")] = None,
     procfile: Annotated[Path, typer.Option(help="File that names the processes to run.")] = PROCFILE,
+    upstream: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL", help="Serve a model that `vllm serve --enable-scale-out` has there; once for each."
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Folder or hub id of that model's tokenizer, if the server has it from elsewhere."),
+    ] = None,
 ) -> None:
     """Start everything on this machine, and keep it running until Ctrl-C."""
     from app.local.up import up as run
 
     overrides: dict[str, Any] = {} if port is None else {"port": port}
     settings = _settings(**overrides)
-    asyncio.run(run(settings, model, workers, procfile))
+    if tokenizer is not None and not upstream:
+        raise ConfigError("--tokenizer is for --upstream")
+    asyncio.run(run(settings, model, workers, procfile, upstream or (), tokenizer))
 
 
 def _become(program: Callable[[Settings], programs.Launch]) -> None:
@@ -209,7 +221,8 @@ def models() -> None:
     workers = running_workers(settings)
     served = load_models(settings.models).models
     for model in served:
-        typer.echo(f"{model.name}\t{model.engine}\t{model.path or '-'}\tqueue {model.queue}\t{description(model)}")
+        engine = " ".join([model.engine, *(model.upstream.urls if model.upstream else ())])
+        typer.echo(f"{model.name}\t{engine}\t{model.path or '-'}\tqueue {model.queue}\t{description(model)}")
         _list_workers(worker for worker in workers if worker[1] == model.name)
     for name in {worker[1]: None for worker in workers if worker[1] not in {model.name for model in served}}:
         typer.echo(f"{name}\tnot in the models file")

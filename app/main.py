@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -52,6 +51,7 @@ from config.memory import freeze_gc, return_large_blocks
 from config.models import ModelCatalog
 from config.models_file import ModelsFile
 from config.settings import ConfigError, Settings, load_settings
+from config.version import VERSION
 
 log = logging.getLogger("longhaul.api")
 
@@ -79,7 +79,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     metrics = ApiMetrics(registry if settings.metrics_port is not None else None)
     app = FastAPIOffline(
         title="Longhaul",
-        version=version("longhaul"),
+        version=VERSION,
         description=DESCRIPTION,
         lifespan=partial(_lifespan, settings=settings, models=models, metrics=metrics, registry=registry),
         redirect_slashes=False,

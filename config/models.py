@@ -25,8 +25,29 @@ Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+
 
 
 VLLM: Final = "vllm"
-EngineName = Annotated[str, Field(pattern=rf"^({VLLM}|[\w.]+:\w+)$")]
+VLLM_SERVER: Final = "vllm-server"
+BY_VLLM: Final = frozenset((VLLM, VLLM_SERVER))
+"""Engines whose prompts and parsers are vLLM's, by the model's files."""
+EngineName = Annotated[str, Field(pattern=rf"^({VLLM}|{VLLM_SERVER}|[\w.]+:\w+)$")]
 """Or a class of another engine (workers/engine/base.py), as `module:Class`."""
+DEFAULT_SLOTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Servers of one model that run elsewhere (`vllm serve --enable-scale-out`). Each worker drives one."""
+
+    urls: tuple[str, ...]
+    api_key: str | None = field(default=None, repr=False)
+    """May name a variable of the worker's environment, as `${NAME}`."""
+    slots: int = DEFAULT_SLOTS
+    """Requests that one of them generates at once."""
+
+    def only(self, url: str | None, api_key: str | None = None) -> Upstream:
+        """That of one worker; None: the first. `api_key` is for an entry without one. Raises ConfigError."""
+        if url is not None and url not in self.urls:
+            raise ConfigError(f"LONGHAUL_UPSTREAM: no url {url!r} in the models file (it has {', '.join(self.urls)})")
+        return replace(self, urls=(url or self.urls[0],), api_key=self.api_key or api_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +69,7 @@ class ServedModel:
     queue: str
     """The Celery queue of its workers; no other model uses it."""
     engine: str
-    """`vllm`, or a class, as `module:Class`."""
+    """`vllm`, `vllm-server`, or a class, as `module:Class`."""
     context_length: int | None = None
     """The most tokens of prompt and output together; None: the limit of the model's own config."""
     engine_args: Mapping[str, Any] = field(default_factory=dict)
@@ -83,6 +104,8 @@ class ServedModel:
     """What its chat template shows, if that was proven before its engine starts."""
     guessed: frozenset[str] = frozenset()
     """The names of the parsers above that followed from its files."""
+    upstream: Upstream | None = None
+    """Where its engine runs, if that is `vllm-server`. `path` is its tokenizer's then."""
 
     @property
     def harmony(self) -> bool:
@@ -171,7 +194,10 @@ class _AdapterEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Name
-    path: Annotated[str, Field(min_length=1)]
+    path: str = ""
+
+
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$")]
 
 
 class _Entry(BaseModel):
@@ -194,6 +220,10 @@ class _Entry(BaseModel):
     queue_timeout_seconds: Seconds | None = None
     run_timeout_seconds: Seconds | None = None
     format: Format = "auto"
+    url: Url | Annotated[list[Url], Field(min_length=1)] | None = None
+    api_key: Annotated[str, Field(min_length=1)] | None = None
+    slots: Annotated[int, Field(ge=1, le=4096)] | None = None
+    tokenizer: Annotated[str, Field(min_length=1)] | None = None
 
 
 class _File(BaseModel):
@@ -213,16 +243,18 @@ def _resolve(path: str, folder: Path) -> str:
 
 def require_folders(model: ServedModel) -> None:
     """Raises ConfigError if a folder of the model, or of one of its adapters, is not on this machine."""
-    for path in (model.path, *(adapter.path for adapter in model.adapters)):
+    adapters = () if model.upstream else model.adapters
+    for path in (model.path, *(adapter.path for adapter in adapters)):
         if path.startswith("/") and not Path(path).is_dir():
             raise ConfigError(f"LONGHAUL_MODELS: model {model.name!r}: the path {path!r} is not a folder")
 
 
 def _served(entry: _Entry, folder: Path) -> ServedModel:
-    if entry.engine == VLLM and not entry.path:
-        raise ConfigError(f"model {entry.name!r} has no path")
-    path = _resolve(entry.path, folder)
-    form = "chat" if entry.engine != VLLM and entry.format == AUTO else entry.format
+    upstream = _upstream(entry)
+    if upstream is None:
+        _check_paths(entry)
+    path = _resolve(entry.tokenizer or entry.path, folder)
+    form = "chat" if entry.engine not in BY_VLLM and entry.format == AUTO else entry.format
     if entry.revision is not None and Path(path).is_absolute():
         raise ConfigError(f"model {entry.name!r}: revision is for models of a hub, and its path is a folder")
     return ServedModel(
@@ -243,12 +275,39 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         queue_timeout_seconds=entry.queue_timeout_seconds,
         run_timeout_seconds=entry.run_timeout_seconds,
         format=form,
+        upstream=upstream,
     )
+
+
+def _check_paths(entry: _Entry) -> None:
+    if entry.engine == VLLM and not entry.path:
+        raise ConfigError(f"model {entry.name!r} has no path")
+    for adapter in entry.adapters:
+        if not adapter.path:
+            raise ConfigError(f"model {entry.name!r}: the adapter {adapter.name!r} has no path")
+
+
+def _upstream(entry: _Entry) -> Upstream | None:
+    """None: its engine is no server elsewhere."""
+    values = {name: getattr(entry, name) for name in ("url", "api_key", "slots", "tokenizer")}
+    if entry.engine != VLLM_SERVER:
+        for name, value in values.items():
+            if value is not None:
+                raise ConfigError(f"model {entry.name!r}: {name} is for engine = {VLLM_SERVER!r}")
+        return None
+    for name in ("url", "tokenizer"):
+        if values[name] is None:
+            raise ConfigError(f"model {entry.name!r}: engine = {VLLM_SERVER!r} needs {name}")
+    if entry.path:
+        raise ConfigError(f"model {entry.name!r}: path is for an engine of its own; name the tokenizer alone")
+    urls = [entry.url] if isinstance(entry.url, str) else entry.url or []
+    _require_unique(urls, "url")
+    return Upstream(tuple(url.rstrip("/") for url in urls), entry.api_key, entry.slots or DEFAULT_SLOTS)
 
 
 def _default_sampling(entry: _Entry) -> Mapping[str, float] | None:
     if entry.default_sampling is None:
-        return {} if entry.engine != VLLM else None
+        return {} if entry.engine not in BY_VLLM else None
     return entry.default_sampling.model_dump(exclude_none=True)
 
 
@@ -256,7 +315,7 @@ def _parser(name: str, entry: _Entry, form: Format) -> str | None:
     """Other engines than vLLM are asked for nothing in a model's files, and harmony has its own parsers."""
     if name == NONE or form == "harmony":
         return None
-    return None if name == AUTO and entry.engine != VLLM else name
+    return None if name == AUTO and entry.engine not in BY_VLLM else name
 
 
 def _require_unique(values: Iterable[str], kind: str) -> None:

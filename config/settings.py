@@ -175,6 +175,10 @@ class Settings(BaseSettings):
     """The models file."""
     model: str | None = None
     """The model that this worker serves; required if the models file has several."""
+    upstream: str | None = None
+    """The server that this worker drives, if its model has several urls: one of them. By default the first."""
+    upstream_key: str | None = Field(None, repr=False)
+    """The API key for servers of a model whose entry has no api_key."""
     ready_file: Path | None = None
     """File by which `longhaul ready` knows whether this worker is ready; unset: none is written."""
     tool_servers: str = ""

@@ -32,12 +32,13 @@ class WorkerReadiness:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._shown = self._hidden = self._failed = False
+        self._paused = ""
         self._lock = threading.Lock()
 
     def show(self, seconds: float) -> None:
         """The worker is ready for so many seconds from now."""
         with self._lock:
-            if not self._hidden:
+            if not self._hidden and not self._paused:
                 self._write(f"{time.monotonic() + seconds} {_boot_id()}\n")
                 if not self._shown:
                     _notify("READY=1")
@@ -49,6 +50,13 @@ class WorkerReadiness:
             if not self._hidden:
                 self._write(f"{reason}\n")
                 _notify(f"STATUS={reason}")
+
+    def pause(self, reason: str) -> None:
+        """Why the worker is not ready for now, whatever `show` says. With "" the next `show` counts again."""
+        with self._lock:
+            self._paused = reason
+        if reason:
+            self.wait(reason)
 
     def hide(self) -> None:
         """The worker stops: it is not ready any more, whatever `show` says."""

@@ -6,10 +6,10 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from config.settings import PROCESS_VARIABLE
+from config.version import VERSION
 
 CGROUP = Path("/proc/self/cgroup")
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -27,7 +27,7 @@ class Whereabouts:
 
 
 def whereabouts(environ: Mapping[str, str] = os.environ, cgroup: Path = CGROUP) -> Whereabouts:
-    return Whereabouts(_unit(environ, cgroup), environ.get(VISIBLE_DEVICES) or None, version("longhaul"))
+    return Whereabouts(_unit(environ, cgroup), environ.get(VISIBLE_DEVICES) or None, VERSION)
 
 
 def _unit(environ: Mapping[str, str], cgroup: Path) -> str | None:

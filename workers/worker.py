@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -31,9 +30,10 @@ from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
 from config.settings import Settings
+from config.version import VERSION
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from workers.engine import make_engine, resolved
-from workers.engine.base import Engine, EngineDead
+from workers.engine.base import Engine, EngineDead, Sampling
 from workers.generation import flush_clock
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
@@ -52,7 +52,13 @@ from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.worker")
 
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 0.25
+SEEDED = Sampling(extra={"seed": 0})
+"""Stands for all requests whose sampler has a state."""
+CANNOT_CONTINUE = {
+    "continuation": "with a seed, penalties, min_tokens or a grammar, an answer fails if its worker or engine dies in "
+    "the middle (docs/attach.md)"
+}
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
@@ -69,7 +75,7 @@ async def worker_lifespan(
     name; None: a new one.
     """
     file = ModelsFile(settings)
-    chosen = file.catalog.choose(settings.model)
+    chosen = _at_one_server(file.catalog.choose(settings.model), settings)
     name_worker(node := node or new_node(chosen.name))
     model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
@@ -94,7 +100,7 @@ async def worker_lifespan(
         runner.command_key = await retry_until_available(key)
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
-        watch = asyncio.create_task(_watch(engine), name="engine-watch")
+        watch = asyncio.create_task(_watch(engine, runner.slots, readiness), name="engine-watch")
         stack.push_async_callback(end_tasks, watch)
         watch.add_done_callback(lambda task: None if task.cancelled() else stop())
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
@@ -102,6 +108,13 @@ async def worker_lifespan(
         log.info("%s is ready as %s", model.name, runner.node)
         with gathering_lines():
             yield runner
+
+
+def _at_one_server(model: ServedModel, settings: Settings) -> ServedModel:
+    """The model with this worker's server, if its engines are servers. Raises ConfigError."""
+    if model.upstream is None:
+        return model
+    return replace(model, upstream=model.upstream.only(settings.upstream, settings.upstream_key))
 
 
 async def _resolved(model: ServedModel) -> ServedModel:
@@ -114,9 +127,10 @@ async def _resolved(model: ServedModel) -> ServedModel:
 
 def registered_as(model: ServedModel, engine: Engine) -> ServedModel:
     """The model as its loaded engine knows it."""
-    for line in engine.proof.lines():
-        log.warning("%s %s", model.name, line)
-    return replace(model, efforts=engine.efforts, refusals=engine.proof.refused)
+    refusals = {**engine.proof.refused, **(CANNOT_CONTINUE if not engine.can_continue(SEEDED) else {})}
+    for what, why in refusals.items():
+        log.warning("%s refuses %s: %s", model.name, what, why)
+    return replace(model, efforts=engine.efforts, refusals=refusals)
 
 
 @asynccontextmanager
@@ -178,7 +192,7 @@ async def _claiming(
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
-        metrics.name(lease.node, version("longhaul"))
+        metrics.name(lease.node, VERSION)
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe
@@ -231,12 +245,18 @@ async def _follow(file: ModelsFile, mcp_sessions: McpSessions) -> None:
             log.info("the MCP servers are now %s", ", ".join(server.label for server in catalog.tools) or "none")
 
 
-async def _watch(engine: Engine) -> None:
-    """Returns if the engine dies while idle; a running response notices by itself."""
+async def _watch(engine: Engine, slots: Slots, readiness: WorkerReadiness) -> None:
+    """Returns if the engine dies while idle; a running response notices by itself. While the engine is away, the worker
+    is not ready."""
+    has: int | None = None
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
             await engine.check()
+            if engine.slots != has:
+                has = engine.slots
+                readiness.pause("" if has else "its engine is away")
+                slots.engine_has(has)
         except EngineDead as error:
             log.critical("the engine died: %s", error)
             return

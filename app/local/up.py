@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,11 +28,12 @@ from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from app.local.workers.devices import visible_devices
 from app.local.workers.plan import Worker
 from app.local.workers.scrapes import Scrapes
+from app.local.workers.upstream import attached
 from config.models import load_models
 from config.models_file import ModelsFile
 from config.settings import CHECKED_VARIABLE, ConfigError, Settings
 
-_OF_ONE_PROCESS = ("LONGHAUL_MODEL", "LONGHAUL_READY_FILE", "NOTIFY_SOCKET", "HONCHO_PROCESS_NAME")
+_OF_ONE_PROCESS = ("LONGHAUL_MODEL", "LONGHAUL_UPSTREAM", "LONGHAUL_READY_FILE", "NOTIFY_SOCKET", "HONCHO_PROCESS_NAME")
 """Variables that hold for one process alone, so none of several gets them."""
 STOP_MARGIN_SECONDS = 15.0
 """Seconds from the end of a worker's grace to SIGKILL."""
@@ -58,8 +60,18 @@ class Start:
         return Surroundings(env, self.folder, lock, grace, self.settings.api_grace_seconds, urls.of_command)
 
 
-async def up(settings: Settings, model: str | None, workers: int, procfile: Path) -> None:
+async def up(
+    settings: Settings,
+    model: str | None,
+    workers: int,
+    procfile: Path,
+    upstream: Sequence[str] = (),
+    tokenizer: str | None = None,
+) -> None:
     """Runs until it is asked to stop: `workers` worker processes for `model` (None: for each of the models file).
+
+    With the URLs of `upstream`, for the model that these servers have; `tokenizer` is its own then, if it is not where
+    they have it.
 
     Raises ConfigError or LocalError, one line, if it cannot start or go on.
     """
@@ -70,6 +82,8 @@ async def up(settings: Settings, model: str | None, workers: int, procfile: Path
     max_wait = settings.shutdown_grace_seconds + 2 * STOP_MARGIN_SECONDS
     try:
         async with home.lock(max_wait, console.log) as lock:
+            if upstream:
+                settings, model = await attached(settings, home.path, upstream, model, tokenizer)
             start = _checked(settings, home, model or settings.model, workers, procfile)
             await check_postgres(settings)
             await check_redis(settings)

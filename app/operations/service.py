@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from app.ids import may_exist
 from app.operations.conditions import (
@@ -30,6 +29,7 @@ from app.store.operations.known import KnownResponse
 from app.store.operations.snapshot import Snapshot
 from app.store.tenants import api_keys, projects
 from app.streaming.pubsub import PubSub, PubSubUnavailable
+from config.version import VERSION
 
 REDIS_SECONDS = 1.0
 """How long Redis may take to answer."""
@@ -73,14 +73,14 @@ class OperatorService:
     async def status(self) -> Status:
         """If something is wrong that may be so only for a moment, it looks a second time."""
         if not await migrate.is_supported(self._db):
-            return Status(version("longhaul"), Snapshot(), (), Names(), [SCHEMA_CONDITION])
+            return Status(VERSION, Snapshot(), (), Names(), [SCHEMA_CONDITION])
         view = await self._view()
         found = holding(view)
         if any(map(is_brief, found)):
             await asyncio.sleep(SECOND_LOOK_SECONDS)
             view = await self._view()
             found = in_both(found, holding(view))
-        return Status(version("longhaul"), view.snapshot, view.models, view.names, found)
+        return Status(VERSION, view.snapshot, view.models, view.names, found)
 
     async def _view(self) -> View:
         look, redis_answers = await asyncio.gather(self.snapshot(), self._redis_answers())

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from app.local.errors import LocalError
-from config.settings import ConfigError
-from tests.bench import page, path
+from config.models import load_models
+from config.settings import CHECKOUT, ConfigError
+from tests.bench import neighbours, page, path
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import DEMO, ENGINE_ARGS, Served
@@ -26,6 +28,7 @@ from tests.bench.processes import ForeignEngine
 from tests.bench.results import BUILD, Results
 from tests.bench.rounds import Comparison, TooManyErrors
 from tests.support.services import open_folder
+from tests.support.vllm_serve import VllmServe
 
 FAILURES = (CannotStart, ClientFailed, ConfigError, ForeignEngine, LocalError, TooManyErrors, OSError, ValueError)
 
@@ -128,6 +131,33 @@ def path_command(
                 chosen = path.contenders(folder, served, variants_of(variant), settings)
                 await Comparison(plan, results, say, allow_foreign_engine=allow_foreign_engine).run(chosen)
         show(results)
+
+    perform(measure)
+
+
+@cli.command("neighbours")
+def neighbours_command(
+    upstream: Annotated[
+        str | None,
+        typer.Option(help="A `vllm serve --enable-scale-out` that runs. By default one with the demo model."),
+    ] = None,
+    streams: Annotated[int, typer.Option(help="Interactive clients.")] = neighbours.Sizes().streams,
+    seconds: Annotated[float, typer.Option(help="How long they ask in each scene.")] = neighbours.Sizes().seconds,
+    lines: Annotated[int, typer.Option(help="Batch lines behind them.")] = neighbours.Sizes().lines,
+    tokens: Annotated[int, typer.Option(help="Tokens of each answer.")] = neighbours.Sizes().tokens,
+) -> None:
+    """Measure what batch lines cost interactive requests, straight to vLLM and through Longhaul. Prints a table."""
+    sizes = neighbours.Sizes(streams, seconds, lines, tokens)
+
+    async def measure() -> None:
+        with open_folder() as folder, ExitStack() as stack:
+            server, url = None, upstream
+            if url is None:
+                demo = load_models(CHECKOUT / "config" / "models.toml").models[0]
+                server = stack.enter_context(VllmServe(folder, demo))
+                await asyncio.to_thread(server.start)
+                url = server.url
+            say(await neighbours.measure(url.rstrip("/"), server, folder, sizes, say))
 
     perform(measure)
 

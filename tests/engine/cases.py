@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from config.model_files import resolved
-from config.models import ServedModel, load_models
+from config.models import VLLM_SERVER, ServedModel, Upstream, load_models
 from config.settings import Settings
 from tests.engine.processes import engine_processes
 from tests.support.scripted import SCRIPTED
+from tests.support.served_engine import served
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead, EngineDelta, Message, Sampling
 from workers.worker import with_statistics
@@ -84,6 +85,34 @@ def demo_model(**changes: Any) -> ServedModel:
 
 def scripted_model(context_length: int | None = 4096, **engine_args: Any) -> ServedModel:
     return ServedModel("scripted", "", "model.scripted", SCRIPTED, context_length, engine_args)
+
+
+class SharedServer:
+    """The shared engine behind vLLM's own HTTP server, as a worker elsewhere has it."""
+
+    def __init__(self, shared: SharedEngine) -> None:
+        self._shared = shared
+        self._behind: Engine | None = None
+        self._case: Case | None = None
+        self._open = AsyncExitStack()
+
+    async def case(self) -> Case:
+        own = await self._shared.case()
+        if self._case is None or self._behind is not own.engine:
+            await self.stop()
+            url = await self._open.enter_async_context(served(own.engine._loaded.llm, "demo"))  # type: ignore[attr-defined]
+            model = replace(
+                demo_model(), engine=VLLM_SERVER, context_length=None, upstream=Upstream((url,), None, STEP)
+            )
+            engine = await asyncio.to_thread(make_engine, replace(model, engine_args={}))
+            self._open.push_async_callback(engine.stop)
+            await engine.start()
+            self._behind, self._case = own.engine, replace(own, engine=engine)
+        return self._case
+
+    async def stop(self) -> None:
+        await self._open.aclose()
+        self._case = None
 
 
 class SharedEngine:

@@ -55,8 +55,8 @@ def annotated(file: Path) -> Iterator[tuple[ast.AST, dict[str, str]]]:
                 for node in ast.walk(function)
                 if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
             ]
-            named = {name: ast.unparse(kind).removesuffix(" | None") for name, kind in pairs if kind is not None}
-            yield function, {name: known[kind] for name, kind in named.items() if kind in known}
+            named = {name: ast.unparse(kind).split(" | ") for name, kind in pairs if kind is not None}
+            yield function, {name: known[kind] for name, kinds in named.items() for kind in kinds if kind in known}
 
 
 def used() -> set[tuple[str, str]]:
@@ -271,7 +271,8 @@ class TestInternals:
         assert not was_killed(RuntimeError(message.format("{'EngineCore': 1}")))
 
     def test_vllm_finds_our_classes_by_their_paths(self) -> None:
-        from workers.engine.vllm.compat import configuration, forcing, machine, masks, processes
+        from workers.engine.vllm.compat import configuration, machine, masks, processes
+        from workers.engine.vllm.compat.plugin import longhaul_forcing
 
         assert issubclass(object_at(processes.IN_CORE_EXECUTOR), object_at("vllm.v1.executor.Executor"))
         assert callable(object_at(configuration.SEEDED_CPU_WORKER).sample_tokens)
@@ -279,7 +280,7 @@ class TestInternals:
             masks.BudgetScheduler,
             masks.AsyncBudgetScheduler,
         }
-        assert forcing.class_path(second_model_runner=False) == f"{forcing.__name__}:ForcedPrefix"
+        assert longhaul_forcing.class_path(second_model_runner=False) == f"{longhaul_forcing.__name__}:ForcedPrefix"
         if machine.runs_on_cpu():
             from workers.engine.vllm.arguments import engine_args
 

@@ -14,6 +14,7 @@ from tests.engine.cases import COUNTED, GREEDY, STEP, Case, new_id
 from tests.support.scripted.engine import ScriptedEngine
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
+from workers.engine.server.engine import ServerEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -57,7 +58,8 @@ async def test_an_engine_says_how_many_tokens_its_cache_holds(case: Case) -> Non
 
 
 async def test_an_engine_says_whether_it_computes_on_the_cpu(case: Case) -> None:
-    assert case.engine.on_cpu is not (isinstance(case.engine, ScriptedEngine) or HAS_ACCELERATOR)
+    is_elsewhere = isinstance(case.engine, ScriptedEngine | ServerEngine)
+    assert case.engine.on_cpu is not (is_elsewhere or HAS_ACCELERATOR)
 
 
 async def test_max_tokens_cuts_with_length(case: Case) -> None:

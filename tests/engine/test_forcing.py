@@ -20,9 +20,9 @@ def modules() -> Any:
     import torch
     from vllm import SamplingParams
 
-    from workers.engine.vllm.compat import forcing
+    from workers.engine.vllm.compat.plugin import longhaul_forcing
 
-    return SimpleNamespace(numpy=numpy, torch=torch, params=SamplingParams, forcing=forcing)
+    return SimpleNamespace(numpy=numpy, torch=torch, params=SamplingParams, forcing=longhaul_forcing)
 
 
 def context(modules: Any, slots: list[int], positions: list[int]) -> Any:

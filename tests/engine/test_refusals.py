@@ -132,7 +132,7 @@ async def test_a_template_that_shows_no_plain_message_is_the_operators_fault(
     vllm_case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = vllm_case.engine._loaded  # type: ignore[attr-defined]
-    monkeypatch.setattr(loaded.rendering, "proof", Proof(broken="its chat template refuses it"))
+    monkeypatch.setattr(loaded.front.rendering, "proof", Proof(broken="its chat template refuses it"))
     monkeypatch.setattr(loaded.llm.renderer.get_tokenizer(), "chat_template", "{{ messages.nothing.here }}")
     with pytest.raises(EngineError, match="the messages cannot be rendered") as raised:
         await vllm_case.engine.render(asking("Hello!"), vllm_case.template_args)

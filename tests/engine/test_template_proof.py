@@ -118,8 +118,8 @@ def test_a_start_proves_a_template_once_and_as_the_engine_renders_it(monkeypatch
         model, _ = loading.fitted(replace(demo_model(), proof=None, guessed=GUESSED))
         monkeypatch.setattr(processes, "start", lambda config, args: own._llm)
         loaded = loading.load(model, engine_args(model))
-        loaded.probe.close()
-        assert (proofs, loaded.rendering.proof) == ([own.proof], own.proof)
+        loaded.front.close()
+        assert (proofs, loaded.front.rendering.proof) == ([own.proof], own.proof)
 
 
 def fitted(tmp_path: Path, template: str, tool_parser: str) -> tuple[Any, str]:

@@ -141,7 +141,7 @@ def test_tokenizers_without_a_rust_core_decode_alike(vllm_case: Case, text: str,
 
     tokens = vllm_case.encode(text.encode(errors="replace").decode())
     tokens = [*tokens[: len(tokens) - cut], vllm_case.special[-1]]
-    tokenizer = vllm_case.engine._loaded.tokenizer  # type: ignore[attr-defined]
+    tokenizer = vllm_case.engine._loaded.front.tokenizer  # type: ignore[attr-defined]
     decoder = VllmDecoder(SimpleNamespace(decode=tokenizer.decode))
     assert decoder.feed(tokens) + decoder.flush() == vllm_case.text(tokens)
 

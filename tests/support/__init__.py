@@ -5,7 +5,7 @@ Services and installations
     longhaul         `longhaul up` as a process; installations: those that tests share, as fixtures
     upping           one `longhaul up` of a test, and `longhaul` commands; forks: both without the time of imports
     commands         operators' commands as processes
-    wheels           the wheel in an environment of its own; importable: puts `tests` on the path of the environment
+    wheels           the wheel in an environment of its own
     next_version     the next version of this code, for upgrades
     roles            a database with the rights of one kind of process
     certificates     a certificate authority

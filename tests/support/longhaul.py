@@ -36,13 +36,20 @@ class Longhaul:
     """One installation: a data folder and its ports. Start it, stop it, start it again."""
 
     def __init__(
-        self, home: Path, models: Path | None = None, workers: int = 1, model: str | None = None, **environment: str
+        self,
+        home: Path,
+        models: Path | None = None,
+        workers: int = 1,
+        model: str | None = None,
+        upstream: str | None = None,
+        **environment: str,
     ) -> None:
         self.home = home
         self.port = free_port()
         self.flower_port = free_port()
         self.log = home.parent / f"{home.name}.log"
         self._arguments = [str(COMMAND), "up", "--workers", str(workers), *(("--model", model) if model else ())]
+        self._arguments += ["--upstream", upstream] if upstream else []
         self._environment = {
             **os.environ,
             "LONGHAUL_HOME": str(home),

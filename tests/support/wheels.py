@@ -5,6 +5,7 @@ The dependencies are links to the files that this environment has, so an install
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-SOURCES = ("app", "config", "migrations", "workers", "LICENSE", "Procfile", "README.md", "pyproject.toml")
 ENGINE = Path("tests", "support", "scripted")
 """Of models that need no vLLM. An operator may have one, too."""
-_RUN = "#!{}\nimport sys\nfrom app.cli import main\nsys.exit(main())\n"
+_RUN = "#!{}\nimport sys\nfrom longhaul_server import main\nsys.exit(main())\n"
 
 
 def install(folder: Path, *extras: str) -> Path:
@@ -30,10 +30,11 @@ def install(folder: Path, *extras: str) -> Path:
     python = environment / "bin" / "python"
     places = {"base": str(environment), "platbase": str(environment)}
     packages = Path(sysconfig.get_path("purelib", vars=places))
-    with zipfile.ZipFile(_wheel(folder)) as wheel:
+    _, built = build(CHECKOUT, folder)
+    with zipfile.ZipFile(built) as wheel:
         wheel.extractall(packages)
     shutil.copytree(CHECKOUT / ENGINE, packages / ENGINE, ignore=shutil.ignore_patterns("__pycache__"))
-    (own,) = distributions(name="longhaul", path=[str(packages)])
+    (own,) = distributions(name="longhaul-server", path=[str(packages)])
     for dependency in _closure(own, extras):
         _link(dependency, packages)
     command = environment / "bin" / "longhaul"
@@ -42,19 +43,13 @@ def install(folder: Path, *extras: str) -> Path:
     return command
 
 
-def _wheel(folder: Path) -> Path:
-    sources = folder / "sources"
-    sources.mkdir()
-    for name in SOURCES:
-        source = CHECKOUT / name
-        if source.is_dir():
-            shutil.copytree(source, sources / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, sources / name)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", folder, sources], check=True, timeout=300)
-    (wheel,) = folder.glob("longhaul-*.whl")
-    return wheel
+def build(sources: Path, folder: Path, **env: str) -> tuple[Path, Path]:
+    """Builds the sdist and the wheel of a checkout into `folder`."""
+    targets = [*("--target", "sdist"), *("--target", "wheel"), "--directory", str(folder)]
+    command = [sys.executable, "-m", "hatchling", "build", *targets]
+    subprocess.run(command, cwd=sources, env={**os.environ, **env}, check=True, capture_output=True, timeout=300)
+    (sdist,), (wheel,) = folder.glob("longhaul_server-*.tar.gz"), folder.glob("longhaul_server-*.whl")
+    return sdist, wheel
 
 
 def _closure(root: Distribution, extras: tuple[str, ...]) -> list[Distribution]:

@@ -126,10 +126,10 @@ class TestContainerfile:
                 rule = name.replace(".venv", "$(VENV)")
                 assert f"{rule}:" in makefile or f"{rule.replace('-gpu', '-$(ENGINE)')}:" in makefile
         project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))
-        packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-        assert set(re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE)) == packages
+        packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+        assert set(re.findall(r"^COPY ([\w/]+) \1$", text, re.MULTILINE)) == packages | {"config/requirements"}
         assert not re.findall(r"^FROM \S+\.\S+/", text, re.MULTILINE), "no registry's host"
-        assert f"longhaul:{version('longhaul')} " in text
+        assert f"longhaul:{version('longhaul-server')} " in text
 
 
 class TestCompose:
@@ -154,7 +154,7 @@ class TestCompose:
                 service.get("command", ["worker"])[0]
             ), name
             assert not VARIABLES & {"DATABASE_URL", "REDIS_URL"} & set(service["environment"]), name
-            assert service["image"].endswith(f":{version('longhaul')}"), name
+            assert service["image"].endswith(f":{version('longhaul-server')}"), name
         assert {Path(secret["file"]).name: name for name, secret in COMPOSE["secrets"].items()} == {
             name: name for name in COMPOSE["secrets"]
         }
@@ -199,7 +199,7 @@ class TestKubernetes:
         text, found = _text("kubernetes/kustomization.yaml"), DOCUMENTS["kustomization.yaml:0"]
         files = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")} - {"kustomization.yaml"}
         assert set(re.findall(r"^  (?:# )?- ([\w.-]+\.yaml)", text, re.MULTILINE)) == files
-        assert {image["newTag"] for image in found["images"]} == {version("longhaul")}
+        assert {image["newTag"] for image in found["images"]} == {version("longhaul-server")}
         assert all(image["newName"].startswith("registry.example/") for image in found["images"]), "to be replaced"
         replicas = {each["name"] for each in found["replicas"]}
         assert replicas == {PODS[name]["metadata"]["name"] for name in PODS if name.startswith("worker-")}
@@ -207,7 +207,7 @@ class TestKubernetes:
             "KEDA sets them"
         )
         assert {image["name"] for image in found["images"]} == {_container(name)["image"] for name in PODS}
-        assert DOCUMENTS["migrate.yaml:0"]["metadata"]["name"].endswith(version("longhaul").replace(".", "-"))
+        assert DOCUMENTS["migrate.yaml:0"]["metadata"]["name"].endswith(version("longhaul-server").replace(".", "-"))
 
     @pytest.mark.parametrize("name", PODS)
     def test_a_pod_has_no_rights_and_writes_where_it_may_only(self, name: str) -> None:

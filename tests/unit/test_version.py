@@ -15,9 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_installed_version_is_that_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert version("longhaul") == project["version"], "run `make install`: the version was installed before it changed"
+    assert version("longhaul-server") == project["version"], (
+        "run `make install`: the version was installed before it changed"
+    )
 
 
 def test_the_command_tells_the_version() -> None:
     shown = CliRunner().invoke(cli, ["--version"])
-    assert (shown.exit_code, shown.stdout.strip()) == (0, version("longhaul"))
+    assert (shown.exit_code, shown.stdout.strip()) == (0, version("longhaul-server"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,11 @@ import pytest
 from config.models import ServedModel
 from config.settings import Settings
 from config.shaping.proof import AS_IT_IS
-from config.worker_readiness import PART_DIED, WorkerReadiness
+from config.worker_readiness import PART_DIED, WorkerReadiness, is_ready, waits_for
 from tests.support.waiting import until
 from workers import worker as module
-from workers.engine.base import EngineDead
-from workers.worker import worker_lifespan
+from workers.engine.base import EngineDead, Sampling
+from workers.worker import registered_as, worker_lifespan
 
 
 class Part:
@@ -32,6 +33,7 @@ class Part:
         self.efforts, self.proof = None, AS_IT_IS
         self.node = name
         self.check_error: Exception | None = None
+        self.can_force = True
 
     def _do(self, what: str) -> None:
         if self._fails == f"{self.name}.{what}":
@@ -52,6 +54,9 @@ class Part:
     def renew_now(self) -> None:
         pass
 
+    def can_continue(self, sampling: Sampling) -> bool:
+        return self.can_force or "seed" not in sampling.extra
+
     async def check(self) -> None:
         if self.check_error is not None:
             raise self.check_error
@@ -66,7 +71,13 @@ Played = Callable[[str], tuple[list[str], dict[str, Part]]]
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+def told() -> list[int]:
+    """What the slots were told that the engine has."""
+    return []
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, told: list[int]) -> Played:
     """Replaces the parts of a worker; returns the names of those closed, in order, and the parts."""
 
     def play(fails: str) -> tuple[list[str], dict[str, Part]]:
@@ -81,8 +92,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         silent = dict.fromkeys(("require_folders", "freeze_gc", "name_worker"))
         for name, value in {"ModelsFile": file, **silent}.items():
             monkeypatch.setattr(module, name, lambda *_, value=value: value)
-        for name in ("McpSessions", "Runner"):
-            monkeypatch.setattr(module, name, lambda *_, **__: Part("other", [], ""))
+        monkeypatch.setattr(module, "McpSessions", lambda *_, **__: Part("other", [], ""))
+        slots = SimpleNamespace(engine_has=told.append)
+        monkeypatch.setattr(module, "Runner", lambda *_, **__: SimpleNamespace(slots=slots, node="node"))
         monkeypatch.setattr(module, "pubsub_key", lambda _: partial(asyncio.sleep, 0, b"key"))
         monkeypatch.setattr(module, "wait_for_schema", lambda *_: asyncio.sleep(0))
         monkeypatch.setattr(module, "CHECK_SECONDS", 0.0)
@@ -145,3 +157,27 @@ async def test_servers_that_cannot_be_opened_leave_the_task_that_follows_the_mod
     await module._follow(file, sessions)  # type: ignore[arg-type]
     assert (used, sessions.servers) == ([["bad"], [good]], [good])
     assert "the MCP servers stay as they were: ImportError" in caplog.text
+
+
+async def test_an_engine_that_is_away_gives_no_slots_and_the_worker_stays_not_ready(
+    played: Played, told: list[int], tmp_path: Path
+) -> None:
+    _, parts = played("")
+    codes: list[Any] = []
+    readiness = WorkerReadiness(tmp_path / "ready")
+    async with worker_lifespan(settings(), codes.append, readiness):
+        for slots, ready in ((1, True), (0, False), (3, True)):
+            parts["engine"].slots = slots
+            await until(lambda slots=slots: told[-1:] == [slots])
+            readiness.show(60.0)
+            assert is_ready(tmp_path / "ready") is ready
+            assert waits_for(tmp_path / "ready") == ("" if ready else "its engine is away")
+    assert codes == [] and told == [1, 0, 3]
+
+
+@pytest.mark.parametrize("can_force", [True, False])
+def test_an_engine_that_cannot_continue_what_has_a_state_says_so_among_its_refusals(can_force: bool) -> None:
+    engine: Any = Part("engine", [], "")
+    engine.can_force = can_force
+    refusals = registered_as(ServedModel("played", "", "model.played", "vllm"), engine).refusals
+    assert ("continuation" in refusals) is not can_force

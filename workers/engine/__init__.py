@@ -11,7 +11,7 @@ from pathlib import Path
 from app.protocol.requests.items.images import MAX_PIXELS
 from config import model_files
 from config.logging import CONFIG_FILE
-from config.models import VLLM, ServedModel
+from config.models import BY_VLLM, VLLM_SERVER, ServedModel
 from config.settings import ConfigError
 from workers.engine.base import Engine
 
@@ -33,7 +33,7 @@ def resolved(model: ServedModel) -> tuple[ServedModel, str]:
     Imports vLLM, as `make_engine` does.
     """
     chosen, line = model_files.resolved(model)
-    if chosen.engine != VLLM or not chosen.guessed:
+    if chosen.engine not in BY_VLLM or not chosen.guessed:
         return chosen, line
     _import_vllm(chosen)
     from workers.engine.vllm.loading import fitted
@@ -47,7 +47,7 @@ def make_engine(model: ServedModel) -> Engine:
 
     Importing vLLM takes seconds and blocks: call this in a thread if an event loop is running.
     """
-    return (_import_vllm(model) if model.engine == VLLM else _imported(model))(model)
+    return (_import_vllm(model) if model.engine in BY_VLLM else _imported(model))(model)
 
 
 def _imported(model: ServedModel) -> Callable[[ServedModel], Engine]:
@@ -65,12 +65,13 @@ def _import_vllm(model: ServedModel) -> Callable[[ServedModel], Engine]:
     _set_environment(model)
     try:
         with warnings.catch_warnings(action="ignore"):  # deprecations between vLLM and torch
+            from workers.engine.server.engine import ServerEngine
             from workers.engine.vllm.compat import machine
             from workers.engine.vllm.engine import VllmEngine
     except ImportError as error:
         raise ConfigError(f"model {model.name!r}: vLLM cannot be imported here ({error})") from None
     machine.check_variables(name for name in (*_DEFAULTS, _LOGGING_FILE, _START_METHOD) if name.startswith("VLLM_"))
-    return VllmEngine
+    return ServerEngine if model.engine == VLLM_SERVER else VllmEngine
 
 
 def _set_environment(model: ServedModel) -> None:

@@ -88,6 +88,11 @@ class EngineDead(Exception):
         self.counts = counts
 
 
+class EngineAway(EngineDead):
+    """The engine cannot be reached, or is full, and comes back by itself: its worker stays, and takes nothing
+    meanwhile (`Engine.slots`)."""
+
+
 class Prompt(tuple[int, ...]):
     """A prompt's token ids. `media` holds the images of the messages in the engine's own form, if there are any."""
 
@@ -137,7 +142,10 @@ class Engine(Protocol):
 
     @property
     def slots(self) -> int:
-        """Requests that generate at once, once the engine has started; more wait in it, in the order of arrival."""
+        """Requests that generate at once, once the engine has started; more wait in it, in the order of arrival.
+
+        Fewer while others use the engine, too, and 0 while it is away.
+        """
 
     @property
     def cache_tokens(self) -> int | None:

@@ -17,6 +17,7 @@ from app.store.responses.logs import Entry, ItemTaken
 from app.store.rows import Ending, EndResult
 from config.logging.context import about
 from workers.engine.base import (
+    EngineAway,
     EngineDead,
     EngineError,
     RequestAborted,
@@ -116,6 +117,12 @@ class ErrorHandler:
         log.error("Postgres ended its statements: %s", error)
         return await self._release(run, HandOver.STORE_TROUBLE)
 
+    async def _on_engine_away(self, run: Run, error: EngineAway) -> Outcome | None:
+        log.warning("the engine is away: %s", error)
+        if error.counts:
+            return await self._release_after_crash(run, "died {} times while it ran", HandOver.ENGINE_DIED)
+        return await self._release(run, HandOver.ENGINE_GAVE_UP)
+
     async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
         log.critical("the engine died: %s", error)
         self.engine_died()
@@ -186,6 +193,7 @@ _Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]
 _HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
     (Fenced, ErrorHandler._on_fence),
     (asyncio.CancelledError, ErrorHandler._on_cancellation),
+    (EngineAway, ErrorHandler._on_engine_away),
     (EngineDead, ErrorHandler._on_engine_death),
     (RequestAborted, ErrorHandler._on_abort),
     (EngineError, ErrorHandler._on_engine_error),

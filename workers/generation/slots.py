@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from app.queue.message import FOREGROUND, WEIGHTS, Kind
 from app.scheduling.loads import KEPT_PART, kept_of, most_foreground_of
+from workers.engine.base import EngineAway
 from workers.generation.run import Run
 from workers.pace import Pace
 
@@ -157,6 +158,18 @@ class Slots:
             return False
         return self._clock() >= progress_at + max(STEADY_SECONDS, progress_at - run.slot_at)
 
+    def engine_has(self, slots: int) -> None:
+        """The engine generates so many at once now; 0: it is away. Those who wait for a slot are released then, for
+        other workers."""
+        if self._engine_slots == slots:
+            return
+        self._engine_slots = slots
+        self.changed()
+        for each in [] if slots else list(self.waiting.values()):
+            if not each.turn.done():
+                each.turn.set_exception(EngineAway("the engine is away"))
+        self.admit()
+
     def resize(self, limit: int) -> None:
         """So many runs at most, from now on."""
         if self._limit != limit:
@@ -197,7 +210,9 @@ class Slots:
 
     @asynccontextmanager
     async def taken(self, run: Run) -> AsyncIterator[None]:
-        """Around what the engine generates for a run: waits for a slot, and frees it."""
+        """Around what the engine generates for a run: waits for a slot, and frees it. Raises EngineAway."""
+        if not self._engine_slots:
+            raise EngineAway("the engine is away")
         turn = asyncio.get_running_loop().create_future()
         self.waiting[id(run)] = _InLine(run, turn, self._clock())
         try:

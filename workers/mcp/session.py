@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,6 +35,7 @@ from app.sizes import is_large
 from config.process import command_of
 from config.server_kind import PROJECT_META, SERVER_PREFIXES
 from config.tools import McpServer
+from config.version import VERSION
 from workers.mcp import stdio_supervisor
 from workers.mcp.answers import shortened
 from workers.mcp.errors import SessionGone, Unreachable
@@ -56,7 +56,7 @@ COMMANDS = Bound("commands of MCP servers", 32, seconds=20.0)
 PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_FORMAT", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
 """A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 
-_CLIENT = types.Implementation(name="longhaul", version=version("longhaul"))
+_CLIENT = types.Implementation(name="longhaul", version=VERSION)
 _CALL_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )

@@ -25,6 +25,9 @@ class Worker:
     def process(self, command: str) -> Process:
         """The process that it is. CUDA must count devices as the driver's list does."""
         env = {"LONGHAUL_MODEL": self.model.name}
+        if self.model.upstream is not None:
+            urls = self.model.upstream.urls
+            env["LONGHAUL_UPSTREAM"] = urls[(self.number - 1) % len(urls)]
         if self.devices:
             env |= {VISIBLE: self.device_names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         return Process(self.name, command, env)
@@ -37,13 +40,13 @@ class Worker:
 def plan(
     models: Sequence[ServedModel], count: int, devices: Devices | None, running: Iterable[Worker] = ()
 ) -> list[Worker]:
-    """All workers, `count` for each model. Those of `running` whose model is as it was stay as they are.
+    """All workers, `count` for each model, or for each of its servers elsewhere.
 
-    Workers that need most devices choose first. With `devices` None no worker gets any. Raises ConfigError, one line,
-    if there are too few.
+    Those of `running` whose model is as it was stay as they are. Workers that need most devices choose first. With
+    `devices` None no worker gets any. Raises ConfigError, one line, if there are too few.
     """
     kept = {(worker.model.name, worker.number): worker for worker in running if worker.model in models}
-    places = [(model, number) for model in models for number in range(1, count + 1)]
+    places = [(model, number) for model in models for number in range(1, _count(model, count) + 1)]
     given = _given(places, kept, devices) if devices is not None else {}
     names = _names(models, count)
     return [
@@ -51,6 +54,10 @@ def plan(
         or Worker(names[model.name, number], model, number, given.get((model.name, number), ()))
         for model, number in places
     ]
+
+
+def _count(model: ServedModel, count: int) -> int:
+    return count if model.upstream is None else count * len(model.upstream.urls)
 
 
 _Key = tuple[str, int]
@@ -109,8 +116,9 @@ def _names(models: Sequence[ServedModel], count: int) -> dict[_Key, str]:
     for model in models:
         label = last[model.name] if used[last[model.name]] == 1 else _label(model.name)
         base = WORKER if len(models) == 1 else f"{WORKER}.{label}"
-        for number in range(1, count + 1):
-            names[model.name, number] = base if count == 1 else f"{base}.{number}"
+        own = _count(model, count)
+        for number in range(1, own + 1):
+            names[model.name, number] = base if own == 1 else f"{base}.{number}"
     return names
 
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 
 import orjson
 
@@ -31,12 +30,12 @@ from app.store.sealing import SealedKind, Sealer
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
 from config.settings import Settings
+from config.version import VERSION
 
 LOOK_SECONDS = 1.0
 """The pause between two looks for a worker."""
 BODIES = 4
 """Prompts that wait in Redis have so many times the largest body together, as requests that are being accepted have."""
-_VERSION = version("longhaul")
 
 Answer = Callable[[], Awaitable[int]]
 """Waits for the count."""
@@ -103,7 +102,7 @@ class PromptCounter:
 
     async def _node(self, queue: str) -> str:
         while True:
-            if (node := await workers.any_node(self._db, queue, _VERSION)) is not None:
+            if (node := await workers.any_node(self._db, queue, VERSION)) is not None:
                 return node
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -57,14 +57,14 @@ def _arguments(model: ServedModel) -> list[str]:
     """The options of the model and of its engine."""
     args = {"served_model_name": NAME, "max_model_len": model.context_length, "disable_log_stats": True}
     template = ("--default-chat-template-kwargs", orjson.dumps(dict(model.chat_template_args)).decode())
-    return [*_flags({**args, **model.engine_args}), *template]
+    return [*flags({**args, **model.engine_args}), *template]
 
 
 def _environment(model: ServedModel, folder: Path) -> dict[str, str]:
-    return ENVIRONMENT | ({"HF_HUB_OFFLINE": "1"} if Path(model.path).is_dir() else {}) | _as_vllm(folder)
+    return ENVIRONMENT | ({"HF_HUB_OFFLINE": "1"} if Path(model.path).is_dir() else {}) | as_vllm(folder)
 
 
-def _flags(args: Mapping[str, Any]) -> list[str]:
+def flags(args: Mapping[str, Any]) -> list[str]:
     """Engine arguments as the command line has them."""
     flags = []
     for name, value in args.items():
@@ -78,7 +78,7 @@ def _flags(args: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def _as_vllm(folder: Path) -> dict[str, str]:
+def as_vllm(folder: Path) -> dict[str, str]:
     """`vllm serve` asks for a distribution called vllm, which the CPU build is not: one is pretended, for it alone."""
     try:
         version("vllm")

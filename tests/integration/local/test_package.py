@@ -1,11 +1,13 @@
-"""`pip install .` into an empty virtual environment: every command starts, from any folder."""
+"""Longhaul's wheel: the same bytes from the same sources, one folder, and every command starts from any folder."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,12 @@ import httpx
 import pytest
 
 from app.local.ports import free_port
+from config.version import VERSION
 from tests.support.clusters import add_cluster
 from tests.support.scripted import models_of
 from tests.support.services import open_folder
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
-from tests.support.wheels import install
+from tests.support.wheels import CHECKOUT, build, install
 
 pytestmark = pytest.mark.long
 
@@ -65,6 +68,22 @@ def answers(url: str, status: int) -> Callable[[str], bool]:
     return check
 
 
+def test_two_builds_of_the_same_sources_are_equal_byte_for_byte(tmp_path: Path) -> None:
+    copy, epoch = tmp_path / "copy", {"SOURCE_DATE_EPOCH": "1700000000"}
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
+    for name in listed.splitlines():
+        if not name.startswith(("docs/", "tests/")):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(CHECKOUT / name, copy / name, follow_symlinks=False)  # with today's time and other rights
+    first, second = build(CHECKOUT, tmp_path / "1", **epoch), build(copy, tmp_path / "2", **epoch)
+    assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
+    with zipfile.ZipFile(first[1]) as wheel:
+        assert {info.date_time for info in wheel.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+        names = {info.filename.partition("/")[0] for info in wheel.infolist()}
+        assert names == {"longhaul_server", f"longhaul_server-{VERSION}.dist-info"}
+
+
 def test_longhaul_up_runs_everything_without_a_checkout(command: Path, folder: Path) -> None:
     (folder / "models.toml").write_text(models_of("scripted"))
     add_cluster(folder / ".longhaul")
@@ -79,3 +98,5 @@ def test_longhaul_up_runs_everything_without_a_checkout(command: Path, folder: P
         flower = answers(f"http://127.0.0.1:{env['LONGHAUL_FLOWER_PORT']}/tasks", 401)
         until_sync(lambda: flower(""), START_SECONDS, "Flower")
         assert " ended with " not in output(), "each process has all that it imports, maintenance, too"
+    packages = next(command.parent.parent.glob("lib/python*/site-packages"))
+    assert not any((packages / name).exists() for name in ("app", "config", "migrations", "workers"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.models import ModelCatalog, load_models, require_folders
+from config.models import ModelCatalog, Upstream, load_models, require_folders
 from config.settings import ConfigError
 
 
@@ -119,3 +119,36 @@ def test_an_adapter_is_a_model_of_its_own_on_the_queue_of_its_base(tmp_path: Pat
     assert models.choose(None).name == "m"
     with pytest.raises(ConfigError, match="'m-legal' is an adapter; workers of 'm' serve it"):
         models.choose("m-legal")
+
+
+SERVER = '[[models]]\nname = "m"\nengine = "vllm-server"\ntokenizer = "./tok"\nurl = '
+
+
+def test_a_server_elsewhere_has_urls_and_its_model_s_tokenizer_here(tmp_path: Path) -> None:
+    model = catalog(tmp_path, SERVER + '"http://gpu-1:8000/"\nslots = 32\napi_key = "${KEY}"').models[0]
+    assert model.upstream == Upstream(("http://gpu-1:8000",), "${KEY}", 32)
+    assert (model.path, model.tool_parser) == (str((tmp_path / "tok").resolve()), "auto")
+    assert "KEY" not in repr(model)
+    two = catalog(tmp_path, SERVER + '["http://a:1", "http://b:1"]').models[0].upstream
+    assert two is not None and two.slots == 64
+    assert two.only(None, "of the settings") == Upstream(("http://a:1",), "of the settings")
+    assert two.only("http://b:1").urls == ("http://b:1",)
+    with pytest.raises(ConfigError, match="LONGHAUL_UPSTREAM"):
+        two.only("http://c:1")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (NAMED + 'url = "http://a:1"', "url is for engine = 'vllm-server'"),
+        ('[[models]]\nname = "m"\nengine = "vllm-server"\nurl = "http://a:1"', "needs tokenizer"),
+        ('[[models]]\nname = "m"\nengine = "vllm-server"\ntokenizer = "x"', "needs url"),
+        (SERVER + '"http://user:password@a:1"', "url"),
+        (SERVER + '["http://a:1", "http://a:1"]', "two models have the url"),
+        (SERVER + '"http://a:1"\npath = "x"', "path is for an engine of its own"),
+        (NAMED + '[[models.adapters]]\nname = "a"', "the adapter 'a' has no path"),
+    ],
+)
+def test_what_a_server_elsewhere_needs_and_what_is_for_it_alone(tmp_path: Path, entry: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        catalog(tmp_path, entry)

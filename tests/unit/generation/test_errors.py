@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.store.guards import HandOver
-from workers.engine.base import InvalidSampling, RequestAborted
+from workers.engine.base import EngineAway, EngineDead, InvalidSampling, RequestAborted
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.errors import ErrorHandler
 
@@ -55,3 +55,30 @@ async def test_a_cancellation_that_nobody_asked_for_is_no_drain(
     await handler.handle(run, asyncio.CancelledError())
     assert found == [how]
     assert ("cancelled by nobody" in caplog.text) is (why is None)
+
+
+@pytest.mark.parametrize(
+    ("error", "how", "crashes", "stops"),
+    [
+        (EngineAway("no"), HandOver.ENGINE_GAVE_UP, None, False),
+        (EngineAway("cut", counts=True), HandOver.ENGINE_DIED, 1, False),
+        (EngineDead("gone", counts=True), HandOver.ENGINE_DIED, 1, True),
+    ],
+)
+async def test_a_worker_outlives_an_engine_that_comes_back(
+    monkeypatch: pytest.MonkeyPatch, error: EngineDead, how: HandOver, crashes: int | None, stops: bool
+) -> None:
+    found: list[Any] = []
+    stopped: list[bool] = []
+
+    async def release(handler: Any, run: Any, how: HandOver, crashes: int | None = None) -> None:
+        found.append((how, crashes))
+
+    async def written_already() -> None: ...
+
+    monkeypatch.setattr(ErrorHandler, "_release", release)
+    handler = ErrorHandler(None, None, 5, lambda: stopped.append(True))  # type: ignore[arg-type]
+    row = SimpleNamespace(id="resp_1", attempt=1, crashes=0, history=[])
+    run: Any = SimpleNamespace(row=row, commits=0, is_alone=False, last_chunk_written=written_already)
+    await handler.handle(run, error)
+    assert (found, bool(stopped)) == ([(how, crashes)], stops)

@@ -11,6 +11,7 @@ import pytest
 
 from app.queue.message import Kind, Priority
 from tests.support.waiting import until
+from workers.engine.base import EngineAway
 from workers.generation import slots as slots_module
 from workers.generation.run import Run
 from workers.generation.slots import PASSED_SECONDS, STEADY_SECONDS, Slots
@@ -307,3 +308,22 @@ async def test_no_more_is_sent_for_what_is_away_than_the_worker_may_have(monkeyp
             calls.enter_context(rig.slots.left(cast(Run, FakeRun(Row("a", Priority.BACKGROUND)))))
         await until(lambda: rig.notes != [])
         assert (rig.slots.most, rig.slots.offered, rig.slots.away, rig.slots.ahead) == (8, 4, (4, 0), 0)
+
+
+async def test_while_the_engine_is_away_nobody_waits_and_nothing_is_offered() -> None:
+    rig = Rig(2)
+    first, second, third = [await rig.start("a") for _ in range(3)]
+    assert (first.generates, second.generates, third.generates) == (True, True, False)
+    rig.slots.engine_has(0)
+    await rig.settle()
+    assert third.task is not None and isinstance(third.task.exception(), EngineAway)
+    assert rig.slots.offered == 0 and first.generates
+    late = await rig.start("a")
+    assert late.task is not None and isinstance(late.task.exception(), EngineAway)
+    rig.slots.engine_has(3)
+    assert rig.slots.offered == 2, "the limit of the worker holds"
+    again = await rig.start("a")
+    await rig.end(first)
+    await rig.settle()
+    assert again.generates
+    await rig.end(second, again)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.local.workers.devices import Device, Devices
 from app.local.workers.plan import Worker, plan
-from config.models import ServedModel
+from config.models import VLLM_SERVER, ServedModel, Upstream
 from config.settings import ConfigError
 from tests.support.scripted import SCRIPTED
 from tests.support.upping import served
@@ -122,3 +123,11 @@ def test_a_worker_that_broke_is_planned_again() -> None:
     models: list[Any] = [served("a")]
     first, second = plan(models, 2, FOUR)
     assert plan(models, 2, FOUR, [second]) == [first, second]
+
+
+def test_each_server_elsewhere_has_a_worker_and_no_device() -> None:
+    model = replace(served("m", engine=VLLM_SERVER), upstream=Upstream(("http://a:1", "http://b:1")))
+    found = [dict(worker.process("run").env) for worker in plan([model], 2, FOUR)]
+    urls = ["http://a:1", "http://b:1"] * 2
+    assert found == [{"LONGHAUL_MODEL": "m", "LONGHAUL_UPSTREAM": url} for url in urls]
+    assert names([model], 1) == ["worker.1", "worker.2"]

@@ -100,7 +100,7 @@ def _grammars(model: ServedModel) -> dict[str, Any]:
 
 def _lora(model: ServedModel) -> Mapping[str, Any]:
     """The defaults that a model with adapters needs; `engine_args` may overrule them."""
-    if not model.adapters:
+    if not model.adapters or model.upstream is not None:
         return {}
     rank = max(_rank(model, adapter.path) for adapter in model.adapters)
     slots = machine.lora_slots(len(model.adapters))

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
 
-from app.heavy import off_loop
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
@@ -22,11 +20,9 @@ from workers.engine.base import (
     EngineDead,
     EngineDelta,
     EngineError,
-    InvalidPrompt,
     InvalidSampling,
     Message,
     Prompt,
-    PromptTooLong,
     Sampling,
 )
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
@@ -35,11 +31,8 @@ from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.compat import machine, processes
 from workers.engine.vllm.cpu_executor import compute_threads
-from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message, sampling_message
 from workers.engine.vllm.generation import Generation
-from workers.engine.vllm.grammars import grammar
-from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
 from workers.engine.vllm.sampling import has_state
 
@@ -85,11 +78,11 @@ class VllmEngine:
 
     @property
     def proof(self) -> Proof:
-        return self._alive().rendering.proof
+        return self._alive().front.rendering.proof
 
     @property
     def efforts(self) -> Mapping[str, str | None] | None:
-        return self._alive().rendering.efforts
+        return self._alive().front.rendering.efforts
 
     @property
     def running(self) -> int:
@@ -132,7 +125,7 @@ class VllmEngine:
         loaded, self._loaded = self._loaded, None
         if loaded is None:
             return
-        await asyncio.to_thread(loaded.probe.close)
+        await asyncio.to_thread(loaded.front.close)
         processes.end_streams(loaded.llm)
         await self._kill()
         await asyncio.get_running_loop().run_in_executor(self._thread, processes.shut_down, loaded.llm)
@@ -160,38 +153,20 @@ class VllmEngine:
         tools: Sequence[Json] = (),
         cache_salt: str | None = None,
     ) -> Prompt:
-        if not messages:
-            raise InvalidPrompt("there are no messages")
-        rendering = self._alive().rendering
         try:
-            prompt = await rendering.render(messages, template_args, tools, cache_salt)
+            return await self._alive().front.render(messages, template_args, tools, cache_salt)
         except EngineError:
+            self._alive()
             raise
-        except Exception as error:  # a chat template is a program, and so is an image decoder
-            failure = self._failure(error, "the messages cannot be rendered: ")
-            refused = isinstance(failure, EngineError) and rendering.is_callers_fault(error, messages)
-            raise (InvalidPrompt(str(failure)) if refused else failure) from None
-        self._room(prompt)
-        return prompt
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        loaded = self._alive()
-        made = await loaded.formats.output_format(spec)
-        if made.structured is None:
-            return made
-        return made.with_grammar(await grammar.tried(made.structured, loaded.probe))
+        return await self._alive().front.output_format(spec)
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
-        probe = self._alive().probe
-        size = grammar.size_of(spec)
-        parts = await grammar.parts_of(spec, size, probe, every_tool=spec.forced)
-        if not spec.tools and spec.text_format["type"] == "text":
-            return structured(spec, parts)
-        made = await off_loop(partial(structured, spec, parts), size, slow=True)
-        return None if made is None else await grammar.tried(made, probe)
+        return await self._alive().front.harmony_grammar(spec)
 
     def decoder(self) -> Decoder:
-        return VllmDecoder(self._alive().tokenizer)
+        return self._alive().front.decoder()
 
     async def generate(
         self,
@@ -204,9 +179,10 @@ class VllmEngine:
         tokens_per_delta: int = 1,
         trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
-        loaded, room = self._alive(), self._room(prompt)
-        loaded.check(sampling)
-        generation = Generation(prompt, sampling, committed, room, can_force=loaded.can_force, logprobs=loaded.logprobs)
+        loaded = self._alive()
+        front, room = loaded.front, loaded.front.room(prompt)
+        front.check(sampling)
+        generation = Generation(prompt, sampling, committed, room, can_force=loaded.can_force, logprobs=front.logprobs)
         generation.params.stream_interval = tokens_per_delta
         adapter = loaded.adapter(sampling.adapter)
         if request_id in self._streams:
@@ -216,7 +192,7 @@ class VllmEngine:
             return
         self._streams.add(request_id)
         try:
-            async with loaded.masks.held(generation.cost):
+            async with front.masks.held(generation.cost):
                 outputs = loaded.llm.generate(
                     generation.input,
                     generation.params,
@@ -228,12 +204,12 @@ class VllmEngine:
                 )
                 async with aclosing(outputs):
                     async for output in outputs:
-                        if (delta := generation.delta(output)) is not None:
+                        if (delta := generation.delta(output.outputs[0], output.num_cached_tokens or 0)) is not None:
                             yield delta
         except VLLMClientError as error:
             raise InvalidSampling(sampling_message(error)) from None
         except VLLMError as error:
-            raise self._failure(error, counts=True) from None
+            raise self._failure(error) from None
         finally:
             self._streams.discard(request_id)
 
@@ -251,17 +227,8 @@ class VllmEngine:
     def _llm(self) -> processes.AsyncLLM:
         return self._alive().llm
 
-    def _room(self, prompt: Sequence[int]) -> int:
-        """Output tokens that fit after `prompt`."""
-        if not prompt:
-            raise EngineError("the prompt is empty")
-        room = self.context_length - len(prompt)
-        if room < 1:
-            raise PromptTooLong(len(prompt), self.context_length)
-        return room
-
-    def _failure(self, error: Exception, prefix: str = "", *, counts: bool = False) -> EngineError | EngineDead:
+    def _failure(self, error: Exception) -> EngineError | EngineDead:
         if isinstance(error, processes.EngineDeadError) or self._loaded is None or processes.is_dead(self._loaded.llm):
-            return EngineDead(_DEAD, counts=counts)
+            return EngineDead(_DEAD, counts=True)
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        return EngineError(prefix + error_message(cause))
+        return EngineError(error_message(cause))

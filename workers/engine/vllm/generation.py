@@ -14,7 +14,8 @@ from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, InvalidSampling, RequestAborted, Sampling
 from workers.engine.grammar_compiler import CHEAPER
 from workers.engine.mask_budget import BUDGET_SECONDS, Cost
-from workers.engine.vllm.compat import forcing, masks
+from workers.engine.vllm.compat import masks
+from workers.engine.vllm.compat.plugin import longhaul_forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.thoughts import Start, thoughts_args
 from workers.engine.vllm.sampling import has_state, sampling_params
@@ -26,7 +27,9 @@ _LEAVE_OUT = ("allowed_token_ids", "bad_words", "stop_token_ids", "min_tokens")
 
 
 class Generation:
-    """`room`: output tokens that fit after the prompt. Raises InvalidSampling or CannotContinue.
+    """`room`: output tokens that fit after the prompt. `reasoner`: the engine's own reasoning parser finds where a
+    grammar begins to apply; else it applies from the first token, and thoughts are part of it. Raises InvalidSampling
+    or CannotContinue.
 
     Committed tokens become part of the prompt if the sampler has no state; otherwise they are forced.
     """
@@ -40,13 +43,14 @@ class Generation:
         *,
         can_force: bool,
         logprobs: LogprobReader,
+        reasoner: bool = True,
     ) -> None:
         structured = sampling.structured
+        self._reasoner = reasoner
         self._start = structured.thoughts.start(prompt) if structured and structured.thoughts else None
-        if structured and self._start is Start.FREE:
-            sampling = replace(
-                sampling, structured=replace(structured, tag=structured.thoughts.optional(structured.tag))
-            )
+        if structured and self._start is not None:
+            tag = structured.thoughts.tag(structured.tag, self._start, reasoner=reasoner)
+            sampling = replace(sampling, structured=replace(structured, tag=tag))
         self.params: SamplingParams = sampling_params(sampling, room)
         self.cost = Cost() if structured is None else structured.cost
         """Of its grammar."""
@@ -85,6 +89,8 @@ class Generation:
         """For the engine's own reasoning parser, which finds where the grammar starts to apply."""
         if (structured := self._sampling.structured) is None:
             return {}
+        if not self._reasoner:
+            return {"reasoning_ended": True}
         if self._start is None:
             return {"reasoning_parser_kwargs": {"chat_template_kwargs": dict(structured.template_args)}}
         args = thoughts_args(structured.template_args, self._start)
@@ -94,15 +100,14 @@ class Generation:
             "reasoning_ended": self._start is not Start.OPEN,
         }
 
-    def delta(self, output: Any) -> EngineDelta | None:
-        """None if the output holds only tokens that were committed already.
+    def delta(self, completion: Any, cached_tokens: int) -> EngineDelta | None:
+        """Of a CompletionOutput of vLLM; None if it holds only tokens that were committed already.
 
         Raises CannotContinue, RequestAborted, or InvalidSampling for a grammar that got too dear.
         """
-        completion = output.outputs[0]
         reason = completion.finish_reason
         if reason is not None and reason not in _FINISH:
-            raise self._dear() if completion.stop_reason == masks.DEAR else self._aborted(reason)
+            raise self._dear() if completion.stop_reason == masks.DEAR else self.aborted(reason)
         known = self._known(completion.token_ids) if self._forced else 0
         tokens = tuple(completion.token_ids[known:])
         if not tokens and reason is None:
@@ -112,7 +117,7 @@ class Generation:
         return EngineDelta(
             token_ids=tokens,
             finish_reason=_FINISH[reason] if reason is not None else None,
-            cached_tokens=output.num_cached_tokens or 0,
+            cached_tokens=cached_tokens,
             logprobs=self._reader.read(tokens, found, self._sampling.logprobs or 0),
         )
 
@@ -123,7 +128,7 @@ class Generation:
             f"requests have {1000 * BUDGET_SECONDS:.0f} ms for each token; {CHEAPER}"
         )
 
-    def _aborted(self, reason: str) -> RequestAborted:
+    def aborted(self, reason: str) -> RequestAborted:
         """For an end that _FINISH does not name: the request may succeed later. vLLM aborts all requests when it stops,
         and calls it "error" if it failed within this one.
 
@@ -141,7 +146,7 @@ class Generation:
         if not can_force:
             raise CannotContinue
         self._forced = list(committed)
-        forced = forcing.extra_args(committed, len(self._tokens))
+        forced = longhaul_forcing.extra_args(committed, len(self._tokens))
         self.params.extra_args = {**(self.params.extra_args or {}), **forced}
 
     def _known(self, token_ids: Sequence[int]) -> int:

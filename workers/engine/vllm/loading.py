@@ -13,43 +13,23 @@ from config.families import first_shaping
 from config.models import NONE, ServedModel
 from config.settings import ConfigError
 from config.shaping.proof import proven
-from workers.engine.base import InvalidSampling, Sampling
-from workers.engine.grammar_probe import GrammarProbe
-from workers.engine.mask_budget import MaskBudget
+from workers.engine.base import InvalidSampling
 from workers.engine.vllm.arguments import engine_args
-from workers.engine.vllm.compat import configuration, machine, masks, processes, renderer
-from workers.engine.vllm.logprobs import LogprobReader
-from workers.engine.vllm.output.output_format import OutputFormats
+from workers.engine.vllm.compat import configuration, masks, processes, renderer
+from workers.engine.vllm.front import Front, check_vocabulary, front_of, started_probe
 from workers.engine.vllm.output.output_parser import parser_class
 from workers.engine.vllm.output.proof import Written
-from workers.engine.vllm.rendering import Rendering
-from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     llm: processes.AsyncLLM
-    rendering: Rendering
-    formats: OutputFormats
-    logprobs: LogprobReader
+    front: Front
     adapters: Mapping[str, LoRARequest]
-    probe: GrammarProbe
-    masks: MaskBudget
-    tokenizer: Any
-    end_tokens: frozenset[int]
     traces: bool
     """Whether it sends spans to a collector: else it would warn of a request's trace."""
     can_force: bool
     """Whether committed tokens can be forced through its sampler."""
-
-    def check(self, sampling: Sampling) -> None:
-        """Raises InvalidSampling for more than the engine holds."""
-        check_stop_tokens(sampling, self.end_tokens)
-        check_bad_words(sampling, self._count)
-
-    def _count(self, texts: list[str]) -> int:
-        """In one call: a call for each takes 60 ms for a thousand words."""
-        return sum(map(len, self.tokenizer(texts, add_special_tokens=False)["input_ids"]))
 
     def adapter(self, name: str | None) -> LoRARequest | None:
         """Raises InvalidSampling for an unknown name."""
@@ -101,48 +81,22 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     config = configuration.config_of(args)
     tokenizer = configuration.tokenizer_of(config)
     if model.harmony:
-        _check_vocabulary(model, tokenizer)
+        check_vocabulary(model, tokenizer)
     can_force = configuration.add_forcing(config)
     configuration.budget_masks(config)
     masks.trust_grammars(config, tokenizer)
-    cache_bytes = machine.grammar_cache_bytes()
-    probe = GrammarProbe(lambda: configuration.xgrammar_vocabulary(config), cache_bytes // 2)
-    probe.start()  # its process is ready before the engine is
+    probe = started_probe(config)  # its process is ready before the engine is
     try:
         llm = processes.start(config, args)
     except BaseException:
         probe.close()
         raise
     try:
-        tokenizer, model_config = processes.tokenizer(llm), processes.model_config_of(llm)
-        end_tokens = configuration.end_token_ids(model_config, tokenizer)
-        formats = OutputFormats(model, tokenizer, end_tokens, model_config, probe)
-        start = first_shaping(model.tool_parser)
-        rendering = Rendering(llm, model.chat_template_args, start, images=model.images, proof=model.proof)
+        front = front_of(model, llm, probe)
     except Exception:
         probe.close()
         processes.shut_down(llm)
         processes.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
-    return Loaded(
-        llm=llm,
-        rendering=rendering,
-        formats=formats,
-        logprobs=LogprobReader(tokenizer),
-        adapters=adapters,
-        probe=probe,
-        masks=MaskBudget(cache_bytes),
-        tokenizer=tokenizer,
-        end_tokens=end_tokens,
-        traces=args.otlp_traces_endpoint is not None,
-        can_force=can_force,
-    )
-
-
-def _check_vocabulary(model: ServedModel, tokenizer: Any) -> None:
-    """Raises ConfigError unless the model can speak harmony."""
-    from workers.engine import harmony_vocabulary  # loads the vocabulary, which other models do not need
-
-    if not harmony_vocabulary.matches(tokenizer):
-        raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
+    return Loaded(llm, front, adapters, traces=args.otlp_traces_endpoint is not None, can_force=can_force)

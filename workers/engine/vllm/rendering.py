@@ -40,7 +40,7 @@ class Rendering:
 
     def __init__(
         self,
-        llm: processes.AsyncLLM,
+        llm: processes.AsyncLLM | renderer.NoEngine,
         template_args: Mapping[str, Any],
         start: Shaping = AS_SENT,
         *,

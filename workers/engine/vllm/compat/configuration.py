@@ -10,7 +10,8 @@ from vllm.config import ModelConfig, VllmConfig
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.usage.usage_lib import UsageContext
 
-from workers.engine.vllm.compat import forcing, masks
+from workers.engine.vllm.compat import masks
+from workers.engine.vllm.compat.plugin import longhaul_forcing
 
 SEEDED_CPU_WORKER = "workers.engine.vllm.compat.cpu_worker.SeededCpuWorker"
 
@@ -63,7 +64,7 @@ def add_forcing(config: VllmConfig) -> bool:
     if config.speculative_config is not None and not second:
         return False
     processors = config.model_config.logits_processors or ()
-    config.model_config.logits_processors = [*processors, forcing.class_path(second_model_runner=second)]
+    config.model_config.logits_processors = [*processors, longhaul_forcing.class_path(second_model_runner=second)]
     return True
 
 

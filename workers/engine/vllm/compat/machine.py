@@ -9,6 +9,7 @@ from pathlib import Path
 from vllm import envs
 from vllm.platforms import current_platform
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
+from vllm.version import __version__
 
 from workers.engine.vllm.compat.changed import VllmChanged
 
@@ -56,3 +57,8 @@ def lora_slots(adapters: int) -> int:
 def grammar_cache_bytes() -> int:
     """What the engine keeps of compiled grammars."""
     return int(envs.VLLM_XGRAMMAR_CACHE_MB) * 2**20
+
+
+def own_version() -> str:
+    """The version of vLLM here."""
+    return str(__version__)

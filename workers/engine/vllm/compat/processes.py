@@ -14,6 +14,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from workers.engine.vllm.compat.changed import expect_text
 from workers.engine.vllm.compat.machine import device
+from workers.engine.vllm.compat.renderer import NoEngine
 
 __all__ = ["AsyncLLM", "EngineDeadError"]
 
@@ -55,15 +56,15 @@ def unfinished(llm: AsyncLLM) -> int:
     return int(llm.get_num_unfinished_requests())
 
 
-def model_config_of(llm: AsyncLLM) -> ModelConfig:
+def model_config_of(llm: AsyncLLM | NoEngine) -> ModelConfig:
     return llm.model_config
 
 
-def tokenizer(llm: AsyncLLM) -> Any:
+def tokenizer(llm: AsyncLLM | NoEngine) -> Any:
     return llm.renderer.get_tokenizer()
 
 
-def context_length(llm: AsyncLLM) -> int:
+def context_length(llm: AsyncLLM | NoEngine) -> int:
     """Tokens."""
     return int(llm.model_config.max_model_len)
 

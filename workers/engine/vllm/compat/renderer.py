@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, cast
 
-from vllm.config import ModelConfig
+from vllm.config import ModelConfig, VllmConfig
 from vllm.exceptions import VLLMValidationError
-from vllm.renderers import BaseRenderer, hf
+from vllm.renderers import BaseRenderer, hf, renderer_from_config
 from vllm.renderers.chat_utils import parse_chat_messages
 from vllm.renderers.hf import HfRenderer
 from vllm.renderers.kimi_k3 import KimiK3Renderer
@@ -86,10 +86,22 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+class NoEngine:
+    """Has a renderer as an AsyncLLM has it, and no engine. Takes a tokenizer's files, no weights, and no device."""
+
+    def __init__(self, config: VllmConfig) -> None:
+        self.model_config: ModelConfig = config.model_config
+        self.renderer: BaseRenderer = renderer_from_config(config)
+
+    def close(self) -> None:
+        renderer: BaseRenderer = self.renderer
+        renderer.shutdown()
+
+
 class ChatRenderer:
     """Messages to vLLM's engine input, by the model's chat template. For the code of one event loop."""
 
-    def __init__(self, llm: AsyncLLM) -> None:
+    def __init__(self, llm: AsyncLLM | NoEngine) -> None:
         """Raises VllmChanged."""
         renderer: BaseRenderer = llm.renderer
         model_config: ModelConfig = llm.model_config

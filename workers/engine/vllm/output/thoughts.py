@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import Any
 
 from app.protocol.events.deltas import Delta
+from app.protocol.types import Json
 from workers.engine.output_format import OutputParser
 from workers.engine.template_efforts import switches
 
@@ -75,12 +76,16 @@ class Thoughts:
         tokens: list[int] = self.tokenizer.encode(mark, add_special_tokens=False)
         return tokens
 
-    def optional(self, tag: str) -> str:
-        """The structural tag of an answer that may begin with thoughts."""
+    def tag(self, tag: str, start: Start, *, reasoner: bool) -> str:
+        """The structural tag of an answer that may begin with thoughts, or ends them. `reasoner`: the engine skips
+        thoughts that the prompt has begun."""
+        if start is Start.CLOSED or (start is Start.OPEN and reasoner):
+            return tag
         made = json.loads(tag)
-        thoughts = {"type": "tag", "begin": self.begin, "content": {"type": "any_text"}, "end": self.end}
-        elements = [{"type": "optional", "content": thoughts}, made["format"]]
-        return json.dumps({**made, "format": {"type": "sequence", "elements": elements}})
+        begin = "" if start is Start.OPEN else self.begin
+        thoughts: Json = {"type": "tag", "begin": begin, "content": {"type": "any_text"}, "end": self.end}
+        first = thoughts if start is Start.OPEN else {"type": "optional", "content": thoughts}
+        return json.dumps({**made, "format": {"type": "sequence", "elements": [first, made["format"]]}})
 
 
 class FreeParser:

@@ -5,12 +5,15 @@ prompt. Instead they are generated again, and this logits processor leaves the s
 counts tokens or draws then stands where it stood. tests/engine/test_resume.py holds it to that.
 
 vLLM loads a class of this module by its path, in its own process; each of its two model runners has an interface of
-its own.
+its own. A server of others gets this file alone, so it imports nothing else of Longhaul's (docs/attach.md):
+
+    PYTHONPATH=THE_FOLDER vllm serve MODEL --enable-scale-out --logits-processors longhaul_forcing:ForcedPrefix
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +23,10 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProc
 
 FORCED = "longhaul_forced"
 PROMPT_LENGTH = "longhaul_prompt_length"
+FOLDER = Path(__file__).parent
+"""For PYTHONPATH of a server of others."""
+IN_SERVER = f"{Path(__file__).stem}:ForcedPrefix"
+"""For its `--logits-processors`; with vLLM's second model runner, ForcedPrefixV2."""
 
 
 def extra_args(forced: Sequence[int], prompt_length: int) -> dict[str, Any]:
@@ -69,7 +76,9 @@ class ForcedPrefixV2(LogitsProcessor):  # type: ignore[misc]
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         if self._forced.keys().isdisjoint(ctx.idx_mapping_np.tolist()):
             return logits
-        for row, (slot, position) in enumerate(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)):
+        # Of each row of logits: its request's slot, and the position of the token that the model was fed.
+        slots, positions = ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist()
+        for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
             forced, prompt_length = self._forced.get(slot, ([], 0))
             index = position + 1 - prompt_length  # of the token that comes behind the one which the model was fed
             if 0 <= index < len(forced):

@@ -1,0 +1,221 @@
+"""The engine contract (workers/engine/base.py), kept by a vLLM server that runs elsewhere.
+
+Prompts, parsers and grammars are made here, as for an engine of our own (`workers.engine.vllm.front`). The server
+gets token ids, and gives token ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from app.protocol.events.deltas import FinishReason
+from app.protocol.types import Json
+from config.models import ServedModel
+from config.settings import ConfigError
+from config.shaping.proof import Proof
+from config.tools import expand_headers
+from workers.engine.base import (
+    EngineAway,
+    EngineDead,
+    EngineDelta,
+    EngineError,
+    InvalidSampling,
+    Message,
+    Prompt,
+    Sampling,
+)
+from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
+from workers.engine.server.client import Client, Unfit, prompt_error
+from workers.engine.server.frames import ErrorFrame
+from workers.engine.server.introduction import Server
+from workers.engine.server.request import body_of
+from workers.engine.server.watch import Watch
+from workers.engine.vllm.compat import machine
+from workers.engine.vllm.front import Front, load_front
+from workers.engine.vllm.generation import Generation
+from workers.engine.vllm.sampling import has_state
+
+log = logging.getLogger("longhaul.engine")
+
+
+class ServerEngine:
+    """One vLLM server. It lives on while this engine does not: `stop` ends nothing but our requests."""
+
+    def __init__(self, model: ServedModel) -> None:
+        assert model.upstream is not None
+        self._model = model
+        self._upstream = model.upstream
+        self._url = model.upstream.urls[0]
+        self._client: Client | None = None
+        self._watch: Watch | None = None
+        self._front: Front | None = None
+        self._streams: set[str] = set()
+
+    @property
+    def context_length(self) -> int:
+        return self._ready().context_length
+
+    @property
+    def slots(self) -> int:
+        return 0 if self._watch is None else self._watch.slots(self._upstream.slots)
+
+    @property
+    def cache_tokens(self) -> int | None:
+        return self._server().cache_tokens
+
+    @property
+    def on_cpu(self) -> bool:
+        return False
+
+    @property
+    def device(self) -> str | None:
+        server = self._server()
+        exact = "" if server.can_force else ", without our logits processor"
+        return f"{self._url} (vLLM {server.version}{exact})"
+
+    @property
+    def proof(self) -> Proof:
+        return self._ready().rendering.proof
+
+    @property
+    def efforts(self) -> Mapping[str, str | None] | None:
+        return self._ready().rendering.efforts
+
+    @property
+    def running(self) -> int:
+        return len(self._streams)
+
+    async def start(self) -> None:
+        model = self._model
+        if model.images:
+            raise ConfigError(f"model {model.name!r}: images: a server elsewhere gets token ids alone; leave it out")
+        self._client = Client(self._url, self._key())
+        self._watch = Watch(self._client, model, self._url, lambda: len(self._streams))
+        try:
+            await self._watch.start()
+        except Unfit as error:
+            raise ConfigError(f"model {model.name!r}: the server {self._url} does not fit: {error}") from None
+        server = self._watch.server
+        for line in server.lines(machine.own_version()):
+            log.warning("%s: the server %s %s", model.name, self._url, line)
+        length = min(server.context_length, model.context_length or server.context_length)
+        self._front = await asyncio.to_thread(load_front, replace(model, context_length=length))
+
+    def _key(self) -> str | None:
+        """Raises ConfigError if a variable that it names is not set."""
+        key = self._upstream.api_key
+        return None if key is None else expand_headers({"api_key": key}, os.environ)["api_key"]
+
+    async def stop(self) -> None:
+        watch, self._watch = self._watch, None
+        client, self._client = self._client, None
+        front, self._front = self._front, None
+        if watch is not None:
+            await watch.stop()
+        if client is not None:
+            await client.close()
+        if front is not None:
+            await asyncio.to_thread(front.close)
+
+    async def render(
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        tools: Sequence[Json] = (),
+        cache_salt: str | None = None,
+    ) -> Prompt:
+        return await self._ready().render(messages, template_args, tools, cache_salt)
+
+    async def output_format(self, spec: OutputSpec) -> OutputFormat:
+        return await self._ready().output_format(spec)
+
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
+        return await self._ready().harmony_grammar(spec)
+
+    def decoder(self) -> Decoder:
+        return self._ready().decoder()
+
+    async def generate(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        committed: Sequence[int] = (),
+        tokens_per_delta: int = 1,
+        trace_headers: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[EngineDelta]:
+        front, server = self._ready(), self._server()
+        room = front.room(prompt)
+        front.check(sampling)
+        if sampling.adapter is not None and sampling.adapter not in server.adapters:
+            raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
+        made = Generation(
+            *(prompt, sampling, committed, room),
+            can_force=server.can_force,
+            logprobs=front.logprobs,
+            reasoner=self._trusts_reasoner(sampling),
+        )
+        made.params.stream_interval = tokens_per_delta
+        if request_id in self._streams:
+            raise EngineError(f"request {request_id} is already running")
+        if made.is_over:
+            yield EngineDelta((), FinishReason.LENGTH)
+            return
+        body = body_of(request_id, made, sampling.adapter or server.name, priority if server.by_priority else 0)
+        self._streams.add(request_id)
+        try:
+            async with (
+                front.masks.held(made.cost),
+                aclosing(self._alive().generate(body, trace_headers or {})) as pieces,
+            ):
+                async for piece in pieces:
+                    if (delta := made.delta(piece, piece.cached_tokens)) is not None:
+                        yield delta
+        except ErrorFrame as error:
+            raise (made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), room)) from None
+        except EngineAway as error:
+            if self._watch is not None:
+                self._watch.lost(error)
+            raise
+        finally:
+            self._streams.discard(request_id)
+
+    def can_continue(self, sampling: Sampling) -> bool:
+        return self._server().can_force or not has_state(sampling)
+
+    async def check(self) -> None:
+        self._ready()
+        if self._watch is not None:
+            self._watch.check()
+
+    def _trusts_reasoner(self, sampling: Sampling) -> bool:
+        """Whether the server's own parser has to find where a grammar begins: that of a model whose thoughts have no
+        marks. Nobody can see which parser it has."""
+        structured = sampling.structured
+        return self._model.reasoning_parser is not None and structured is not None and structured.thoughts is None
+
+    def _ready(self) -> Front:
+        if self._front is None:
+            raise EngineDead("the engine is not running")
+        return self._front
+
+    def _alive(self) -> Client:
+        """Raises EngineAway: a server that is away gets nothing."""
+        if self._client is None or self._watch is None:
+            raise EngineDead("the engine is not running")
+        if self._watch.is_away:
+            raise EngineAway("its server is away")
+        return self._client
+
+    def _server(self) -> Server:
+        if self._watch is None:
+            raise EngineDead("the engine is not running")
+        return self._watch.server

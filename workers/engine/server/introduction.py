@@ -1,0 +1,140 @@
+"""What a vLLM server is, as it says or shows: asked for at the start, and whenever it is back."""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from config.models import ServedModel
+from workers.engine.base import EngineAway, EngineError, RequestAborted
+from workers.engine.server.client import Client, Unfit
+from workers.engine.server.frames import ErrorFrame
+from workers.engine.vllm.compat.plugin import longhaul_forcing
+
+_PROBE_TOKENS = (11, 7)
+"""Two that no model begins with by itself, in this order behind this prompt: at worst, a server passes for one that
+runs our logits processor, and the next continuation finds other tokens than it forced, and fails."""
+_SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    """That of the model there."""
+    context_length: int
+    adapters: frozenset[str]
+    version: str
+    can_force: bool
+    """Whether it runs our logits processor."""
+    by_priority: bool
+    cache_tokens: int | None
+
+    def lines(self, own_version: str) -> list[str]:
+        """What operators should know at load."""
+        found = []
+        if not self.can_force:
+            found.append(
+                "runs without Longhaul's logits processor, so requests with a seed, penalties, min_tokens or a grammar "
+                "cannot continue after a crash: they fail. Start the server with PYTHONPATH="
+                f"{longhaul_forcing.FOLDER} and --logits-processors {longhaul_forcing.IN_SERVER}"
+            )
+        if not self.by_priority:
+            found.append("does not schedule by priority (--scheduling-policy priority): requests wait there in order")
+        if self.version != own_version:
+            found.append(f"is vLLM {self.version}, and prompts are made by this worker's {own_version}")
+        return found
+
+
+NOBODY = Server("", 0, frozenset(), "", can_force=False, by_priority=False, cache_tokens=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the server has to do, for all its clients."""
+
+    running: int = 0
+    waiting: int = 0
+    cache_tokens: int | None = None
+
+
+async def introduce(client: Client, model: ServedModel) -> Server:
+    """Raises EngineAway; Unfit if the server cannot serve the model."""
+    listed = _listed(await client.get("/v1/models"))
+    bases = [each for each in listed if not each.get("parent")]
+    chosen = next((each for each in bases if each["id"] == model.name), bases[0] if len(bases) == 1 else None)
+    if chosen is None:
+        names = ", ".join(str(each["id"]) for each in bases) or "none"
+        raise Unfit(f"it does not serve {model.name!r} (it has {names})")
+    adapters = frozenset(each["id"] for each in listed if each.get("parent"))
+    for adapter in model.adapters:
+        if adapter.name not in adapters:
+            raise Unfit(f"it does not serve the adapter {adapter.name!r}")
+    load = await read_load(client)
+    version = await _version(client)
+    by_priority = await _probe(client, chosen["id"], priority=1) is not None
+    can_force = await _probe(client, chosen["id"], force=True) == list(_PROBE_TOKENS)
+    length = int(chosen.get("max_model_len") or 0)
+    if length < 1:
+        raise Unfit("it does not say its max_model_len")
+    return Server(chosen["id"], length, adapters, version, can_force, by_priority, load.cache_tokens)
+
+
+async def read_load(client: Client) -> Load:
+    """Nothing, where metrics are not shown."""
+    try:
+        return load_of((await client.get("/metrics")).decode(errors="replace"))
+    except Unfit:
+        return Load()
+
+
+def load_of(metrics: str) -> Load:
+    """Of Prometheus' text."""
+    running = waiting = cache = 0.0
+    for name, labels, value in _SAMPLE.findall(metrics):
+        if name == "vllm:num_requests_running":
+            running += float(value)
+        elif name == "vllm:num_requests_waiting":
+            waiting += float(value)
+        elif name == "vllm:cache_config_info":
+            about = dict(_LABEL.findall(labels))
+            sizes = [about.get(each, "") for each in ("block_size", "num_gpu_blocks")]
+            cache += int(sizes[0]) * int(sizes[1]) if all(map(str.isdecimal, sizes)) else 0
+    return Load(int(running), int(waiting), int(cache) or None)
+
+
+def _listed(body: bytes) -> list[Any]:
+    try:
+        return [each for each in orjson.loads(body)["data"] if each["id"]]
+    except (ValueError, KeyError, TypeError):
+        raise Unfit("its /v1/models is none of vLLM's") from None
+
+
+async def _version(client: Client) -> str:
+    try:
+        return str(orjson.loads(await client.get("/version"))["version"])
+    except (Unfit, ValueError, KeyError, TypeError):
+        return "of an unknown version"
+
+
+async def _probe(client: Client, name: str, *, priority: int = 0, force: bool = False) -> list[int] | None:
+    """The tokens that come; None if the server refuses the request."""
+    prompt = [_PROBE_TOKENS[1]]
+    params: dict[str, Any] = {"temperature": 0.0, "max_tokens": len(_PROBE_TOKENS), "ignore_eos": True}
+    if force:
+        params["extra_args"] = longhaul_forcing.extra_args(_PROBE_TOKENS, len(prompt))
+    body = {"model": name, "token_ids": prompt, "sampling_params": params, "stream": True, "priority": priority}
+    tokens: list[int] = []
+    try:
+        async with aclosing(client.generate(body, {})) as pieces:
+            async for piece in pieces:
+                tokens += piece.token_ids
+    except (EngineError, RequestAborted, ErrorFrame):
+        return None
+    except EngineAway:
+        raise
+    return tokens

@@ -1,0 +1,115 @@
+"""Follows one server: whether it is there, and what others want of it. It comes back by itself, and is asked then what
+it is, as at the start: it may be of another version."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from app.aio import end_tasks
+from config.models import ServedModel
+from workers.engine.base import EngineAway
+from workers.engine.server.client import Client, ServerFull, Unfit
+from workers.engine.server.introduction import NOBODY, Load, Server, introduce, read_load
+
+log = logging.getLogger("longhaul.engine")
+
+LOOK_SECONDS = 1.0
+"""Between two looks at a server that is there."""
+RETURN_SECONDS = 0.25
+"""Between two tries of one that is away."""
+
+
+def slots_left(slots: int, ours: int, load: Load) -> int:
+    """How many requests of ours a server with so many slots generates at once, and 1 at least: not those that others
+    have waiting there. `ours`: how many it has of ours."""
+    others = max(load.running + load.waiting - ours, 0)
+    return max(slots - min(load.waiting, others), 1)
+
+
+class Watch:
+    """`server` is what the server was when it was there last."""
+
+    def __init__(self, client: Client, model: ServedModel, url: str, ours: Callable[[], int]) -> None:
+        self._client = client
+        self._model = model
+        self._url = url
+        self._ours = ours
+        self._look = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._load = Load()
+        self._said = ""
+        self.is_away = True
+        self.server = NOBODY
+
+    async def start(self) -> None:
+        """Waits for the server. Raises Unfit if it cannot serve the model."""
+        while self.is_away:
+            try:
+                self._come_back(await introduce(self._client, self._model))
+            except Unfit:
+                raise
+            except EngineAway as error:
+                await self._stay_away(error)
+        self._task = asyncio.create_task(self._follow(), name="server-watch")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            await end_tasks(self._task)
+
+    def check(self) -> None:
+        """Raises whatever ended the watch: a bug."""
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    def lost(self, error: EngineAway) -> None:
+        """A request could not reach the server, or was cut: nothing is sent there until it has answered."""
+        self._leave(error)
+        self._look.set()
+
+    def slots(self, slots: int) -> int:
+        return 0 if self.is_away else slots_left(slots, self._ours(), self._load)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if self.is_away:
+                    self._come_back(await introduce(self._client, self._model))
+                await self._health()
+                self._load = await read_load(self._client)
+            except EngineAway as error:
+                self._leave(error)
+                self._client.cut()  # what hangs, too
+                await self._stay_away(error)
+            else:
+                await self._wait(LOOK_SECONDS)
+
+    async def _health(self) -> None:
+        with suppress(Unfit):  # a gateway may not show it
+            await self._client.get("/health")
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._look.wait()
+        self._look.clear()
+
+    async def _stay_away(self, error: EngineAway) -> None:
+        self._leave(error)
+        await asyncio.sleep(max(error.seconds, RETURN_SECONDS) if isinstance(error, ServerFull) else RETURN_SECONDS)
+
+    def _leave(self, error: EngineAway) -> None:
+        self.is_away = True
+        if self._said != str(error):
+            log.warning("the server %s is away: %s", self._url, error)
+        self._said = str(error)
+
+    def _come_back(self, server: Server) -> None:
+        """Raises Unfit for a smaller context than prompts were made for."""
+        if server.context_length < self.server.context_length:
+            raise Unfit(f"its context is {server.context_length} tokens now; start this worker again")
+        if self._said:
+            log.info("the server %s is there", self._url)
+        self.server, self.is_away, self._said = server, False, ""

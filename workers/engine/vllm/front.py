@@ -1,0 +1,160 @@
+"""All of a model that needs its files and no engine: its prompts, parsers and grammars.
+
+An AsyncLLM of ours has one, and so has a worker whose engine is a server elsewhere (`workers.engine.server`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from app.heavy import off_loop
+from app.protocol.types import Json
+from config.families import first_shaping
+from config.models import ServedModel
+from config.settings import ConfigError
+from workers.engine.base import EngineError, InvalidPrompt, Message, Prompt, PromptTooLong, Sampling
+from workers.engine.grammar_probe import GrammarProbe
+from workers.engine.mask_budget import MaskBudget
+from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
+from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.compat import configuration, machine, processes
+from workers.engine.vllm.compat.renderer import NoEngine
+from workers.engine.vllm.decoder import VllmDecoder
+from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.grammars import grammar
+from workers.engine.vllm.grammars.harmony import structured
+from workers.engine.vllm.logprobs import LogprobReader
+from workers.engine.vllm.output.output_format import OutputFormats
+from workers.engine.vllm.rendering import Rendering
+from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """See `workers.engine.base.Engine` for what its methods promise."""
+
+    context_length: int
+    rendering: Rendering
+    formats: OutputFormats
+    logprobs: LogprobReader
+    probe: GrammarProbe
+    masks: MaskBudget
+    tokenizer: Any
+    end_tokens: frozenset[int]
+    llm: processes.AsyncLLM | NoEngine
+
+    def close(self) -> None:
+        """Ends what `load_front` began. Blocks."""
+        self.probe.close()
+        if isinstance(self.llm, NoEngine):
+            self.llm.close()
+
+    async def render(
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        tools: Sequence[Json] = (),
+        cache_salt: str | None = None,
+    ) -> Prompt:
+        if not messages:
+            raise InvalidPrompt("there are no messages")
+        try:
+            prompt = await self.rendering.render(messages, template_args, tools, cache_salt)
+        except EngineError:
+            raise
+        except Exception as error:  # a chat template is a program, and so is an image decoder
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            refused = InvalidPrompt if self.rendering.is_callers_fault(error, messages) else EngineError
+            raise refused(f"the messages cannot be rendered: {error_message(cause)}") from None
+        self.room(prompt)
+        return prompt
+
+    async def output_format(self, spec: OutputSpec) -> OutputFormat:
+        made = await self.formats.output_format(spec)
+        if made.structured is None:
+            return made
+        return made.with_grammar(await grammar.tried(made.structured, self.probe))
+
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
+        size = grammar.size_of(spec)
+        parts = await grammar.parts_of(spec, size, self.probe, every_tool=spec.forced)
+        if not spec.tools and spec.text_format["type"] == "text":
+            return structured(spec, parts)
+        made = await off_loop(partial(structured, spec, parts), size, slow=True)
+        return None if made is None else await grammar.tried(made, self.probe)
+
+    def decoder(self) -> Decoder:
+        return VllmDecoder(self.tokenizer)
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Output tokens that fit after `prompt`. Raises PromptTooLong, or EngineError for an empty one."""
+        if not prompt:
+            raise EngineError("the prompt is empty")
+        room = self.context_length - len(prompt)
+        if room < 1:
+            raise PromptTooLong(len(prompt), self.context_length)
+        return room
+
+    def check(self, sampling: Sampling) -> None:
+        """Raises InvalidSampling for more than the engine holds."""
+        check_stop_tokens(sampling, self.end_tokens)
+        check_bad_words(sampling, self._count)
+
+    def _count(self, texts: list[str]) -> int:
+        """In one call: a call for each takes 60 ms for a thousand words."""
+        return sum(map(len, self.tokenizer(texts, add_special_tokens=False)["input_ids"]))
+
+
+def started_probe(config: Any) -> GrammarProbe:
+    probe = GrammarProbe(lambda: configuration.xgrammar_vocabulary(config), machine.grammar_cache_bytes() // 2)
+    probe.start()
+    return probe
+
+
+def front_of(model: ServedModel, llm: processes.AsyncLLM | NoEngine, probe: GrammarProbe) -> Front:
+    """Raises ConfigError if a parser does not fit, and whatever a template raises."""
+    tokenizer, model_config = processes.tokenizer(llm), processes.model_config_of(llm)
+    end_tokens = configuration.end_token_ids(model_config, tokenizer)
+    start = first_shaping(model.tool_parser)
+    return Front(
+        context_length=processes.context_length(llm),
+        rendering=Rendering(llm, model.chat_template_args, start, images=model.images, proof=model.proof),
+        formats=OutputFormats(model, tokenizer, end_tokens, model_config, probe),
+        logprobs=LogprobReader(tokenizer),
+        probe=probe,
+        masks=MaskBudget(machine.grammar_cache_bytes()),
+        tokenizer=tokenizer,
+        end_tokens=end_tokens,
+        llm=llm,
+    )
+
+
+def load_front(model: ServedModel) -> Front:
+    """That of a model whose engine is elsewhere. Raises ConfigError. Blocks."""
+    try:
+        config = configuration.config_of(engine_args(model))
+        if model.harmony:
+            check_vocabulary(model, configuration.tokenizer_of(config))
+        llm = NoEngine(config)
+    except ConfigError:
+        raise
+    except Exception as error:  # a folder or a library may raise anything
+        raise ConfigError(f"model {model.name!r}: its tokenizer cannot be loaded: {error_message(error)}") from None
+    probe = started_probe(config)
+    try:
+        return front_of(model, llm, probe)
+    except BaseException:
+        probe.close()
+        llm.close()
+        raise
+
+
+def check_vocabulary(model: ServedModel, tokenizer: Any) -> None:
+    """Raises ConfigError unless the model can speak harmony."""
+    from workers.engine import harmony_vocabulary  # loads the vocabulary, which other models do not need
+
+    if not harmony_vocabulary.matches(tokenizer):
+        raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
