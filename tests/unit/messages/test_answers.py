@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from pydantic import TypeAdapter
 
 from app.api.docs import schemas
+from app.api.routes.translated import translated_frames
 from app.messages.answer import Shape, message
 from app.messages.errors import TOO_LONG, error_body, message_status
 from app.messages.hosted import object_of
@@ -31,6 +32,7 @@ from app.protocol.errors import (
     Unavailable,
 )
 from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
 from app.protocol.events.deltas import (
     Annotation,
     CallArguments,
@@ -271,5 +273,9 @@ def test_models_have_anthropics_types() -> None:
     assert model_list([])["first_id"] is None
 
 
-def test_a_ping_is_an_event() -> None:
+def test_a_silent_stream_pings() -> None:
+    """While nothing comes, and for a status that is repeated."""
     assert PING == b'event: ping\ndata: {"type":"ping"}\n\n'
+    writer = MessageStream(NAMES, SHOWN)
+    for silent in (None, Chunk("resp_1", 5, 4, 0, (), b"")):
+        assert translated_frames(writer.frames, PING, silent) == PING
