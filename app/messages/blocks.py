@@ -212,7 +212,7 @@ def _said_tag(value: Any) -> str:
     return "<server_result>" if kind in SERVER_RESULTS else f"<{kind}>"
 
 
-class SystemMessage(Part):
+class SystemTurn(Part):
     role: Literal["system"]
     content: TextOrList[str, Texts]
 
@@ -236,12 +236,12 @@ AssistantBlock = Annotated[
 ]
 
 
-class UserMessage(Part):
+class UserTurn(Part):
     role: Literal["user"]
     content: TextOrList[str, Annotated[list[UserBlock], Field(max_length=MAX_PARTS, fail_fast=True)]]
 
 
-class AssistantMessage(Part):
+class AssistantTurn(Part):
     """What the model answered."""
 
     role: Literal["assistant"]
@@ -249,9 +249,9 @@ class AssistantMessage(Part):
 
 
 Message = Annotated[
-    Annotated[SystemMessage, Tag("<system>")]
-    | Annotated[UserMessage, Tag("<user>")]
-    | Annotated[AssistantMessage, Tag("<assistant>")],
+    Annotated[SystemTurn, Tag("<system>")]
+    | Annotated[UserTurn, Tag("<user>")]
+    | Annotated[AssistantTurn, Tag("<assistant>")],
     Discriminator(lambda value: f"<{value['role'] if isinstance(value, dict) else value.role}>"),
     BeforeValidator(check_object_type(("user", "assistant", "system"), key="role")),
 ]

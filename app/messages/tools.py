@@ -15,7 +15,7 @@ from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
 
-class FunctionTool(Part):
+class OwnTool(Part):
     """A tool in the client's own code. With `strict`, the input of a call always fits `input_schema`."""
 
     type: Literal["custom"] | None = None
@@ -26,7 +26,7 @@ class FunctionTool(Part):
     defer_loading: bool | None = None
 
 
-class UserLocation(Part):
+class SearcherPlace(Part):
     city: str | None = None
     country: str | None = None
     region: str | None = None
@@ -38,7 +38,7 @@ class WebSearchTool(Part):
     name: str
     allowed_domains: list[str] | None = None
     blocked_domains: list[str] | None = None
-    user_location: UserLocation | None = None
+    user_location: SearcherPlace | None = None
 
 
 class CodeTool(Part):
@@ -124,7 +124,7 @@ def _check_tool(value: Any) -> Any:
 
 
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("<custom>")]
+    Annotated[OwnTool, Tag("<custom>")]
     | Annotated[WebSearchTool, Tag("<web_search>")]
     | Annotated[CodeTool, Tag("<code_execution>")]
     | Annotated[McpToolset, Tag("<mcp_toolset>")]

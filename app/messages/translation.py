@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from app.messages import names, request
 from app.messages.blocks import (
-    AssistantMessage,
+    AssistantTurn,
     CompactionBlock,
     ContentSource,
     DocumentBlock,
@@ -27,7 +27,7 @@ from app.messages.blocks import (
 from app.messages.hosted import item_of, json_text
 from app.messages.names import dotted, message_names
 from app.messages.request import CountMessageTokens, CreateMessage
-from app.messages.tools import FunctionTool, McpServer, McpToolset, ToolChoice, WebSearchTool, hosted_as
+from app.messages.tools import McpServer, McpToolset, OwnTool, ToolChoice, WebSearchTool, hosted_as
 from app.protocol.errors import InvalidRequest
 from app.protocol.hosted_kinds import HOSTED_INCLUDES
 from app.protocol.include import ENCRYPTED_REASONING
@@ -110,7 +110,7 @@ def _validated(model: type[SentModel], body: Mapping[str, Any]) -> SentModel:
 
 def _check(sent: CountMessageTokens) -> None:
     """Raises InvalidRequest about fields that no field of a response could stand for."""
-    if isinstance(sent.messages[-1], AssistantMessage):
+    if isinstance(sent.messages[-1], AssistantTurn):
         where = f"messages[{len(sent.messages) - 1}]"
         message = (
             f"Invalid '{where}': models here do not go on with a message of the role 'assistant'; end with 'user'."
@@ -153,7 +153,7 @@ def _system(system: str | Sequence[TextBlock] | None) -> str | None:
 # -- tools -------------------------------------------------------------------------------------------------------
 
 
-def _function(tool: FunctionTool) -> Json:
+def _function(tool: OwnTool) -> Json:
     asked = {"description": tool.description, "strict": tool.strict}
     fields = {name: value for name, value in asked.items() if value is not None}
     return {"type": "function", "name": tool.name, "parameters": {"type": "object", **tool.input_schema}, **fields}
@@ -161,7 +161,7 @@ def _function(tool: FunctionTool) -> Json:
 
 def _later(tools: Sequence[Any]) -> dict[str, Json]:
     """Returns the tools, by name, that the model may call once a result of the client's own search names them."""
-    return {tool.name: _function(tool) for tool in tools if isinstance(tool, FunctionTool) and tool.defer_loading}
+    return {tool.name: _function(tool) for tool in tools if isinstance(tool, OwnTool) and tool.defer_loading}
 
 
 def _tools(sent: CountMessageTokens) -> Iterable[Placed]:
@@ -172,7 +172,7 @@ def _tools(sent: CountMessageTokens) -> Iterable[Placed]:
             toolsets[tool.mcp_server_name] = place, tool
         elif isinstance(tool, OmittedTool):
             yield Origin(place), tool.model_dump()
-        elif not isinstance(tool, FunctionTool):
+        elif not isinstance(tool, OwnTool):
             yield Origin(place, names.TOOL), _server_tool(tool)
         elif not tool.defer_loading:
             yield Origin(place, names.TOOL), _function(tool)

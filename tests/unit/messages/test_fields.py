@@ -146,7 +146,7 @@ TOOL_HINTS = {"allowed_callers", "cache_control", "eager_input_streaming", "inpu
 
 def test_every_field_of_a_tool_is_honoured_or_a_hint() -> None:
     found = types(ToolUnionParam, BetaToolUnionParam)
-    assert found["custom"] <= {*tools.FunctionTool.model_fields, *TOOL_HINTS}
+    assert found["custom"] <= {*tools.OwnTool.model_fields, *TOOL_HINTS}
     server = {"defer_loading", "max_uses", "response_inclusion", "strict"}
     assert found["web_search_20250305"] <= {*tools.WebSearchTool.model_fields, *TOOL_HINTS, *server}
     assert found["mcp_toolset"] <= {*tools.McpToolset.model_fields, *TOOL_HINTS, "tools"}
