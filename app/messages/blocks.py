@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from app.messages.tools import Tool
 from app.protocol.requests.base import Part, TextOrList, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_PARTS
+from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 
@@ -16,74 +18,46 @@ class TextBlock(Part):
     text: str
 
 
-class Base64Source(Part):
-    type: Literal["base64"]
-    media_type: str
-    data: str
+_Text = Annotated[TextBlock, BeforeValidator(check_object_type(("text",)))]
+Texts = Annotated[list[_Text], Field(max_length=MAX_PARTS, fail_fast=True)]
+_NEEDED = {
+    "base64": ("media_type", "data"),
+    "content": ("content",),
+    "file": ("file_id",),
+    "text": ("data",),
+    "url": ("url",),
+}
 
 
-class UrlSource(Part):
-    type: Literal["url"]
-    url: str
+class Source(Part):
+    """Where an image or a document is, or what it is."""
 
+    type: str
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    content: TextOrList[str, Texts] | None = None
 
-class FileSource(Part):
-    type: Literal["file"]
-    file_id: str
-
-
-class TextSource(Part):
-    type: Literal["text"]
-    data: str
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if missing := next((name for name in _NEEDED[self.type] if getattr(self, name) is None), None):
+            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", missing)
+        return self
 
 
 class ImageBlock(Part):
     """An image, for models that take images."""
 
     type: Literal["image"]
-    source: Annotated[
-        Annotated[Base64Source, Tag("<base64>")]
-        | Annotated[UrlSource, Tag("<url>")]
-        | Annotated[FileSource, Tag("<file>")],
-        Discriminator(tag_of),
-        BeforeValidator(check_object_type(("base64", "url", "file"))),
-    ]
-
-
-_Text = Annotated[TextBlock, BeforeValidator(check_object_type(("text",)))]
-Texts = Annotated[list[_Text], Field(max_length=MAX_PARTS, fail_fast=True)]
-
-
-class ContentSource(Part):
-    type: Literal["content"]
-    content: TextOrList[
-        str,
-        Annotated[
-            list[
-                Annotated[
-                    Annotated[TextBlock, Tag("<text>")] | Annotated[ImageBlock, Tag("<image>")],
-                    Discriminator(tag_of),
-                    BeforeValidator(check_object_type(("text", "image"))),
-                ]
-            ],
-            Field(max_length=MAX_PARTS, fail_fast=True),
-        ],
-    ]
+    source: Annotated[Source, BeforeValidator(check_object_type(("base64", "file", "url")))]
 
 
 class DocumentBlock(Part):
     """A document whose text the model reads."""
 
     type: Literal["document"]
-    source: Annotated[
-        Annotated[Base64Source, Tag("<base64>")]
-        | Annotated[UrlSource, Tag("<url>")]
-        | Annotated[FileSource, Tag("<file>")]
-        | Annotated[TextSource, Tag("<text>")]
-        | Annotated[ContentSource, Tag("<content>")],
-        Discriminator(tag_of),
-        BeforeValidator(check_object_type(("base64", "url", "file", "text", "content"))),
-    ]
+    source: Annotated[Source, BeforeValidator(check_object_type(_NEEDED))]
     title: str | None = None
     context: str | None = None
 
@@ -199,9 +173,7 @@ REFUSED_BLOCKS = {
     "fallback": _THERE,
     "mcp_tool_listing": _THERE,
     "text_editor_code_execution_tool_result": _THERE,
-    "tool_addition": "send the tool in 'tools'",
     "tool_search_tool_result": _THERE,
-    "tool_removal": "leave the tool out of 'tools'",
 }
 """Types of blocks that are known, and what to do instead."""
 _SAID = ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "compaction")
@@ -212,9 +184,39 @@ def _said_tag(value: Any) -> str:
     return "<server_result>" if kind in SERVER_RESULTS else f"<{kind}>"
 
 
+class ChangedTool(Part):
+    """A tool by its name, or its definition, as `tools` has it."""
+
+    type: Literal["tool_reference", "tool_definition"]
+    name: str | None = None
+    definition: Tool | None = None
+
+
+class ToolAdditionBlock(Part):
+    """A tool that the model may call from here on."""
+
+    type: Literal["tool_addition"]
+    tool: ChangedTool
+
+
+class ToolRemovalBlock(Part):
+    """A hint: the prompt still has the tool, so that it stays cached, and the client refuses its calls."""
+
+    type: Literal["tool_removal"]
+
+
+SystemBlock = Annotated[
+    Annotated[TextBlock, Tag("<text>")]
+    | Annotated[ToolAdditionBlock, Tag("<tool_addition>")]
+    | Annotated[ToolRemovalBlock, Tag("<tool_removal>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("text", "tool_addition", "tool_removal"))),
+]
+
+
 class SystemTurn(Part):
     role: Literal["system"]
-    content: TextOrList[str, Texts]
+    content: TextOrList[str, Annotated[list[SystemBlock], Field(max_length=MAX_PARTS, fail_fast=True)]]
 
 
 UserBlock = Annotated[

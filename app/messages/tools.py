@@ -33,19 +33,14 @@ class SearcherPlace(Part):
     timezone: str | None = None
 
 
-class WebSearchTool(Part):
+class ServerTool(Part):
+    """A search of the web, or code that runs in a sandbox; the other fields are those of a search."""
+
     type: str
     name: str
     allowed_domains: list[str] | None = None
     blocked_domains: list[str] | None = None
     user_location: SearcherPlace | None = None
-
-
-class CodeTool(Part):
-    """Code that runs in a sandbox, which lives as long as the response."""
-
-    type: str
-    name: str
 
 
 class ToolsetDefault(Part):
@@ -108,9 +103,7 @@ def undated(kind: str) -> str:
 
 def _tag_of(value: Any) -> str:
     kind = value.get("type") if isinstance(value, dict) else value.type
-    if kind in (None, "custom", "mcp_toolset", "omitted"):
-        return f"<{kind or 'custom'}>"
-    return f"<{undated(kind)}>"
+    return f"<{kind or 'custom'}>" if kind in (None, "custom", "mcp_toolset", "omitted") else "<server>"
 
 
 def _check_tool(value: Any) -> Any:
@@ -125,8 +118,7 @@ def _check_tool(value: Any) -> Any:
 
 Tool = Annotated[
     Annotated[OwnTool, Tag("<custom>")]
-    | Annotated[WebSearchTool, Tag("<web_search>")]
-    | Annotated[CodeTool, Tag("<code_execution>")]
+    | Annotated[ServerTool, Tag("<server>")]
     | Annotated[McpToolset, Tag("<mcp_toolset>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
     Discriminator(_tag_of),

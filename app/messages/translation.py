@@ -6,28 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from app.messages import names, request
-from app.messages.blocks import (
-    AssistantTurn,
-    CompactionBlock,
-    ContentSource,
-    DocumentBlock,
-    ImageBlock,
-    Message,
-    RedactedThinkingBlock,
-    SearchResultBlock,
-    ServerResultBlock,
-    ServerToolUseBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolReferenceBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
+from app.messages import blocks, names, request
 from app.messages.hosted import item_of, json_text
 from app.messages.names import dotted, message_names
 from app.messages.request import CountMessageTokens, CreateMessage
-from app.messages.tools import McpServer, McpToolset, OwnTool, ToolChoice, WebSearchTool, hosted_as
+from app.messages.tools import McpServer, McpToolset, OwnTool, ServerTool, ToolChoice, hosted_as
 from app.protocol.errors import InvalidRequest
 from app.protocol.hosted_kinds import HOSTED_INCLUDES
 from app.protocol.include import ENCRYPTED_REASONING
@@ -110,7 +93,7 @@ def _validated(model: type[SentModel], body: Mapping[str, Any]) -> SentModel:
 
 def _check(sent: CountMessageTokens) -> None:
     """Raises InvalidRequest about fields that no field of a response could stand for."""
-    if isinstance(sent.messages[-1], AssistantTurn):
+    if isinstance(sent.messages[-1], blocks.AssistantTurn):
         where = f"messages[{len(sent.messages) - 1}]"
         message = (
             f"Invalid '{where}': models here do not go on with a message of the role 'assistant'; end with 'user'."
@@ -142,7 +125,7 @@ def _made(sent: CountMessageTokens) -> tuple[Json, Names]:
     return made, message_names(items, tools, "output_format" if old else "output_config.format")
 
 
-def _system(system: str | Sequence[TextBlock] | None) -> str | None:
+def _system(system: str | Sequence[blocks.TextBlock] | None) -> str | None:
     if isinstance(system, str):
         head, _, rest = system.partition("\n")
         return (rest.lstrip("\n") if head.startswith(BILLING) else system) or None
@@ -186,9 +169,9 @@ def _tools(sent: CountMessageTokens) -> Iterable[Placed]:
         raise InvalidRequest(message, where, "invalid_value")
 
 
-def _server_tool(tool: Any) -> Json:
+def _server_tool(tool: ServerTool) -> Json:
     kind = hosted_as(tool.type)
-    if not isinstance(tool, WebSearchTool):
+    if kind == "code_interpreter":
         return {"type": kind, "container": {"type": "auto"}}
     filters = {"allowed_domains": tool.allowed_domains, "blocked_domains": tool.blocked_domains}
     place = None if tool.user_location is None else tool.user_location.model_dump()
@@ -230,13 +213,13 @@ def _choice(choice: ToolChoice, tools: Sequence[Any]) -> Json:
 # -- messages ----------------------------------------------------------------------------------------------------
 
 
-def _items(index: int, message: Message, later: dict[str, Json]) -> Iterable[Placed]:
+def _items(index: int, message: blocks.Message, later: dict[str, Json]) -> Iterable[Placed]:
     """Yields the items of `input` that a message becomes. Tools that it loads are taken out of `later`."""
     where, content = f"messages[{index}]", message.content
     if isinstance(content, str) or not content:
         yield Origin(where, names.STRING), {"role": message.role, "content": content or ""}
         return
-    results = {block.tool_use_id: block for block in content if isinstance(block, ServerResultBlock)}
+    results = {block.tool_use_id: block for block in content if isinstance(block, blocks.ServerResultBlock)}
     loaded: list[Placed] = []
     run = _Run(message.role, where)
     for number, block in enumerate(content):
@@ -245,9 +228,9 @@ def _items(index: int, message: Message, later: dict[str, Json]) -> Iterable[Pla
             run.add(place, _parts(block))
             continue
         yield from run.ended()
-        if isinstance(block, ToolResultBlock):
+        loaded += _loaded(place, block, later)
+        if isinstance(block, blocks.ToolResultBlock):
             yield _result(place, block)
-            loaded += _loaded(place, block, later)
         elif (item := _item(place, block, results)) is not None:
             yield item
     yield from loaded
@@ -274,18 +257,18 @@ class _Run:
         self.parts, self._places = [], []
 
 
-def _item(place: str, block: Any, results: Mapping[str, ServerResultBlock]) -> Placed | None:
+def _item(place: str, block: Any, results: Mapping[str, blocks.ServerResultBlock]) -> Placed | None:
     """Returns the item that a block becomes, if it becomes one of its own."""
-    if isinstance(block, ThinkingBlock):
+    if isinstance(block, blocks.ThinkingBlock):
         if block.thinking:  # The text will do: a seal of another server's is no fault.
             return Origin(place, names.THOUGHT), _thought(content=[{"type": "reasoning_text", "text": block.thinking}])
         return (Origin(place, names.THOUGHT), _thought(encrypted_content=block.signature)) if block.signature else None
-    if isinstance(block, RedactedThinkingBlock):
+    if isinstance(block, blocks.RedactedThinkingBlock):
         return Origin(place, names.SEALED), _thought(encrypted_content=block.data)
-    if isinstance(block, ToolUseBlock):
+    if isinstance(block, blocks.ToolUseBlock):
         call = {"call_id": block.id, "name": block.name, "arguments": json_text(block.input)}
         return Origin(place, names.CALL), {"type": "function_call", **call}
-    item = item_of(block, results) if isinstance(block, ServerToolUseBlock) else None
+    item = item_of(block, results) if isinstance(block, blocks.ServerToolUseBlock) else None
     return None if item is None else (Origin(place, names.WHOLE), item)
 
 
@@ -293,7 +276,7 @@ def _thought(**fields: Any) -> Json:
     return {"type": "reasoning", "summary": [], **fields}
 
 
-def _result(place: str, block: ToolResultBlock) -> Placed:
+def _result(place: str, block: blocks.ToolResultBlock) -> Placed:
     content, inside = block.content or "", f"{place}.content"
     failed = FAILED if block.is_error else ""
     if isinstance(content, str):
@@ -307,11 +290,17 @@ def _result(place: str, block: ToolResultBlock) -> Placed:
     return Origin(place, names.RESULT, places), item
 
 
-def _loaded(place: str, block: ToolResultBlock, later: dict[str, Json]) -> Iterable[Placed]:
-    """Yields the item that brings the tools that a result refers to for the first time."""
-    content = block.content if isinstance(block.content, list) else ()
-    named = [each.tool_name for each in content if isinstance(each, ToolReferenceBlock)]
-    if tools := [later.pop(name) for name in named if name in later]:
+def _loaded(place: str, block: Any, later: dict[str, Json]) -> Iterable[Placed]:
+    """Yields the item that brings the tools that a block refers to for the first time."""
+    named: list[str | None] = []
+    tools: list[Json] = []
+    if isinstance(block, blocks.ToolResultBlock) and isinstance(block.content, list):
+        named = [each.tool_name for each in block.content if isinstance(each, blocks.ToolReferenceBlock)]
+    elif isinstance(block, blocks.ToolAdditionBlock):
+        named = [block.tool.name]
+        tools = [_function(block.tool.definition)] if isinstance(block.tool.definition, OwnTool) else []
+    tools += [later.pop(name) for name in named if name in later]
+    if tools:
         yield Origin(place, names.WHOLE), {"type": "additional_tools", "role": "developer", "tools": tools}
 
 
@@ -324,25 +313,25 @@ def _text(text: str) -> Json:
 
 def _parts(block: Any) -> list[Json]:
     """Returns the parts of a message, or of a result, that a block becomes."""
-    if isinstance(block, TextBlock):
+    if isinstance(block, blocks.TextBlock):
         return [_text(block.text)]
-    if isinstance(block, ImageBlock):
+    if isinstance(block, blocks.ImageBlock):
         return [_image(block)]
-    if isinstance(block, DocumentBlock):
-        return _document(block)
-    if isinstance(block, SearchResultBlock):
+    if isinstance(block, blocks.DocumentBlock):
+        return [*([_text(block.context)] if block.context else ()), _document(block)]
+    if isinstance(block, blocks.SearchResultBlock):
         texts = "\n".join(each.text for each in block.content)
         return [_text(f"{block.title}\n{block.source}\n{texts}")]
-    if isinstance(block, ToolReferenceBlock):
+    if isinstance(block, blocks.ToolReferenceBlock):
         return [_text(f"The tool '{block.tool_name}' can be called from here on.")]
-    assert isinstance(block, CompactionBlock)
+    assert isinstance(block, blocks.CompactionBlock)
     return [_text(SUMMARY_HEAD + block.content)] if block.content else []
 
 
-_PARTS = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | CompactionBlock
+_PARTS = blocks.TextBlock | blocks.ImageBlock | blocks.DocumentBlock | blocks.SearchResultBlock | blocks.CompactionBlock
 
 
-def _image(block: ImageBlock) -> Json:
+def _image(block: blocks.ImageBlock) -> Json:
     source = block.source
     if source.type == "file":
         return {"type": "input_image", "file_id": source.file_id}
@@ -350,19 +339,16 @@ def _image(block: ImageBlock) -> Json:
     return {"type": "input_image", "image_url": url}
 
 
-def _document(block: DocumentBlock) -> list[Json]:
+def _document(block: blocks.DocumentBlock) -> Json:
     source, title = block.source, {"filename": block.title} if block.title else {}
-    more = [_text(block.context)] if block.context else []
     if source.type == "url":
-        return [*more, {"type": "input_file", "file_url": source.url, **title}]
+        return {"type": "input_file", "file_url": source.url, **title}
     if source.type == "file":
-        return [*more, {"type": "input_file", "file_id": source.file_id, **title}]
+        return {"type": "input_file", "file_id": source.file_id, **title}
     if source.type == "base64":
         data = f"data:{source.media_type};base64,{source.data}"
-        return [*more, {"type": "input_file", "file_data": data, "filename": block.title or "document.pdf"}]
-    text, images = source.data if source.type == "text" else "", []
-    if isinstance(source, ContentSource):
-        inside = [TextBlock(type="text", text=source.content)] if isinstance(source.content, str) else source.content
-        text = "\n".join(each.text for each in inside if isinstance(each, TextBlock))
-        images = [_image(each) for each in inside if isinstance(each, ImageBlock)]
-    return [*more, {"type": "input_file", "filename": block.title or "document.txt", "text": text}, *images]
+        return {"type": "input_file", "file_data": data, "filename": block.title or "document.pdf"}
+    text = source.data if source.type == "text" else source.content
+    if isinstance(text, list):
+        text = "\n".join(each.text for each in text)
+    return {"type": "input_file", "filename": block.title or "document.txt", "text": text}

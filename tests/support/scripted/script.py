@@ -29,6 +29,7 @@ from enum import Enum
 from itertools import chain, count, takewhile
 from typing import Any
 
+from config.shaping.shape import INSTRUCTION_HEAD
 from workers.engine.base import InvalidPrompt, Message
 
 END = 256
@@ -44,6 +45,7 @@ _TURNS, _THEN = "/turns ", " /then "
 _SUMMARISE, _SUMMARY = "Write a summary", "/summary "
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
+_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _REASONING = "<think>\nI know what to say.\n</think>\n\n"
 
@@ -109,7 +111,7 @@ def _bytes_of(token: int) -> bytes:
 
 def reply_to(prompt: Sequence[int]) -> Reply:
     """The reply to a prompt, which comes without its ANSWER."""
-    messages = list(_messages(prompt))
+    messages = list(_without_reminders(_messages(prompt)))
     asking = [message for message in messages if message[0] in ("user", "tool")]
     role, text = asking[-1] if asking else ("user", "")
     if text.startswith(_SUMMARISE):
@@ -147,6 +149,17 @@ def _messages(prompt: Sequence[int]) -> Iterator[tuple[str, str]]:
         end = prompt.index(END, begin)
         role, _, text = b"".join(map(_bytes_of, prompt[begin + 1 : end])).decode(errors="replace").partition("\n")
         yield role, text
+
+
+def _without_reminders(messages: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The messages without what Claude Code reminds a model of, and without instructions that were moved into a user's
+    message: a user's message that is nothing else is none."""
+    for role, text in messages:
+        own = _REMINDER.sub("", text)
+        if role == "user":
+            own = own.partition(INSTRUCTION_HEAD)[0]
+        if own.strip() or own == text or role != "user":
+            yield role, own
 
 
 def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:

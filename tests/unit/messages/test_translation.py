@@ -236,6 +236,18 @@ class TestTools:
         assert kinds.count("additional_tools") == 1
         assert [tool["name"] for tool in kept["input"][3]["tools"]] == ["hidden"]
 
+    def test_a_tool_joins_in_the_middle_by_its_name_or_whole(self) -> None:
+        later = {**TOOL, "name": "hidden", "defer_loading": True}
+        added = [
+            {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "hidden"}},
+            {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {**TOOL, "name": "new"}}},
+            {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "look"}},
+        ]
+        kept = items(USER, {"role": "system", "content": [block("More."), *added]}, USER, tools=[TOOL, later])
+        kinds = ["message", "additional_tools", "additional_tools", "message"]
+        assert [item["type"] for item in kept][1:] == kinds
+        assert [item["tools"][0]["name"] for item in kept[2:4]] == ["hidden", "new"]
+
     def test_calls_that_the_server_ran_come_back_as_what_they_were(self) -> None:
         searched = {"type": "server_tool_use", "id": "s_1", "name": "web_search", "input": {"query": "q"}}
         urls = [{"type": "web_search_result", "url": "http://x", "title": "X", "encrypted_content": ""}]
