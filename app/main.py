@@ -75,7 +75,8 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         settings.check_metrics()
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None
-    metrics = ApiMetrics(registry := CollectorRegistry())
+    registry = CollectorRegistry()
+    metrics = ApiMetrics(registry if settings.metrics_port is not None else None)
     app = FastAPIOffline(
         title="Longhaul",
         version=version("longhaul"),

@@ -47,30 +47,23 @@ class ChatTemplate:
             raise TemplateError(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
 
     @cached_property
-    def shows_tools(self) -> bool:
-        return self._shows() or self._shows({"role": "system", "content": "longhaul_instructions"})
-
-    @cached_property
     def call(self) -> str:
         """How it writes an answer that calls the probe; empty if it shows no calls."""
         result = {"role": "tool", "name": NAME, "tool_call_id": _ID, "content": _ANSWERED}
         for arguments in ({KEY: VALUE}, json.dumps({KEY: VALUE})):
             calls = [{"id": _ID, "type": "function", "function": {"name": NAME, "arguments": arguments}}]
             for content in ({"content": ""}, {"content": None}, {}):
-                for text in self._rendered((), {"role": "assistant", **content, "tool_calls": calls}, result):
+                for text in self._rendered({"role": "assistant", **content, "tool_calls": calls}, result):
                     written = text.rpartition(_ASKED)[2].partition(_ANSWERED)[0]
                     if NAME in written and VALUE in written:
                         return written
         return ""
 
-    def _shows(self, *head: Mapping[str, Any]) -> bool:
-        return any(NAME in text for text in self._rendered(head))
-
-    def _rendered(self, head: Sequence[Any], *turns: Any) -> Iterator[str]:
+    def _rendered(self, *turns: Any) -> Iterator[str]:
         """A question to a model that has the probe, in each form of content that the template takes."""
         for content in (_ASKED, [{"type": "text", "text": _ASKED}]):
             try:
-                yield self.render([*head, {"role": "user", "content": content}, *turns], [TOOL])
+                yield self.render([{"role": "user", "content": content}, *turns], [TOOL])
             except TemplateError:
                 continue
 

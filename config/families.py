@@ -187,7 +187,7 @@ def reading_of(files: ModelFiles) -> Reading:
         return Reading("chat", None, parser, UNKNOWN, files.default_sampling)
     return Reading(
         format=family.format,
-        tool_parser=family.tool_parser if _shows_tools(family, files) else None,
+        tool_parser=family.tool_parser,
         reasoning_parser=_reasoning_parser(family, files),
         reason="; ".join(filter(None, (_why(family, files), _probed(family, files), family.note))),
         default_sampling=files.default_sampling,
@@ -208,10 +208,6 @@ def _reasoning_parser(family: Family, files: ModelFiles) -> str | None:
     return family.reasoning_parser if not family.template or re.search(family.thinks, files.template) else None
 
 
-def _shows_tools(family: Family, files: ModelFiles) -> bool:
-    return not family.template or files.is_mistral or files.chat.shows_tools
-
-
 def _why(family: Family, files: ModelFiles) -> str:
     seen = [f"model_type {files.model_type}"] if family.types else []
     seen += [f"{mark} in its {'tokenizer' if files.is_mistral else 'chat template'}" for mark in family.marks[:1]]
@@ -220,8 +216,6 @@ def _why(family: Family, files: ModelFiles) -> str:
 
 def _probed(family: Family, files: ModelFiles) -> str:
     """What the probes of the chat template showed."""
-    if not _shows_tools(family, files):
-        return "its chat template shows no tools"
     if not family.template or files.is_mistral:
         return ""
     return "a call was probed" if files.chat.call else "its chat template shows no calls"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -30,20 +31,23 @@ def resolved(model: ServedModel) -> tuple[ServedModel, str]:
     """
     if model.is_resolved:
         return model, _line(model, model, "")
-    reading = _reading(model, download=True)
+    _, reading = _read(model, download=True)
     chosen = model.resolved(reading)
     return chosen, _line(model, chosen, reading.reason)
 
 
 def description(model: ServedModel) -> str:
     """A line about the model's family, and what it refuses, as far as files on this machine say it."""
-    if model.is_resolved:
-        return _line(model, model, "") + "".join(f"; {line}" for line in _refusals(model))
     try:
-        reading = _reading(model, download=False)
+        files, reading = _read(model, download=False)
     except ConfigError:
-        return _line(model, model, "its worker reads its files, which are not on this machine")
-    return _line(model, model.resolved(reading), reading.reason) + "".join(f"; {line}" for line in _refusals(model))
+        away = "its worker reads its files, which are not on this machine"
+        return _line(model, model, "" if model.is_resolved else away)
+    line = _line(model, model, "") if model.is_resolved else _line(model, model.resolved(reading), reading.reason)
+    proof = None
+    with suppress(ImportError):  # jinja may be missing where no worker runs
+        proof = files.proof(reading, images=model.images)
+    return "; ".join([line, *(proof.lines() if proof is not None else ())])
 
 
 def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:
@@ -55,23 +59,13 @@ def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:
     return f"{values} ({reason})" if reason else values
 
 
-def _refusals(model: ServedModel) -> Iterator[str]:
-    """What the model's chat template cannot show, if its files are on this machine."""
-    try:
-        files = _files(model, download=False)
-        proof = files.proof(reading_of(files), images=model.images)
-    except (ImportError, OSError, ValueError):
-        return
-    if proof is not None:
-        yield from proof.lines()
-
-
-def _reading(model: ServedModel, *, download: bool) -> Reading:
+def _read(model: ServedModel, *, download: bool) -> tuple[ModelFiles, Reading]:
     """Raises ConfigError if the files cannot be had."""
     try:
-        return reading_of(_files(model, download=download))
+        files = _files(model, download=download)
+        return files, reading_of(files)
     except ValueError:  # no hub id, but what else vLLM loads from
-        return reading_of(ModelFiles())
+        return ModelFiles(), reading_of(ModelFiles())
     except (ImportError, OSError) as error:
         what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise ConfigError(

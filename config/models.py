@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from config.families import Reading
 from config.settings import ConfigError, Seconds, Settings
+from config.shaping.proof import Proof
 from config.tools import McpServer, ToolServerEntry, merge_servers, servers_of_file, servers_of_variable
 
 AUTO: Final = "auto"
@@ -78,6 +79,8 @@ class ServedModel:
     """What becomes of each `reasoning.effort`, as its workers say (Engine.efforts); None: not known."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """What it refuses, and why, as its workers have proven (config/shaping/proof.py). `TOOLS_SHOWN` among it: tools."""
+    proof: Proof | None = None
+    """What its chat template shows, if that was proven before its engine starts."""
     guessed: frozenset[str] = frozenset()
     """The names of the parsers above that followed from its files."""
 

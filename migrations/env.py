@@ -2,10 +2,8 @@
 
 from alembic import context
 
-from app.store.tables import metadata
-
 connection = context.config.attributes.get("connection")
 if connection is None:
     raise SystemExit("run `longhaul migrate` instead: it connects Alembic to the database")
-context.configure(connection=connection, target_metadata=metadata)
+context.configure(connection=connection)
 context.run_migrations()

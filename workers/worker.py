@@ -26,6 +26,7 @@ from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
 from config.logging.context import name_worker
+from config.logging.handler import gathering_lines
 from config.memory import freeze_gc
 from config.models import VLLM, ServedModel, require_folders
 from config.models_file import ModelsFile
@@ -99,7 +100,8 @@ async def worker_lifespan(
         following = asyncio.create_task(_follow(file, mcp_sessions), name="models-file")
         stack.push_async_callback(end_tasks, following)
         log.info("%s is ready as %s", model.name, runner.node)
-        yield runner
+        with gathering_lines():
+            yield runner
 
 
 async def _resolved(model: ServedModel) -> ServedModel:
@@ -114,8 +116,7 @@ def registered_as(model: ServedModel, engine: Engine) -> ServedModel:
     """The model as its loaded engine knows it."""
     for line in engine.proof.lines():
         log.warning("%s %s", model.name, line)
-    refusals = {**engine.proof.refused, **model.refusals}
-    return replace(model, efforts=engine.efforts, refusals=refusals)
+    return replace(model, efforts=engine.efforts, refusals=engine.proof.refused)
 
 
 @asynccontextmanager

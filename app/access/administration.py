@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.access.caller import Scope
@@ -231,8 +232,8 @@ class Administration:
     async def _change(self, project_id: str, values: Mapping[str, Any], asked: Mapping[str, Any]) -> ProjectRow:
         """Sets columns of an active project; the audit log has what was `asked`."""
         async with self._changes.begin() as change:
-            await lock_active_project(change, project_id)
-            row = await projects.change(change.connection, project_id, values)
+            before = await lock_active_project(change, project_id)
+            row = await projects.change(change.connection, replace(before, **values))
             await _note_update(change, project_id, asked)
         return row
 

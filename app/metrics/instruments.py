@@ -1,7 +1,7 @@
 """Every metric that a process counts itself, each with one sentence. docs/metrics.md lists them; a test compares both.
 
-A class is handed to whoever knows its facts. Without a registry it counts all the same, but for what comes with each
-token, and nobody can read it: so no caller asks whether metrics are on. An observation takes one to two microseconds.
+A class is handed to whoever knows its facts, and no caller asks whether metrics are on: what a process whose registry
+nobody can read would count for its responses goes nowhere. An observation takes one to two microseconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
-from typing import get_args
+from typing import cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -32,29 +32,56 @@ UNKNOWN_TOOL = "unknown"
 Registry = CollectorRegistry | None
 
 
+class _Unread:
+    """An instrument that nobody can read."""
+
+    def labels(self, *_: str) -> _Unread:
+        return self
+
+    def inc(self, _amount: float = 1) -> None:
+        pass
+
+    def observe(self, _amount: float) -> None:
+        pass
+
+
+def _histogram(
+    name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...], registry: Registry
+) -> Histogram:
+    if registry is None:
+        return cast(Histogram, _Unread())
+    return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], registry: Registry) -> Counter:
+    if registry is None:
+        return cast(Counter, _Unread())
+    return Counter(name, text, labels, registry=registry)
+
+
 class ApiMetrics:
     """What an API process knows."""
 
     def __init__(self, registry: Registry = None) -> None:
-        self._requests = Counter(
+        self._requests = _counter(
             "longhaul_http_requests",
             "Requests by the status of their answer, or 101 for a WebSocket.",
             ("method", "route", "status"),
-            registry=registry,
+            registry,
         )
-        self._request_seconds = Histogram(
+        self._request_seconds = _histogram(
             "longhaul_http_request_seconds",
             "Seconds from the head of a request to the start of its answer.",
             ("method", "route"),
-            buckets=SHORT,
-            registry=registry,
+            SHORT,
+            registry,
         )
-        self._refusals = Counter(
+        self._refusals = _counter(
             "longhaul_refusals",
             "Requests, and messages of WebSockets, that were refused although nothing was wrong with them, by the code"
             " of their error (429, 503); with the limit and its project if a limit was reached.",
             ("code", "limit", "project"),
-            registry=registry,
+            registry,
         )
         _at_zero(self._refusals, *((code, "", "") for code in REFUSALS))
         self.outside_endings = outside_endings(registry)
@@ -93,11 +120,11 @@ def _at_zero(counter: Counter, *labels: tuple[str, ...]) -> Counter:
 
 def outside_endings(registry: Registry = None) -> Counter:
     """What `app/announcer.py` counts, in API processes and in maintenance."""
-    counter = Counter(
+    counter = _counter(
         "longhaul_outside_endings",
         "Responses that this process ended from outside their run: cancelled by a caller, failed at a deadline, ...",
         ("status",),
-        registry=registry,
+        registry,
     )
     return _at_zero(counter, (Status.CANCELLED.value,), (Status.FAILED.value,))
 
@@ -132,16 +159,16 @@ class WorkerMetrics:
         )
         self._commit_seconds = self._histogram(
             "longhaul_journal_commit_seconds", "Seconds of one commit of the journal.", (), SHORT
-        )
+        ).labels(model)
         self._commit_chunks = self._histogram(
             "longhaul_journal_commit_chunks", "Chunks in one commit of the journal.", (), CHUNKS
-        )
+        ).labels(model)
         self._publish_seconds = self._histogram(
             "longhaul_publish_seconds",
             "Seconds from a commit until Redis has its chunks for readers, of the oldest chunk of each batch.",
             (),
             SHORT,
-        )
+        ).labels(model)
         self._takeovers = self._counter(
             "longhaul_takeovers",
             "Claims of a response that an earlier attempt had begun, by why that ended: yield, or release (a crash or"
@@ -169,10 +196,10 @@ class WorkerMetrics:
         )
 
     def _histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, ("model", *labels), buckets=buckets, registry=self._registry)
+        return _histogram(name, text, ("model", *labels), buckets, self._registry)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-        return Counter(name, text, ("model", *labels), registry=self._registry)
+        return _counter(name, text, ("model", *labels), self._registry)
 
     def name(self, worker: str, version: str) -> None:
         """Shows the worker's name, which rows, logs, Flower and commands have for it."""
@@ -224,12 +251,12 @@ class WorkerMetrics:
         """Around a commit of the journal. One that raises does not count."""
         began = time.perf_counter()
         yield
-        self._commit_seconds.labels(self._model).observe(time.perf_counter() - began)
-        self._commit_chunks.labels(self._model).observe(chunks)
+        self._commit_seconds.observe(time.perf_counter() - began)
+        self._commit_chunks.observe(chunks)
 
     def published(self, seconds: float) -> None:
         """Redis has what was committed so long ago."""
-        self._publish_seconds.labels(self._model).observe(seconds)
+        self._publish_seconds.observe(seconds)
 
     def called_tool(self, kind: str | None, *, ok: bool) -> None:
         """A call has its result. Without a kind: of a tool that does not exist."""

@@ -83,8 +83,12 @@ class Columns(Generic[T]):
         return ", ".join(f"{column.name} = {column.expression(alias)}" for column in self._columns)
 
     def parameters(self, rows: Sequence[T]) -> list[list[Any]]:
-        """The arrays, in the order of `names`."""
-        return [list(map(get, rows) if convert is None else map(convert, map(get, rows))) for get, convert in self._get]
+        """The arrays, in the order of `names`. `unnest` fills a shorter array with NULL: so one without any value is
+        empty, because to encode a NULL takes the driver as long as a text."""
+        arrays = (
+            list(map(get, rows) if convert is None else map(convert, map(get, rows))) for get, convert in self._get
+        )
+        return [array if array.count(None) < len(rows) else [] for array in arrays]
 
     def named_parameters(self, rows: Sequence[T]) -> dict[str, list[Any]]:
         """The arrays by name."""

@@ -12,12 +12,10 @@ import asyncio
 import secrets
 import time
 
-from sqlalchemy import Connection, select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Connection, text
 
 from app.store.database import Database, StoreUnavailable
 from app.store.sealing import FIRST_KEY, KEY_BYTES, Sealer
-from app.store.tables import keys
 
 REFRESH_SECONDS = 60.0
 """How soon every process knows a new key."""
@@ -30,16 +28,23 @@ _SEALING = "sealing"
 _PUBSUB = "pubsub"
 _CACHE_SALT = "cache_salt"
 _SIZES = {_SEAL: KEY_BYTES, _PUBSUB: PUBSUB_KEY_BYTES, _CACHE_SALT: SALT_KEY_BYTES}
+_NAMES = text("SELECT name FROM keys")
+_VALUE = text("SELECT value FROM keys WHERE name = :name")
+_READ = text("SELECT name, value FROM keys")
+_MAKE = text("INSERT INTO keys (name, value) VALUES (:name, :value) ON CONFLICT DO NOTHING")
+_SET = text(
+    "INSERT INTO keys (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 _IS_OWNER = text("SELECT pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'keys'::regclass), 'USAGE')")
 
 
 def make_missing(connection: Connection) -> None:
     """Makes the keys that a deployment begins with, of random bytes; a role that is not the owner's makes none."""
-    rows = connection.execute(select(keys.c.name)).scalars().all()
+    rows = connection.execute(_NAMES).scalars().all()
     known = {*rows, *([_SEAL] if _SEALING in rows else [])}  # an operator may have deleted a key that seals no more
     new = [{"name": name, "value": secrets.token_bytes(size)} for name, size in _SIZES.items() if name not in known]
     if new and connection.execute(_IS_OWNER).scalar_one():
-        connection.execute(insert(keys).values(new).on_conflict_do_nothing())
+        connection.execute(_MAKE, new)
 
 
 def _missing(name: str) -> StoreUnavailable:
@@ -57,7 +62,7 @@ class SharedKey:
     async def __call__(self) -> bytes:
         """Raises StoreUnavailable."""
         if self._key is None:
-            rows = await self._db.execute(select(keys.c.value).where(keys.c.name == self._name))
+            rows = await self._db.execute(_VALUE, {"name": self._name})
             if not rows:
                 raise _missing(self._name)
             self._key = rows[0].value
@@ -108,18 +113,15 @@ async def rotate(db: Database, pause: float = 2 * REFRESH_SECONDS) -> int:
     """
     found, _ = await _read_keys(db)
     number = max(found) + 1
-    new = insert(keys).values(name=f"{_SEAL}_{number}", value=secrets.token_bytes(KEY_BYTES))
-    await db.execute(new.on_conflict_do_nothing())
+    await db.execute(_MAKE, {"name": f"{_SEAL}_{number}", "value": secrets.token_bytes(KEY_BYTES)})
     await asyncio.sleep(pause)
-    async with db.begin() as connection:
-        row = insert(keys).values(name=_SEALING, value=str(number).encode())
-        await connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": row.excluded.value}))
+    await db.execute(_SET, {"name": _SEALING, "value": str(number).encode()})
     return number
 
 
 async def _read_keys(db: Database) -> tuple[dict[int, bytes], int]:
     """Returns the keys by their numbers, and the number of the one that seals."""
-    rows = {row.name: row.value for row in await db.execute(select(keys))}
+    rows = {row.name: row.value for row in await db.execute(_READ)}
     found = {FIRST_KEY: rows[_SEAL]} if _SEAL in rows else {}
     for name, value in rows.items():
         head, _, number = name.rpartition("_")

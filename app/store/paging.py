@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, literal, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, literal, select, text, tuple_
 
 from app.store.database import Database
 
@@ -39,6 +39,44 @@ class Page:
                 break
             count += 1
         return count
+
+
+class Listing:
+    """A list in the order of a column of age, and of `id` among those of the same age."""
+
+    def __init__(self, rows: str, wanted: str = "true", age: str = "created_at") -> None:
+        """`rows` is a query of all rows that a cursor may name, `wanted` the condition of those that the list has."""
+        self._age = age
+        self._cursor = text(f"SELECT {age}, id FROM ({rows}) l WHERE id = :cursor")
+        start = f"SELECT * FROM ({rows}) l WHERE {wanted}"
+        self._pages = {
+            (descending, behind): text(
+                f"{start}{f' AND ({age}, id) {sign} (:age, :cursor)' if behind else ''}"
+                f" ORDER BY {age}{order}, id{order} LIMIT :limit"
+            )
+            for descending, sign, order in ((False, ">", ""), (True, "<", " DESC"))
+            for behind in (False, True)
+        }
+
+    async def read(
+        self, db: Database, page: Page, make: Callable[..., T], values: Mapping[str, Any] | None = None
+    ) -> tuple[list[T], bool] | None:
+        """Returns what `make` makes of the columns of each row of a page, and whether there are more behind it.
+
+        `values` are those of the list's own parameters. None: the cursor names none of its rows. It may name one that
+        is not `wanted`.
+        """
+        values, cursor = values or {}, page.before if page.after is None else page.after
+        bounds: dict[str, Any] = {"limit": page.limit + 1, "cursor": cursor}
+        if cursor is not None:
+            places = await db.execute(self._cursor, {**values, "cursor": cursor})
+            if not places:
+                return None
+            bounds["age"] = places[0][0]
+        statement = self._pages[page.descending != page.is_backwards, cursor is not None]
+        found = await db.execute(statement, {**values, **bounds})
+        entries = [make(**row._mapping) for row in found[: page.limit]]
+        return entries[::-1] if page.is_backwards else entries, len(found) > page.limit
 
 
 async def read_page(

@@ -9,18 +9,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import delete, exists, or_, select, text
+from sqlalchemy import text
 
 from app.heavy import off_loop
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, size_of
-from app.protocol.status import BatchStatus
 from app.sizes import grouped
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.responses.final_rows import INSERT_CHUNKS
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES
-from app.store.tables import LOG_BYTES, batches, responses
+from app.store.tables import UNFINISHED_BATCHES
 from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
@@ -31,7 +30,13 @@ _MERGEABLE = text(
 )
 # SKIP LOCKED: whoever cancels or deletes the response, or merges its log in another copy of maintenance, goes first.
 _LOCK = text("SELECT id FROM responses WHERE id = :id AND log = 'live' FOR UPDATE SKIP LOCKED")
-_MARK_MERGED = text(f"UPDATE responses SET log = 'merged', log_bytes = {LOG_BYTES} WHERE id = :id")
+_MARK_MERGED = text(
+    """
+    UPDATE responses SET log = 'merged',
+        log_bytes = (SELECT coalesce(sum(c.bytes), 0) FROM chunks c WHERE c.response_id = :id)
+    WHERE id = :id
+    """
+)
 # SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
 _MARK_DELETED = text(
     """
@@ -70,11 +75,20 @@ _DELETE_OLD = text(
     """
 )
 
-_IS_WRITTEN_LATER = exists().where(
-    batches.c.id == responses.c.batch_id,
-    batches.c.status.in_([each.value for each in BatchStatus if not each.final]),
-)
-"""Whether the response is a line of a batch that has not ended: it is still to be written into the batch's files."""
+# A line of a batch that has not ended is still to be written into the batch's files. The partial indexes are on `store`
+# and `NOT store`: with a parameter in its place they would not be used.
+_DELETE_EXPIRED = {
+    is_stored: text(
+        f"""
+        DELETE FROM responses WHERE id IN (
+            SELECT r.id FROM responses r WHERE {"r.store" if is_stored else "NOT r.store"} AND r.finished_at < :before
+                AND (r.batch_id IS NULL OR NOT EXISTS (
+                    SELECT FROM batches b WHERE b.id = r.batch_id AND b.status IN ({UNFINISHED_BATCHES})))
+            ORDER BY r.finished_at LIMIT :limit FOR UPDATE OF r SKIP LOCKED)
+        """
+    )
+    for is_stored in (True, False)
+}
 _DELETE_BATCHES = text(
     """
     WITH gone AS (
@@ -213,18 +227,6 @@ async def delete_expired(db: Database, stored: datetime, unstored: datetime, lim
     deleted = 0
     async with db.autocommit() as connection:
         for is_stored, before in ((True, stored), (False, unstored)):
-            expired = (
-                select(responses.c.id)
-                # Not `IS true`: the partial indexes are on `store` and `NOT store`, and would not be used.
-                .where(
-                    responses.c.store if is_stored else ~responses.c.store,
-                    responses.c.finished_at < before,
-                    or_(responses.c.batch_id.is_(None), ~_IS_WRITTEN_LATER),
-                )
-                .order_by(responses.c.finished_at)
-                .limit(limit)
-                .with_for_update(skip_locked=True)
-            )
-            result = await connection.execute(delete(responses).where(responses.c.id.in_(expired.scalar_subquery())))
+            result = await connection.execute(_DELETE_EXPIRED[is_stored], {"before": before, "limit": limit})
             deleted += result.rowcount
     return deleted

@@ -13,6 +13,7 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.response import brief_object, code_of, response_object
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.sizes import LARGE_BYTES
 from app.store.columns import Column, Columns, to_json
 from app.store.database import from_json
 from app.store.packing import pack_events, pack_tokens
@@ -123,7 +124,7 @@ class ResponseRow:
     traceparent: str | None
     tracestate: str | None
     history: list[Json] | None
-    """The attempts that handed it over (`guards.HISTORY`), the last ones."""
+    """The attempts that handed it over (`handed_over` of the schema), the last ones."""
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 
@@ -269,6 +270,22 @@ class LargeRow:
 
 LARGE_COLUMNS = ("request", "output", "messages")
 """The columns of a ResponseRow that may be large."""
+ROW_BYTES = "r.request_bytes + r.output_bytes + r.messages_bytes"
+"""What the row `r` holds of what may be large."""
+IS_SMALL = f"(r.messages IS NULL AND r.request_bytes + r.output_bytes <= {LARGE_BYTES})"
+"""Whether the row `r` is small. One with `messages` counts as large: it is rare, and they repeat its context."""
+
+
+def select_list(large: str) -> str:
+    """The columns of a ResponseRow, for a statement about the row `r`. `large` makes SQL of those that may be large."""
+    made = {"read_at": "now() AS read_at"} | {name: f"{large.format(f'r.{name}')} AS {name}" for name in LARGE_COLUMNS}
+    return ", ".join(made.get(name, f"r.{name}") for name in ResponseRow.__slots__)
+
+
+SMALL_ROW = select_list(f"CASE WHEN {IS_SMALL} THEN {{}} END")
+"""For `row_or_large`: without the LARGE_COLUMNS of a row that is not small."""
+WHOLE_ROW = select_list("CAST({} AS text)")
+"""For `parsed_row`."""
 
 
 def response_row(row: Row[Any]) -> ResponseRow:

@@ -141,10 +141,10 @@ def llm(imported: None) -> Any:
     """What renders prompts, without an engine."""
     from vllm.renderers import renderer_from_config
 
-    from workers.engine.vllm import compat
     from workers.engine.vllm.arguments import engine_args
+    from workers.engine.vllm.compat.configuration import config_of
 
-    config = compat.config_of(engine_args(demo_model()))
+    config = config_of(engine_args(demo_model()))
     return SimpleNamespace(renderer=renderer_from_config(config), model_config=config.model_config)
 
 
@@ -153,7 +153,7 @@ def said(text: str, role: str = "user") -> list[Any]:
 
 
 async def test_a_large_prompt_has_the_tokens_that_it_would_have_as_a_small_one(llm: Any) -> None:
-    from workers.engine.vllm.compat import ChatRenderer
+    from workers.engine.vllm.compat.renderer import ChatRenderer
 
     renderer, args = ChatRenderer(llm), {**demo_model().chat_template_args, "add_generation_prompt": True}
     small, large = [await renderer.render_in_thread(said(MANY_SCRIPTS), args, large=large) for large in (False, True)]

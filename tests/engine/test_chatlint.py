@@ -70,7 +70,7 @@ def _is_of_calls(refusal: Any) -> bool:
 
 
 def _parser(template: Template, chat: ChatTemplate, proof: Proof, reading: Any) -> str | None:
-    from workers.engine.vllm.compat import quiet
+    from workers.engine.vllm.compat.renderer import quiet
     from workers.engine.vllm.output.proof import Written
 
     if reading.tool_parser is None:

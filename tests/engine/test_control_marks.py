@@ -75,11 +75,11 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
 def rendering_of(model: ServedModel) -> Any:
     from vllm.renderers import renderer_from_config
 
-    from workers.engine.vllm import compat
     from workers.engine.vllm.arguments import engine_args
+    from workers.engine.vllm.compat.configuration import config_of
     from workers.engine.vllm.rendering import Rendering
 
-    config = compat.config_of(engine_args(model))
+    config = config_of(engine_args(model))
     return Rendering(
         cast(Any, SimpleNamespace(renderer=renderer_from_config(config), model_config=config.model_config)), {}
     )

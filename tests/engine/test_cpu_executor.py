@@ -29,7 +29,8 @@ def args_of(**given: Any) -> Any:
 def test_without_an_accelerator_the_model_runs_in_engine_core() -> None:
     from vllm.v1.executor import Executor
 
-    from workers.engine.vllm.compat import InCore, config_of
+    from workers.engine.vllm.compat.configuration import config_of
+    from workers.engine.vllm.compat.processes import InCore
 
     assert Executor.get_class(config_of(args_of())) is InCore
 
@@ -49,12 +50,13 @@ def test_an_operator_who_assigned_the_cores_gets_vllms_own_executor(variable: st
 def test_the_model_computes_on_all_cores_but_one(cores: int, siblings: int, threads: str) -> None:
     from vllm.utils.cpu_resource_utils import LogicalCPUInfo
 
-    from workers.engine.vllm import compat, cpu_executor
+    from workers.engine.vllm import cpu_executor
+    from workers.engine.vllm.compat import machine
 
     cpus = [LogicalCPUInfo(core + cores * thread, core, 0) for core in range(cores) for thread in range(siblings)]
     with (
         mock.patch.dict(os.environ),
-        mock.patch.object(compat, "get_allowed_cpu_list", return_value=cpus),
+        mock.patch.object(machine, "get_allowed_cpu_list", return_value=cpus),
     ):
         os.environ.pop("OMP_NUM_THREADS", None)
         with cpu_executor.compute_threads(args_of()):

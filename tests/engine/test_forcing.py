@@ -20,7 +20,7 @@ def modules() -> Any:
     import torch
     from vllm import SamplingParams
 
-    from workers.engine.vllm.grammars import forcing
+    from workers.engine.vllm.compat import forcing
 
     return SimpleNamespace(numpy=numpy, torch=torch, params=SamplingParams, forcing=forcing)
 

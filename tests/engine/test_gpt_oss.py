@@ -368,7 +368,7 @@ async def test_a_model_with_another_vocabulary_is_refused_before_its_engine_star
 ) -> None:
     engine = await asyncio.to_thread(make_engine, demo_model(format="harmony"))
     starts: list[Any] = []
-    monkeypatch.setattr("workers.engine.vllm.compat.start", lambda *args: starts.append(args))
+    monkeypatch.setattr("workers.engine.vllm.compat.processes.start", lambda *args: starts.append(args))
     with pytest.raises(ConfigError, match="its tokenizer is not that of harmony"):
         await engine.start()
     assert starts == []

@@ -28,13 +28,13 @@ async def test_projects_share_nothing_that_is_cached_of_an_image_and_each_finds_
 ) -> None:
     from vllm.renderers import renderer_from_config
 
-    from workers.engine.vllm import compat
     from workers.engine.vllm.arguments import engine_args
+    from workers.engine.vllm.compat.configuration import config_of
     from workers.engine.vllm.rendering import Rendering
 
     (tmp_path / "models.toml").write_text(VISION)
     model, _ = resolved(load_models(tmp_path / "models.toml").models[0])
-    config = compat.config_of(engine_args(model))
+    config = config_of(engine_args(model))
     llm = SimpleNamespace(renderer=renderer_from_config(config), model_config=config.model_config)
     rendering = Rendering(cast(Any, llm), {})
     red = seeing(Picture("red", "square"))

@@ -51,14 +51,17 @@ def folder_with(tmp_path: Path, template: str) -> str:
 def rendering_of(path: str) -> Iterator[Any]:
     from vllm.renderers import renderer_from_config
 
-    from workers.engine.vllm import compat
     from workers.engine.vllm.arguments import engine_args
+    from workers.engine.vllm.compat.configuration import config_of
     from workers.engine.vllm.rendering import Rendering
 
-    config = compat.config_of(engine_args(demo_model(path=path)))
+    config = config_of(engine_args(demo_model(path=path)))
     renderer = renderer_from_config(config)
     try:
-        yield Rendering(SimpleNamespace(renderer=renderer, model_config=config.model_config), {})
+        llm = SimpleNamespace(renderer=renderer, model_config=config.model_config)
+        rendering = Rendering(llm, {})
+        rendering._llm = llm
+        yield rendering
     finally:
         renderer.shutdown()
 
@@ -96,6 +99,29 @@ def test_a_template_that_shows_no_message_is_the_operators_fault(tmp_path: Path)
 GUESSED = frozenset({"tool_parser", "reasoning_parser"})
 
 
+def test_a_start_proves_a_template_once_and_as_the_engine_renders_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from config.shaping import proof
+    from workers.engine.vllm import loading, rendering
+    from workers.engine.vllm.arguments import engine_args
+    from workers.engine.vllm.compat import processes
+
+    proofs: list[Any] = []
+
+    def counted(*args: Any, **more: Any) -> Any:
+        proofs.append(proof.proven(*args, **more))
+        return proofs[-1]
+
+    for module in (loading, rendering):
+        monkeypatch.setattr(module, "proven", counted)
+    with rendering_of(demo_model().path) as own:
+        proofs.clear()
+        model, _ = loading.fitted(replace(demo_model(), proof=None, guessed=GUESSED))
+        monkeypatch.setattr(processes, "start", lambda config, args: own._llm)
+        loaded = loading.load(model, engine_args(model))
+        loaded.probe.close()
+        assert (proofs, loaded.rendering.proof) == ([own.proof], own.proof)
+
+
 def fitted(tmp_path: Path, template: str, tool_parser: str) -> tuple[Any, str]:
     model = demo_model(path=folder_with(tmp_path, template), tool_parser=tool_parser, guessed=GUESSED)
     from workers.engine.vllm.loading import fitted as fit
@@ -117,7 +143,7 @@ def test_a_model_whose_calls_no_parser_reads_calls_no_tools_and_says_why(tmp_pat
     strange = STRICT.replace("<tool_call>\n{", "<<{").replace("}\n</tool_call>", "}>>")
     model, reason = fitted(tmp_path, strange, "hermes")
     assert model.tool_parser is None
-    assert model.refusals == {TOOLS_SHOWN: "hermes does not read a call"}
+    assert model.proof.refused == {TOOLS_SHOWN: "hermes does not read a call"}
     assert reason == "tool_parser none after all: hermes does not read a call"
 
 
@@ -149,6 +175,6 @@ def test_the_proof_costs_a_start_less_than_two_seconds_of_cpu_time() -> None:
     ],
 )
 def test_function_gemmas_arguments_keep_their_types(written: str, arguments: dict[str, Any]) -> None:
-    from workers.engine.vllm.compat import function_gemma_arguments
+    from workers.engine.vllm.compat.mending import function_gemma_arguments
 
     assert function_gemma_arguments(written) == arguments

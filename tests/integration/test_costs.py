@@ -34,7 +34,6 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.responses import logs
 from app.store.responses.logs import Entry, append
-from app.store.tables import metadata
 from app.streaming.pubsub import PubSub
 from tests.bench.page import DOCS, PAGE, filled
 from tests.support.api import MODEL, Api, serving, settings_for
@@ -263,7 +262,8 @@ async def unvacuumed(services: Any) -> AsyncIterator[None]:
 
 async def _alter_all(db: Database, change: str) -> None:
     async with db.begin() as connection:
-        for table in metadata.tables:
+        tables = await connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))
+        for (table,) in tables.all():
             await connection.execute(text(f"ALTER TABLE {table} {change}"))
 
 

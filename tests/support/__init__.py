@@ -39,7 +39,7 @@ Servers that tests play
     proxied_pubsub   a PubSub behind a proxy that breaks
 Measuring and waiting
     waiting          waits for a condition
-    costs            statements, messages and tasks of one response; cpu_seconds: what each test costs
+    costs            statements, messages and tasks of one response
     scrapes, promql  metrics as Prometheus reads them; the queries of the dashboards
     logs, log_lines  the log of a response; what this process logs
     cycles           what only the garbage collector frees

@@ -61,13 +61,15 @@ def _imported(model: ServedModel) -> Callable[[ServedModel], Engine]:
 
 
 def _import_vllm(model: ServedModel) -> Callable[[ServedModel], Engine]:
-    """Raises ConfigError if vLLM cannot be imported."""
+    """Raises ConfigError if vLLM cannot be imported, or is another version than this code knows."""
     _set_environment(model)
     try:
         with warnings.catch_warnings(action="ignore"):  # deprecations between vLLM and torch
+            from workers.engine.vllm.compat import machine
             from workers.engine.vllm.engine import VllmEngine
     except ImportError as error:
         raise ConfigError(f"model {model.name!r}: vLLM cannot be imported here ({error})") from None
+    machine.check_variables(name for name in (*_DEFAULTS, _LOGGING_FILE, _START_METHOD) if name.startswith("VLLM_"))
     return VllmEngine
 
 

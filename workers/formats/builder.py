@@ -42,7 +42,7 @@ async def plan_turn(
 ) -> TurnPlan:
     """What the next turn of a stored request is made of, after `items` (earlier context, then its input) and its own
     `past` turns. Of the items it holds no more than the tools in them."""
-    everything = await _everything(request, items, past)
+    everything = _with_past(items, past)
     hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
     client = await off_loop(partial(client_tools_of, request, everything, taken), items=item_count(everything))
@@ -62,23 +62,18 @@ async def draft_of(plan: TurnPlan) -> Draft:
 async def turn_of(plan: TurnPlan, draft: Draft, items: Sequence[Mapping[str, Any]]) -> Turn:
     """Raises PromptTooLong or EngineError."""
     request, past = plan.request, plan.past
-    everything = await _everything(request, items, past)
+    shown = await off_loop(partial(without_left_out, items, request), items=item_count(items))
+    everything = _with_past(shown, past)
     spent = sum(len(turn.tokens) for turn in past)
     sampling = remaining_sampling(draft.sampling, spent)
     max_tokens = max_prompt_tokens(sampling.max_tokens, plan.engine.context_length)
-    shown = everything
-    if plan.model.harmony:  # it shows past turns by their tokens
-        shown = everything[: len(everything) - sum(len(turn.items) for turn in past)]
-    prompt = await fit_prompt(shown, draft.render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
+    rendered = shown if plan.model.harmony else everything  # harmony shows past turns by their tokens
+    prompt = await fit_prompt(rendered, draft.render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
     sources = await off_loop(partial(sources_of, everything), items=item_count(everything))
     rules = answer_rules_of(request, plan.tools, spent, sources)
     messages = None if draft.messages is None else draft.messages(prompt)
     return Turn(prompt, sampling, partial(draft.parser, prompt, rules), messages)
 
 
-async def _everything(
-    request: Mapping[str, Any], items: Sequence[Mapping[str, Any]], past: Sequence[PastTurn]
-) -> list[Mapping[str, Any]]:
-    """The items, but for those that the request leaves out, and those of the past turns."""
-    shown = await off_loop(partial(without_left_out, items, request), items=item_count(items))
-    return [*shown, *(item for turn in past for item in turn.items)]
+def _with_past(items: Sequence[Mapping[str, Any]], past: Sequence[PastTurn]) -> list[Mapping[str, Any]]:
+    return [*items, *(item for turn in past for item in turn.items)]

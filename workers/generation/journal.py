@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
 from time import monotonic
@@ -30,6 +30,9 @@ from config.logging.context import of_nobody
 log = logging.getLogger("longhaul.journal")
 
 CLOSE_SECONDS = 2.0
+END_SECONDS = 0.02
+"""How long the end of a response that nobody may follow waits for others: they are published together. Each message of
+its own costs the worker and Redis a round trip for clients that have waited for longer anyway."""
 MAX_BATCH = 512
 """Entries of one commit; one of some size counts as several (`app.sizes.weight`)."""
 TRIES = 5
@@ -69,11 +72,15 @@ class Journal:
         self._unpublished_since = 0.0
         """When the oldest of them was committed, by the monotonic clock."""
         self._publisher: asyncio.Task[None] | None = None
+        self._ends: list[Chunk] = []
+        """Of responses that nobody may follow, not yet to be published."""
+        self._ends_due: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
         """Cancels the commits that wait, and publishes what was committed, for CLOSE_SECONDS: readers poll Postgres."""
         for lane in (self._small, self._conversations, self._large):
             await lane.batches.close()
+        self._publish_ends()
         if self._publisher is not None:
             await asyncio.wait([self._publisher], timeout=CLOSE_SECONDS)
             await end_tasks(self._publisher)
@@ -112,8 +119,22 @@ class Journal:
             raise Refused(error) from None
         self._committed_at = asyncio.get_running_loop().time()
         committed = [entry.chunk.response_id in appended for entry in entries]
-        self.publish(*filter(None, map(_published, compress(entries, committed))))
+        made = list(compress(entries, committed))
+        self.publish(*[entry.chunk for entry in made if entry.is_followed])
+        self._publish_ends_soon([entry.chunk for entry in made if entry.chunk.final and not entry.is_followed])
         return committed
+
+    def _publish_ends_soon(self, ends: Iterable[Chunk]) -> None:
+        """Of a response that nobody may follow readers learn the end alone, which they find in Postgres."""
+        self._ends += (replace(chunk, frames=b"") for chunk in ends)
+        if self._ends and self._ends_due is None:
+            self._ends_due = asyncio.get_running_loop().call_later(END_SECONDS, self._publish_ends)
+
+    def _publish_ends(self) -> None:
+        if self._ends_due is not None:
+            self._ends_due.cancel()
+        ends, self._ends, self._ends_due = self._ends, [], None
+        self.publish(*ends)
 
     def _again(self, error: Exception, failures: int) -> float | None:
         """After how many seconds an entry that has failed alone so often is tried again; None: it is at fault."""
@@ -171,11 +192,3 @@ class _Lane:
         except StoreBusy:
             self._patience = None
             raise
-
-
-def _published(entry: Entry) -> Chunk | None:
-    """What readers are told of a committed entry. Of a response that nobody may follow they learn its end alone, which
-    they find in Postgres."""
-    if entry.is_followed:
-        return entry.chunk
-    return replace(entry.chunk, frames=b"") if entry.chunk.final else None

@@ -8,6 +8,7 @@ connect; its statements are given to a server in single-user mode before each fi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import secrets
@@ -34,6 +35,7 @@ SOCKET_PATH_LIMIT = 107
 PASSWORD_FILE = "postgres-passwords"
 """A line for each role, in their order."""
 STOP_SECONDS = 20.0
+POLL_SECONDS = 0.02
 OPTIONS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -139,7 +141,7 @@ class Postgres:
             await self._create(room, data)
         else:
             self._refuse_other_rules(data)
-            _remove_stale_lock(data)
+            await _clear_crash(data)
             if not known:
                 await self._execute(data, DATABASE, self.role_statements())
                 self._keep_passwords()
@@ -258,18 +260,36 @@ class Postgres:
         return short
 
 
-def _remove_stale_lock(data: Path) -> None:
-    """Removes the postmaster.pid of a server that has ended if another process has its process id now.
+async def _clear_crash(data: Path) -> None:
+    """Ends what a killed server has left: sessions in a statement, and a postmaster.pid.
 
-    Postgres ignores the file if no process has that id, but refuses to start if one has. Raises LocalError if the
-    server is alive: this start holds the folder's lock, so the server outlived the start that made it.
+    A session has a process group of its own, and Postgres refuses to start while one has the old memory. It refuses,
+    too, if another process has the process id in the file now. Raises LocalError if the server itself is alive: this
+    start holds the folder's lock, so the server outlived the start that made it.
     """
     file = data / "postmaster.pid"
     try:
         pid = file.read_text().split("\n", 1)[0]
-        folder = Path("/proc", pid, "cwd").readlink()
     except (OSError, UnicodeDecodeError):
         return
-    if folder == data:
+    left = _processes_in(data)
+    if pid in left:
         raise LocalError(f"a Postgres of an earlier start still runs on {data} (process {pid}); end it first")
-    file.unlink()
+    while left:
+        for each in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(each), signal.SIGKILL)
+        await asyncio.sleep(POLL_SECONDS)
+        left = _processes_in(data)
+    if await asyncio.to_thread(Path("/proc", pid).exists):
+        file.unlink()
+
+
+def _processes_in(folder: Path) -> list[str]:
+    """The process ids of the processes that work in the folder, as all of a Postgres do."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if link.readlink() == folder:
+                found.append(link.parent.name)
+    return found

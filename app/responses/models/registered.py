@@ -29,6 +29,8 @@ class RegisteredModels:
         self._lock = asyncio.Lock()
         self._found: Mapping[str, RegisteredModel] = {}
         self._looked_at = float("-inf")
+        self._completed: dict[str, tuple[ServedModel, ServedModel]] = {}
+        """Models by name, as they were asked for and completed since the last look."""
 
     async def resolved(self, model: ServedModel) -> ServedModel:
         """The model with its format, its parsers and its efforts, as far as they are known."""
@@ -39,6 +41,12 @@ class RegisteredModels:
         if not _is_open(model) and model.context_length is not None:
             return model
         await self._look()
+        known = self._completed.get(model.name)
+        if known is None or known[0] is not model:
+            known = self._completed[model.name] = model, self._with_found(model)
+        return known[1]
+
+    def _with_found(self, model: ServedModel) -> ServedModel:
         found = self._found.get(model.base or model.name)
         if found is None:
             return model
@@ -50,15 +58,21 @@ class RegisteredModels:
 
     async def _look(self) -> None:
         """While Postgres is away, what is known stays."""
+        if self._knows():
+            return
         async with self._lock:
-            if asyncio.get_running_loop().time() < self._looked_at + LOOK_SECONDS:
+            if self._knows():
                 return
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
                     self._found = {**self._found, **await workers.registered_models(self._db)}
             except (TimeoutError, StoreUnavailable):
                 pass
+            self._completed.clear()
             self._looked_at = asyncio.get_running_loop().time()
+
+    def _knows(self) -> bool:
+        return asyncio.get_running_loop().time() < self._looked_at + LOOK_SECONDS
 
 
 def _is_open(model: ServedModel) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Integer, Row, and_, bindparam, literal_column, select, text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
@@ -19,9 +19,7 @@ from app.sizes import LARGE_BYTES, grouped
 from app.store.batches.rows import ADDED, COUNTS
 from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.database import Database
-from app.store.responses.lookup import UNPARSED_COLUMNS
-from app.store.rows import ResponseRow, parsed_row
-from app.store.tables import batch_results, responses
+from app.store.rows import WHOLE_ROW, ResponseRow, parsed_row
 
 PAGE_BYTES = 4 * LARGE_BYTES
 """Responses of one page, unless the first one alone has more."""
@@ -73,28 +71,15 @@ _SIZES = {
     )
     for order in Order
 }
-_RESULT = batch_results.c
 _ROWS = {
-    order: select(
-        _RESULT.batch_id.label("result_batch"),
-        _RESULT.line.label("result_line"),
-        _RESULT.number.label("result_number"),
-        _RESULT.response_id.label("result_of"),
-        _RESULT.custom_id.label("result_custom_id"),
-        _RESULT.status.label("result_status"),
-        _RESULT.error.label("result_error"),
-        *UNPARSED_COLUMNS,
+    order: text(
+        f"""
+        SELECT b.batch_id AS result_batch, b.line AS result_line, b.number AS result_number, b.response_id AS result_of,
+            b.custom_id AS result_custom_id, b.status AS result_status, b.error AS result_error, {WHOLE_ROW}
+        FROM batch_results b LEFT JOIN responses r ON r.id = b.response_id AND b.status <> '{CANCELLED}'
+        WHERE b.batch_id = :batch AND b.{order.value} BETWEEN :first AND :last ORDER BY b.{order.value}
+        """
     )
-    .select_from(
-        batch_results.outerjoin(
-            responses, and_(responses.c.id == _RESULT.response_id, _RESULT.status != literal_column(f"'{CANCELLED}'"))
-        )
-    )
-    .where(
-        _RESULT.batch_id == bindparam("batch"),
-        _RESULT[order.value].between(bindparam("first", type_=Integer), bindparam("last", type_=Integer)),
-    )
-    .order_by(_RESULT[order.value])
     for order in Order
 }
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Text, cast, func, select, text
+from sqlalchemy import text
 
 from app.heavy import off_loop
 from app.protocol.item_types import HOSTED_CALLS
@@ -23,7 +23,6 @@ from app.store.context.chain import chain
 from app.store.context.items import INPUT, input_in, raw, responses_of
 from app.store.database import Database
 from app.store.rows import HasContext
-from app.store.tables import conversation_items
 
 CALL = "call"
 """The key under which a worker finds the call of a hosted tool in an item."""
@@ -36,6 +35,14 @@ _CHAIN = text(
     """
 )
 
+_CONVERSATION = text(
+    f"""
+    SELECT {raw("item")}, {raw("tool_results")} FROM conversation_items
+    WHERE conversation_id = :id AND project = :project
+        AND position <= coalesce(CAST(:until AS bigint), 9223372036854775807)
+    ORDER BY position
+    """
+)
 _TOOL_RESULTS_BYTES = text(
     """
     SELECT coalesce(sum(r.output_bytes), 0) FROM responses r
@@ -73,13 +80,7 @@ async def chain_items(db: Database, project: str, response_id: str) -> list[Json
 
 async def conversation_context(db: Database, project: str, conversation_id: str, until: int | None) -> list[Json]:
     """The items of a conversation up to position `until`, or all of them, oldest first, as workers see them."""
-    table = conversation_items.c
-    raw = [func.convert_to(cast(column, Text), "UTF8") for column in (table.item, table.tool_results)]
-    owned = (table.conversation_id == conversation_id, table.project == project)
-    statement = select(*raw).where(*owned).order_by(table.position)
-    if until is not None:
-        statement = statement.where(table.position <= until)
-    rows = list(await db.execute(statement))
+    rows = list(await db.execute(_CONVERSATION, {"id": conversation_id, "project": project, "until": until}))
     return await _parsed(rows, lambda row: [_with_call(loads(row[0]), _loads(row[1]))])
 
 

@@ -7,33 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Row, Text, cast, delete, func, insert, select, text, update
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.answerable import approval_of, call_id_of
 from app.protocol.types import Json
 from app.sizes import is_large
-from app.store.columns import Column, Columns, named_arrays
+from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.context.size import ContextSize, size_on
 from app.store.database import Database
-from app.store.paging import Page, read_page
+from app.store.paging import Listing, Page
 from app.store.responses.lookup import Hold
-from app.store.tables import conversation_items as items
-from app.store.tables import conversations
 from app.store.tenants import projects
 from app.store.tenants.limits import check_stored
-
-_RAW = func.convert_to(cast(items.c.item, Text), "UTF8").label("item")
-"""As bytes, which an answer takes as they are: nobody parses a page of large items."""
-
-
-_COLUMNS = tuple(conversations.c[name] for name in ("id", "project", "metadata", "created_at"))
-_METADATA_BYTES = func.octet_length(cast(conversations.c.metadata, Text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +59,23 @@ class NewItem:
 _ITEM: Columns[NewItem] = Columns(
     Column("id", "text"), Column("item", "json", bytes.decode), Column("call_id", "text"), Column("approval", "text")
 )
+_CREATE = text(
+    """
+    INSERT INTO conversations (id, project, metadata, created_at) VALUES (:id, :project, :metadata, :created_at)
+    """
+)
+_GET = text("SELECT id, project, metadata, created_at FROM conversations WHERE id = :id AND project = :project")
+_METADATA_BYTES = text(
+    "SELECT octet_length(CAST(metadata AS text)) FROM conversations WHERE id = :id AND project = :project"
+)
+_SET_METADATA = text(
+    """
+    UPDATE conversations SET metadata = :metadata, changed_at = now() WHERE id = :id AND project = :project
+    RETURNING id, project, metadata, created_at
+    """
+)
+_DELETE = text("DELETE FROM conversations WHERE id = :id AND project = :project RETURNING id")
+_LOCK = text("SELECT id FROM conversations WHERE id = :id AND project = :project FOR NO KEY UPDATE")
 # Postgres gives positions as it inserts.
 _ADD = text(
     f"""
@@ -96,6 +104,29 @@ _REMOVE = text(
 )
 
 
+_OF_CONVERSATION = (
+    "SELECT position, id, bytes FROM conversation_items WHERE conversation_id = :id AND project = :project"
+)
+_MEASURE = text(f"{_OF_CONVERSATION} AND id = :item")
+_LIST = Listing(_OF_CONVERSATION, age="position")
+# As bytes, which an answer takes as they are: nobody parses a page of large items.
+_READ = text(
+    """
+    SELECT position, id, convert_to(CAST(item AS text), 'UTF8') AS item FROM conversation_items
+    WHERE conversation_id = :id AND project = :project AND position = ANY(CAST(:positions AS bigint[]))
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """An item that is not read yet."""
+
+    position: int
+    id: str
+    bytes: int
+
+
 class DuplicateItem(Exception):
     """The conversation already has an item with that id; nothing was added."""
 
@@ -118,13 +149,13 @@ async def create(db: Database, new: ConversationRow, first: Sequence[NewItem], *
     async with db.begin(large=is_large(added), waits=is_limited) as connection:
         if is_limited:
             await check_stored(connection, new.project, len(orjson.dumps(new.metadata)) + added)
-        await connection.execute(insert(conversations).values(asdict(new)))
+        row = {"id": new.id, "project": new.project, "metadata": to_json(new.metadata), "created_at": new.created_at}
+        await connection.execute(_CREATE, row)
         await _add(connection, new.project, new.id, first)
 
 
 async def get(db: Database, project: str, conversation_id: str) -> ConversationRow | None:
-    statement = select(*_COLUMNS).where(conversations.c.id == conversation_id, conversations.c.project == project)
-    rows = await db.execute(statement)
+    rows = await db.execute(_GET, {"id": conversation_id, "project": project})
     return _row(rows[0]) if rows else None
 
 
@@ -132,29 +163,23 @@ async def set_metadata(
     db: Database, project: str, conversation_id: str, metadata: dict[str, str], *, is_limited: bool = False
 ) -> ConversationRow | None:
     """Returns the conversation with its new metadata, or None if there is none. Raises LimitReached as `create`."""
-    where = (conversations.c.id == conversation_id, conversations.c.project == project)
-    changes = {"metadata": metadata, "changed_at": func.now()}
-    changing = update(conversations).where(*where).values(changes).returning(*_COLUMNS)
+    wanted = {"id": conversation_id, "project": project}
+    changes = {**wanted, "metadata": to_json(metadata)}
     if not is_limited:
-        rows = await db.execute(changing, waits=True)
+        rows = await db.execute(_SET_METADATA, changes, waits=True)
         return _row(rows[0]) if rows else None
     async with db.begin(waits=True) as connection:
         await projects.lock(connection, project)  # nobody else changes the metadata until it is measured
-        before = (await connection.execute(select(_METADATA_BYTES).where(*where))).scalar()
+        before = (await connection.execute(_METADATA_BYTES, wanted)).scalar()
         if before is not None and (growth := len(orjson.dumps(metadata)) - before) > 0:
             await check_stored(connection, project, growth)
-        row = (await connection.execute(changing)).one_or_none()
+        row = (await connection.execute(_SET_METADATA, changes)).one_or_none()
         return None if row is None else _row(row)
 
 
 async def remove(db: Database, project: str, conversation_id: str) -> bool:
     """Deletes a conversation and its items; responses stay. Returns False if there is none."""
-    statement = (
-        delete(conversations)
-        .where(conversations.c.id == conversation_id, conversations.c.project == project)
-        .returning(conversations.c.id)
-    )
-    return bool(await db.execute(statement, waits=True))
+    return bool(await db.execute(_DELETE, {"id": conversation_id, "project": project}, waits=True))
 
 
 # -- items -------------------------------------------------------------------------------------------------
@@ -179,11 +204,7 @@ async def add_items(
     async with db.begin(large=is_large(added), waits=True) as connection:
         if is_limited:
             await check_stored(connection, project, added)
-        await connection.execute(
-            select(conversations.c.id)
-            .where(conversations.c.id == conversation_id, conversations.c.project == project)
-            .with_for_update(key_share=True)
-        )
+        await connection.execute(_LOCK, {"id": conversation_id, "project": project})
         if (found := await size_on(connection, project, conversation_id)) is None:
             return False
         check(found.size)
@@ -200,20 +221,14 @@ async def _add(connection: AsyncConnection, project: str, conversation_id: str, 
         raise DuplicateItem(next(iter(Counter(each.id for each in new) - Counter(added))))
 
 
-def _of(project: str, conversation_id: str) -> tuple[ColumnElement[bool], ...]:
-    """The items of one conversation."""
-    return items.c.conversation_id == conversation_id, items.c.project == project
-
-
 async def get_item(
     db: Database, project: str, conversation_id: str, item_id: str, hold: Hold | None = None
 ) -> bytes | None:
     """The JSON of an item, or None if there is none. Before it is read, `hold` is awaited with its bytes."""
-    where = *_of(project, conversation_id), items.c.id == item_id
-    found = await db.execute(select(items.c.position, items.c.bytes).where(*where))
+    found = await db.execute(_MEASURE, {"id": conversation_id, "project": project, "item": item_id})
     if not found:
         return None
-    read = await _read(db, project, conversation_id, found, hold)
+    read = await _read(db, project, conversation_id, [_Measured(**found[0]._mapping)], hold)
     return read[0].item if read else None
 
 
@@ -230,8 +245,7 @@ async def list_items(
 
     Before they are read, `hold` is awaited with their bytes. Items that are deleted meanwhile are left out.
     """
-    keys, measured = (items.c.position, items.c.id), select(items.c.position, items.c.bytes)
-    found = await read_page(db, measured, keys, page, lambda row: row, _of(project, conversation_id))
+    found = await _LIST.read(db, page, _Measured, {"id": conversation_id, "project": project})
     if found is None:
         return None
     listed, has_more = found
@@ -243,15 +257,14 @@ async def list_items(
 
 
 async def _read(
-    db: Database, project: str, conversation_id: str, measured: Sequence[Row[Any]], hold: Hold | None
+    db: Database, project: str, conversation_id: str, measured: Sequence[_Measured], hold: Hold | None
 ) -> Sequence[Row[Any]]:
-    """The items at the positions of `measured`, rows with the bytes of each. Reads large ones in their turn."""
-    size = sum(row.bytes for row in measured)
-    positions = items.c.position.in_([row.position for row in measured])
-    statement = select(items.c.position, items.c.id, _RAW).where(*_of(project, conversation_id), positions)
+    """The items that are `measured`. Reads large ones in their turn."""
+    size = sum(each.bytes for each in measured)
+    wanted = {"id": conversation_id, "project": project, "positions": [each.position for each in measured]}
     if not is_large(size):
-        return await db.execute(statement)
+        return await db.execute(_READ, wanted)
     if hold is not None:
         await hold(size)
     async with db.large_read(project):
-        return await db.execute(statement, large=True)
+        return await db.execute(_READ, wanted, large=True)

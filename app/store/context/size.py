@@ -7,24 +7,21 @@ row is looked at. The context itself: contents.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Select, bindparam, select, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.rows import HasContext
-from app.store.tables import responses
 
-_BYTES = responses.c.context_bytes + responses.c.input_bytes + responses.c.output_bytes
-_PREVIOUS: Select[Any] = select(
-    *(
-        responses.c[name]
-        for name in ("id", "status", "store", "previous_response_id", "call_ids", "chain_length", "sent_to")
-    ),
-    _BYTES.label("bytes"),
-).where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
+_PREVIOUS = text(
+    """
+    SELECT id, status, store, previous_response_id, call_ids, chain_length, sent_to,
+        context_bytes + input_bytes + output_bytes AS bytes
+    FROM responses WHERE id = :id AND project = :project
+    """
+)
 _CONVERSATION = text(
     """
     SELECT count(i.position) AS members, coalesce(max(i.position), 0) AS last_position,

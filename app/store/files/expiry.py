@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.files.files import DELETE, IS_READ
+from app.store.files.files import delete_unread
+from app.store.tables import UNFINISHED_BATCHES
 
 BLOCKS_AT_ONCE = 64
 """Blocks that one statement deletes: a quarter of a second, perhaps."""
@@ -19,11 +20,11 @@ PARTS_AT_ONCE = 64
 
 _EXPIRED = text(
     f"""
-    SELECT id FROM files WHERE expires_at <= now() AND NOT {IS_READ}
-    ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
+    SELECT f.id FROM files f WHERE f.expires_at <= now() AND NOT EXISTS (
+        SELECT FROM batches b WHERE b.input_file = f.id AND b.status IN ({UNFINISHED_BATCHES}))
+    ORDER BY f.expires_at LIMIT :limit FOR UPDATE OF f SKIP LOCKED
     """
 )
-_DELETE_UNREAD = text(DELETE.format(f"SELECT id FROM files WHERE id = ANY(CAST(:ids AS text[])) AND NOT {IS_READ}"))
 _DROP_ABANDONED = text(
     """
     UPDATE file_parts SET state = 'dropped', bytes = 0 WHERE id IN (
@@ -55,9 +56,7 @@ _DELETE_PARTS = text(
 async def delete_expired(db: Database, limit: int = 500) -> int:
     """Deletes up to `limit` files whose time has come; returns how many."""
     async with db.begin() as connection:
-        ids = list((await connection.execute(_EXPIRED, {"limit": limit})).scalars())
-        # A statement of its own: one that locks a file does not see the batch that was made of it meanwhile.
-        return len((await connection.execute(_DELETE_UNREAD, {"ids": ids})).all()) if ids else 0
+        return await delete_unread(connection, (await connection.execute(_EXPIRED, {"limit": limit})).scalars().all())
 
 
 async def drop_abandoned(db: Database, seconds: float, limit: int = 500) -> int:

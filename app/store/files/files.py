@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import text
 
 from app.store.database import Connection, Database
-from app.store.files.rows import FILE_COLUMNS, IS_THERE, FileRow
-from app.store.paging import Page, read_page
-from app.store.tables import UNFINISHED_BATCHES, files
+from app.store.files.rows import FileRow
+from app.store.paging import Listing, Page
+from app.store.tables import UNFINISHED_BATCHES
 
+_IS_THERE = "(expires_at IS NULL OR expires_at > now())"
+"""A file that has expired is not there, whenever maintenance deletes it."""
+_OF_PROJECT = "SELECT id, filename, purpose, bytes, created_at, expires_at FROM files WHERE project = :project"
+_GET = text(f"{_OF_PROJECT} AND id = :id AND {_IS_THERE}")
+_KEEP = text(f"{_OF_PROJECT} AND id = :id AND {_IS_THERE} FOR KEY SHARE")
+_LIST = Listing(_OF_PROJECT, f"{_IS_THERE} AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)")
+_LOCK = text("SELECT id FROM files WHERE id = :id AND project = :project FOR UPDATE")
 # The parts count no more, and maintenance deletes their blocks: 8 GB take longer than a request may.
-DELETE = """
+_DELETE_UNREAD = text(
+    f"""
     WITH gone AS (
-        DELETE FROM files WHERE id IN ({}) RETURNING id
+        DELETE FROM files f WHERE f.id = ANY(CAST(:ids AS text[])) AND NOT EXISTS (
+            SELECT FROM batches b WHERE b.input_file = f.id AND b.status IN ({UNFINISHED_BATCHES}))
+        RETURNING f.id
     ), dropped AS (
         UPDATE file_parts p SET state = 'dropped', bytes = 0, file_id = NULL, start = NULL
         FROM gone g WHERE p.file_id = g.id
     )
     SELECT id FROM gone
-"""
-IS_READ = f"""
-    EXISTS (SELECT FROM batches b WHERE b.input_file = files.id
-        AND b.status IN ({UNFINISHED_BATCHES}))
-"""
-"""Whether an unfinished batch reads the file: until it has ended, the file stays."""
-_LOCK = text("SELECT id FROM files WHERE id = :id AND project = :project FOR UPDATE")
-_IS_READ = text(f"SELECT id FROM files WHERE id = :id AND {IS_READ}")
-_DELETE = text(DELETE.format("SELECT CAST(:id AS text)"))
-_KEEP = (
-    select(*FILE_COLUMNS)
-    .where(files.c.id == bindparam("id"), files.c.project == bindparam("project"), IS_THERE)
-    .with_for_update(key_share=True, read=True)
+    """
 )
 
 
 async def get(db: Database, project: str, file_id: str) -> FileRow | None:
-    wanted = select(*FILE_COLUMNS).where(files.c.id == file_id, files.c.project == project, IS_THERE)
-    rows = await db.execute(wanted)
-    return FileRow.of(rows[0]) if rows else None
+    rows = await db.execute(_GET, {"id": file_id, "project": project})
+    return FileRow(**rows[0]._mapping) if rows else None
 
 
 PAGE_FILES = 500
@@ -48,11 +46,8 @@ PAGE_FILES = 500
 
 async def page_of(db: Database, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool] | None:
     """A page of up to PAGE_FILES of the project's files, and whether there are more; None: the cursor names none."""
-    statement = select(*FILE_COLUMNS).where(IS_THERE)
-    if purpose is not None:
-        statement = statement.where(files.c.purpose == purpose)
-    keys, page = (files.c.created_at, files.c.id), replace(page, limit=min(page.limit, PAGE_FILES))
-    return await read_page(db, statement, keys, page, FileRow.of, (files.c.project == project,))
+    page = replace(page, limit=min(page.limit, PAGE_FILES))
+    return await _LIST.read(db, page, FileRow, {"project": project, "purpose": purpose})
 
 
 class FileInUse(Exception):
@@ -62,7 +57,7 @@ class FileInUse(Exception):
 async def keep(connection: Connection, project: str, file_id: str) -> FileRow | None:
     """The file, which nobody deletes until the transaction ends; None: there is none."""
     row = (await connection.execute(_KEEP, {"id": file_id, "project": project})).one_or_none()
-    return None if row is None else FileRow.of(row)
+    return None if row is None else FileRow(**row._mapping)
 
 
 async def delete(db: Database, project: str, file_id: str) -> bool:
@@ -70,13 +65,15 @@ async def delete(db: Database, project: str, file_id: str) -> bool:
     async with db.begin(waits=True) as connection:
         if (await connection.execute(_LOCK, {"id": file_id, "project": project})).first() is None:
             return False
-        # A statement of its own: one that waits for the lock does not see the batch that it has waited for.
-        if (await connection.execute(_IS_READ, {"id": file_id})).first() is not None:
+        if not await delete_unread(connection, [file_id]):
             raise FileInUse
-        await delete_within(connection, file_id)
     return True
 
 
-async def delete_within(connection: Connection, file_id: str) -> None:
-    """Deletes a file that nobody reads."""
-    await connection.execute(_DELETE, {"id": file_id})
+async def delete_unread(connection: Connection, file_ids: Sequence[str]) -> int:
+    """Deletes those of the files that no unfinished batch reads; returns how many.
+
+    The caller's transaction has locked them: a statement that locks a file does not see a batch that was made of it
+    meanwhile.
+    """
+    return len((await connection.execute(_DELETE_UNREAD, {"ids": list(file_ids)})).all())

@@ -79,7 +79,7 @@ async def create_of_parts(connection: Connection, project: str, new: NewFile, pa
         "purpose": new.purpose,
         "seconds": new.expires_after_seconds,
     }
-    return FileRow.of((await connection.execute(_MAKE_FILE, values)).one())
+    return FileRow(**(await connection.execute(_MAKE_FILE, values)).one()._mapping)
 
 
 class PartWriter:

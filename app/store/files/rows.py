@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-from sqlalchemy import Row, func, or_
 
 from app.protocol.types import Json
-from app.store.tables import files
-
-FILE_COLUMNS = tuple(files.c[name] for name in ("id", "filename", "purpose", "bytes", "created_at", "expires_at"))
-IS_THERE = or_(files.c.expires_at.is_(None), files.c.expires_at > func.now())
-"""A file that has expired is not there, whenever maintenance deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +18,6 @@ class FileRow:
     bytes: int
     created_at: datetime
     expires_at: datetime | None
-
-    @classmethod
-    def of(cls, row: Row[Any]) -> FileRow:
-        return cls(**row._mapping)
 
     def as_object(self) -> Json:
         """The file as clients see it, with times in epoch seconds."""

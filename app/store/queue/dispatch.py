@@ -16,14 +16,15 @@ import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.queue.message import MESSAGE_COLUMNS, Message, Priority
+from app.queue.message import MESSAGE_COLUMNS, Message
 from app.scheduling.decisions import Room, RunningFlow, Sent, dispatched
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
 from app.scheduling.order import WaitingFlow
+from app.scheduling.windows import MARGIN
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.layout import LAYOUT
-from app.store.queue.facts import FLOWS, IN_ORDER, IS_IN_TIME, IS_LATE, flow_of, load_of, states, waiting_flow
+from app.store.queue.facts import flow_of, load_of, states, waiting_flow
 
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""
@@ -70,30 +71,54 @@ _SENT: Columns[Sent] = Columns(
     Column("step", "float8", of="tagged.step"),
 )
 
-# A dispatch must not wait behind a bad plan, and with old statistics Postgres does not know that few rows are read: it
-# is told to follow indexes.
+# Every query of `_FACTS` takes a step in an index that its ORDER BY and LIMIT name, whatever Postgres believes of the
+# tables: with 150,000 rows, and old statistics or none, it read as many pages as with all other kinds of plans
+# forbidden. To compile it (jit) takes longer than to run it.
 _LOCK = text(
     """
     INSERT INTO queues (name, virtual_time) VALUES (:queue, 0)
     ON CONFLICT (name) DO UPDATE SET name = excluded.name
-    RETURNING virtual_time, set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-        set_config('jit', 'off', true), set_config('synchronous_commit', 'off', true)
+    RETURNING virtual_time, set_config('jit', 'off', true), set_config('synchronous_commit', 'off', true)
     """
 )
 
+# `busy` steps from flow to flow over the index. LIMIT makes Postgres look each flow up: it would compare all with all,
+# because its statistics know few flows. Of work in windows (priority 10), what has a rank up to `late` cannot be in
+# time.
+#
 # Of the flows whose next response may be among the first `most`, the first one offers so many responses, and each of
-# the others one less: those before it come before it. A flow of work in windows offers as many rows
-# that can be in time, and as many that cannot.
+# the others one less: those before it come before it. A flow of work in windows offers as many rows that can be in
+# time, which come first, and as many that cannot; each kind by rank and position.
 _FACTS = text(
-    f"""
-    WITH RECURSIVE {FLOWS}, first AS MATERIALIZED (
+    """
+    WITH RECURSIVE busy AS (
+        (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
+        ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
+        UNION ALL
+        SELECT n.project, n.priority, n.position FROM busy b CROSS JOIN LATERAL (
+            SELECT r.project, r.priority, r.position FROM waiting_responses r
+            WHERE r.queue = :queue AND (r.project, r.priority) > (b.project, b.priority)
+            ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1
+        ) n
+    ), flows_of AS MATERIALIZED (
+        SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, f.tag, f.scale,
+            coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part, l.seconds AS lead_seconds,
+            CASE WHEN b.priority = 10 THEN CAST(1000000 * (extract(epoch FROM now()) + l.seconds) AS bigint)
+                ELSE 0 END AS late,
+            (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
+        FROM busy b LEFT JOIN LATERAL (
+            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
+        ) f ON true CROSS JOIN LATERAL (
+            SELECT CAST(:margin AS float8) * coalesce(f.run_seconds, 0) AS seconds
+        ) l
+        WHERE b.project NOT IN (SELECT u.project FROM pauses u WHERE u.queue = :queue)
+    ), first AS MATERIALIZED (
         SELECT n.*, c.most
         FROM (VALUES (true, CAST(:foreground_most AS int)), (false, CAST(:most AS int))) AS c(foreground, most)
         CROSS JOIN LATERAL (
             SELECT *, row_number() OVER (ORDER BY is_last, start, was_idle DESC, position) AS place FROM (
                 SELECT *, greatest(tag, :virtual_time) AS start, coalesce(tag < :virtual_time, true) AS was_idle,
-                    priority = {Priority.WINDOW.value} AND part = 0 AS is_last
+                    priority = 10 AND part = 0 AS is_last
                 FROM flows_of WHERE (priority IN (1, 3, 8)) = c.foreground
             ) f ORDER BY place LIMIT c.most
         ) n
@@ -106,12 +131,16 @@ _FACTS = text(
         GROUP BY r.project, r.priority
     ), waiting AS (
         SELECT f.project, f.priority, f.beside, f.tag, f.scale, f.weight, f.part, f.lead_seconds, (
-            SELECT json_agg(json_build_array({IN_ORDER}, r.id, r.sent_to,
+            SELECT json_agg(json_build_array(r.position, r.cost, r.charged IS NOT NULL, r.rank,
+                extract(epoch FROM r.due_at - now()), r.id, r.sent_to,
                 (SELECT p.sent_to FROM responses p WHERE p.id = r.previous_response_id), r.affinity)) FROM (
-                    (SELECT * FROM waiting_responses r WHERE {IS_IN_TIME}
+                    (SELECT * FROM waiting_responses r
+                    WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND r.rank > f.late
                     ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                     UNION ALL
-                    (SELECT * FROM waiting_responses r WHERE {IS_LATE}
+                    (SELECT * FROM waiting_responses r
+                    WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND r.rank <= f.late
+                        AND f.late > 0
                     ORDER BY r.rank, r.position LIMIT f.most - f.place + 1)
                 ) r
             ) AS responses
@@ -152,16 +181,19 @@ _SEND = text(
     """
 )
 
-_PART = f"least(c.count / CAST({SCALE_RESPONSES} AS float8), 1)"
-_RATIO = "CAST(c.used AS float8) / greatest(c.cost, 1)"
-_SCALE = f"greatest({MIN_SCALE}, least({MAX_SCALE}, f.scale + {_PART} * ({_RATIO} - f.scale)))"
-_MEAN = f"coalesce(f.{{0}} + {_PART} * ({{1}} - f.{{0}}), {{1}}, f.{{0}})"
 _CORRECT = text(
     f"""
-    UPDATE flows f SET tag = f.tag + (c.used - c.charged) * f.step, scale = {_SCALE},
-        run_seconds = {_MEAN.format("run_seconds", "c.seconds / nullif(c.count, 0)")},
-        run_tokens = {_MEAN.format("run_tokens", "CAST(c.used AS float8) / nullif(c.count, 0)")}
-    FROM unnest({named_arrays(_FLOW, _CORRECTION)}) AS c({names(_FLOW, _CORRECTION)})
+    UPDATE flows f SET tag = f.tag + (c.used - c.charged) * f.step,
+        scale = greatest({MIN_SCALE}, least({MAX_SCALE}, f.scale + c.part * (c.ratio - f.scale))),
+        run_seconds = coalesce(
+            f.run_seconds + c.part * (c.seconds_each - f.run_seconds), c.seconds_each, f.run_seconds),
+        run_tokens = coalesce(f.run_tokens + c.part * (c.tokens_each - f.run_tokens), c.tokens_each, f.run_tokens)
+    FROM (
+        SELECT e.*, least(e.count / CAST({SCALE_RESPONSES} AS float8), 1) AS part,
+            CAST(e.used AS float8) / greatest(e.cost, 1) AS ratio, e.seconds / nullif(e.count, 0) AS seconds_each,
+            CAST(e.used AS float8) / nullif(e.count, 0) AS tokens_each
+        FROM unnest({named_arrays(_FLOW, _CORRECTION)}) AS e({names(_FLOW, _CORRECTION)})
+    ) c
     WHERE f.queue = :queue AND f.project = c.project AND f.priority = c.priority
     """
 )
@@ -229,7 +261,7 @@ class _Facts:
 
 async def _facts(connection: AsyncConnection, queue: str, virtual_time: float, room: Room, ahead: Ahead) -> _Facts:
     most = {"most": room.open, "foreground_most": room.open + room.foreground, "foreground": room.foreground > 0}
-    values = {"queue": queue, "virtual_time": virtual_time, "layout": LAYOUT, **most}
+    values = {"queue": queue, "virtual_time": virtual_time, "layout": LAYOUT, "margin": MARGIN, **most}
     found = (await connection.execute(_FACTS, values)).one()
     loads, running, waiting = (orjson.loads(each) if each else [] for each in found)
     return _Facts(

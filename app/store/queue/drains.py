@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, func, select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
-from app.store.tables import drains, workers
 
-KEPT = "interval '1 day'"
+KEPT_SECONDS = 86_400.0
 """How long a drain is kept whose worker is gone: a process that was frozen may come back."""
 
 
@@ -29,35 +27,44 @@ class Node:
     draining_since: datetime | None
 
 
+_NODES = text(
+    """
+    SELECT w.node, w.queue, d.since AS draining_since FROM workers w LEFT JOIN drains d ON d.node = w.node
+    ORDER BY w.node
+    """
+)
+_DRAIN = text("INSERT INTO drains (node, reason, actor) VALUES (:node, :reason, :actor) ON CONFLICT DO NOTHING")
+_UNDRAIN = text("DELETE FROM drains WHERE node = :node")
+_NOTE_ABSENCE = text(
+    """
+    UPDATE drains d SET absent_since = CASE WHEN d.absent_since IS NULL THEN now() END
+    WHERE (d.absent_since IS NOT NULL) = EXISTS (SELECT FROM workers w WHERE w.node = d.node)
+    """
+)
+_FORGET = text(
+    """
+    DELETE FROM drains d WHERE d.absent_since < now() - make_interval(secs => :seconds)
+        AND NOT EXISTS (SELECT FROM workers w WHERE w.node = d.node)
+    """
+)
+
+
 async def nodes(connection: AsyncConnection) -> dict[str, Node]:
     """The workers that are registered, by their nodes."""
-    columns = workers.c.node, workers.c.queue, drains.c.since.label("draining_since")
-    found = select(*columns).outerjoin_from(workers, drains, drains.c.node == workers.c.node).order_by(workers.c.node)
-    return {row.node: Node(*row) for row in await connection.execute(found)}
+    return {row.node: Node(*row) for row in await connection.execute(_NODES)}
 
 
 async def drain(connection: AsyncConnection, node: str, reason: str | None, actor: str | None) -> bool:
     """False: it is drained already."""
-    added = insert(drains).values(node=node, reason=reason, actor=actor, since=func.now())
-    return bool((await connection.execute(added.on_conflict_do_nothing())).rowcount)
+    return bool((await connection.execute(_DRAIN, {"node": node, "reason": reason, "actor": actor})).rowcount)
 
 
 async def undrain(connection: AsyncConnection, node: str) -> bool:
     """False: it is not drained."""
-    return bool((await connection.execute(delete(drains).where(drains.c.node == node))).rowcount)
-
-
-_HAS_WORKER = "EXISTS (SELECT FROM workers w WHERE w.node = d.node)"
-_NOTE_ABSENCE = text(
-    f"""
-    UPDATE drains d SET absent_since = CASE WHEN NOT {_HAS_WORKER} THEN now() END
-    WHERE (d.absent_since IS NOT NULL) = {_HAS_WORKER}
-    """
-)
-_FORGET = text(f"DELETE FROM drains d WHERE d.absent_since < now() - {KEPT} AND NOT {_HAS_WORKER}")
+    return bool((await connection.execute(_UNDRAIN, {"node": node})).rowcount)
 
 
 async def forget(db: Database) -> None:
     """Deletes the drains of workers that have been gone for long."""
     await db.execute(_NOTE_ABSENCE)
-    await db.execute(_FORGET)
+    await db.execute(_FORGET, {"seconds": KEPT_SECONDS})

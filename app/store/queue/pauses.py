@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
-from app.store.tables import pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +24,32 @@ class PauseRow:
     """The id of the operator's API key; None: a command on a machine of the operators."""
 
 
+_PAUSE = text(
+    """
+    INSERT INTO pauses (queue, project, model, reason, actor) VALUES (:queue, :project, :model, :reason, :actor)
+    ON CONFLICT DO NOTHING
+    """
+)
+_RESUME = text("DELETE FROM pauses WHERE queue = :queue AND project IS NOT DISTINCT FROM CAST(:project AS text)")
+_READ = text("SELECT queue, project, model, since, reason, actor FROM pauses ORDER BY model, project NULLS FIRST")
+
+
 async def pause(
     connection: AsyncConnection, queue: str, project: str | None, model: str, reason: str | None, actor: str | None
 ) -> bool:
     """False: it is paused already."""
     values = {"queue": queue, "project": project, "model": model, "reason": reason, "actor": actor}
-    added = insert(pauses).values(**values, since=func.now())
-    return bool((await connection.execute(added.on_conflict_do_nothing())).rowcount)
+    return bool((await connection.execute(_PAUSE, values)).rowcount)
 
 
 async def resume(connection: AsyncConnection, queue: str, project: str | None) -> bool:
     """False: it is not paused."""
-    which = (pauses.c.queue == queue, pauses.c.project.is_not_distinct_from(project))
-    return bool((await connection.execute(delete(pauses).where(*which))).rowcount)
+    return bool((await connection.execute(_RESUME, {"queue": queue, "project": project})).rowcount)
 
 
 async def read_pauses(connection: AsyncConnection) -> Sequence[PauseRow]:
     """All of them, those of whole models first."""
-    ordered = select(pauses).order_by(pauses.c.model, pauses.c.project.nulls_first())
-    return [PauseRow(**row._mapping) for row in await connection.execute(ordered)]
+    return [PauseRow(*row) for row in await connection.execute(_READ)]
 
 
 async def read(db: Database) -> Sequence[PauseRow]:

@@ -16,38 +16,30 @@ from app.queue.message import MESSAGE_COLUMNS, Message
 from app.scheduling.decisions import TrialLoad, retried, tried
 from app.scheduling.placement import Candidate
 from app.store.database import Database
-from app.store.guards import HAS_PROGRESSED, IS_SUSPECT
 from app.store.layout import LAYOUT
 from app.store.queue.facts import load_of, states
-from app.store.tables import IS_SENT, TAKES
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
-CLOCK_WENT_BACK = "interval '1 minute'"
-"""A time so far in the future is one from before the clock of Postgres went back."""
-JUST_STARTED = "interval '1 minute'"
-
-_MESSAGE = ", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)
-_IS_UNCLAIMED = f"{IS_SENT.format('r.')} AND r.worker IS NULL"
-_IS_DUE = f"""
-    (r.sent_at < now() - make_interval(secs => :seconds * power(2, least(greatest(r.sends - 1, 0), {MAX_DOUBLINGS})))
-    OR r.sent_at > now() + {CLOCK_WENT_BACK})"""
 
 # A worker counts with a slot less for each message that it left lying, until its next heartbeat: one that never claims
 # would look idle, and get everything. It keeps half of its slots each time, because it may only be slow. A foreground
 # response may wait for a slot whose response yields, so it does not count. Whoever has a worker's row locked writes its
-# slots anyway.
+# slots anyway. A time that is still a minute to come is one from before the clock of Postgres went back.
 _PUT_BACK = text(
-    f"""
+    """
     WITH late AS MATERIALIZED (
         SELECT r.id, r.sent_to, r.foreground_place FROM responses r
-        WHERE {_IS_UNCLAIMED} AND (
-            {_IS_DUE} OR NOT EXISTS (SELECT FROM workers w WHERE w.node = r.sent_to AND {TAKES.format("w.")})
+        WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.worker IS NULL AND (
+            r.sent_at < now() - make_interval(secs =>
+                :seconds * power(2, least(greatest(r.sends - 1, 0), CAST(:max_doublings AS int))))
+            OR r.sent_at > now() + interval '1 minute'
+            OR NOT EXISTS (SELECT FROM open_workers w WHERE w.node = r.sent_to)
         ) ORDER BY r.sent_to LIMIT :limit FOR NO KEY UPDATE OF r SKIP LOCKED
     ), left_lying AS (
         SELECT w.id, l.count FROM workers w
         JOIN (SELECT sent_to, count(*) FROM late WHERE NOT foreground_place GROUP BY sent_to) l ON l.sent_to = w.node
-        WHERE {TAKES.format("w.")} FOR NO KEY UPDATE OF w SKIP LOCKED
+        JOIN open_workers o ON o.id = w.id FOR NO KEY UPDATE OF w SKIP LOCKED
     ), counted AS (
         UPDATE workers w SET slots = greatest(w.slots - l.count, (w.slots + 1) / 2) FROM left_lying l WHERE w.id = l.id
     )
@@ -60,10 +52,10 @@ _PUT_BACK = text(
 
 # What is not to be had at once, `put_back` finds.
 _TAKE_BACK = text(
-    f"""
+    """
     WITH unclaimed AS MATERIALIZED (
         SELECT r.id FROM responses r
-        WHERE r.sent_to = :node AND {_IS_UNCLAIMED}
+        WHERE r.sent_to = :node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.worker IS NULL
         FOR NO KEY UPDATE OF r SKIP LOCKED
     )
     UPDATE responses r SET sent_at = NULL,
@@ -73,32 +65,31 @@ _TAKE_BACK = text(
     """
 )
 
-_IS_RELEASED = "r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded AND r.sent_at IS NULL"
-_SUSPECT = IS_SUSPECT.format("r.")
-
 # Of each queue by itself: what waits for a model without workers keeps no other model's from going on.
 _RELEASED = text(
-    f"""
+    """
     SELECT r.*, p.sent_to AS before
     FROM (
-        SELECT DISTINCT w.queue FROM workers w
-        WHERE w.lease_until > now() AND {TAKES.format("w.")} AND w.layout >= :layout
+        SELECT DISTINCT w.queue FROM open_workers w WHERE w.lease_until > now() AND w.layout >= :layout
     ) w
     CROSS JOIN LATERAL (
         SELECT r.id, r.queue, r.affinity, r.sent_to, r.previous_response_id, r.position FROM responses r
-        WHERE r.queue = w.queue AND {_IS_RELEASED} AND ({_SUSPECT}) = :suspects ORDER BY r.position LIMIT :limit
+        WHERE r.queue = w.queue AND r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded
+            AND r.sent_at IS NULL AND (r.crashes > 0) = :suspects
+        ORDER BY r.position LIMIT :limit
     ) r LEFT JOIN responses p ON p.id = r.previous_response_id
     ORDER BY r.position
     """
 )
 _TRIAL_LOADS = text(
-    f"""
-    SELECT l.*, h.trials, h.others, l.started_at > now() - {JUST_STARTED} AS just_started
+    """
+    SELECT l.*, h.trials, h.others, l.started_at > now() - interval '1 minute' AS just_started
     FROM worker_loads l CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE t.is_trial) AS trials, count(*) FILTER (WHERE NOT t.is_trial) AS others
         FROM (
-            SELECT {_SUSPECT} AND (r.worker IS NULL OR NOT {HAS_PROGRESSED.format("r.")}) AS is_trial
-            FROM responses r WHERE r.sent_to = l.node AND {IS_SENT.format("r.")}
+            SELECT r.crashes > 0 AND (r.worker IS NULL OR r.attempt IS DISTINCT FROM (
+                SELECT p.attempt FROM progress p WHERE p.response_id = r.id)) AS is_trial
+            FROM responses r WHERE r.sent_to = l.node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL
         ) t
     ) h WHERE l.queue = ANY(CAST(:queues AS text[])) AND l.layout >= :layout
     """
@@ -112,11 +103,17 @@ _SEND_AGAIN = text(
         FOR NO KEY UPDATE OF r SKIP LOCKED
     )
     UPDATE responses r SET sent_at = now(), sends = r.sends + 1, sent_to = c.node
-    FROM (SELECT r.id FROM locked r WHERE {_IS_RELEASED}) l JOIN chosen c ON c.id = l.id WHERE r.id = l.id
-    RETURNING {_MESSAGE}
+    FROM locked l JOIN chosen c ON c.id = l.id
+    WHERE r.id = l.id AND l.status = 'in_progress' AND l.worker IS NULL AND NOT l.yielded AND l.sent_at IS NULL
+    RETURNING {", ".join(f"r.{name}" for name in MESSAGE_COLUMNS)}
     """
 )
-_QUEUES_OF_SUSPECTS = text(f"SELECT DISTINCT r.queue FROM responses r WHERE {_IS_RELEASED} AND {_SUSPECT}")
+_QUEUES_OF_SUSPECTS = text(
+    """
+    SELECT DISTINCT r.queue FROM responses r
+    WHERE r.status = 'in_progress' AND r.worker IS NULL AND NOT r.yielded AND r.sent_at IS NULL AND r.crashes > 0
+    """
+)
 
 
 async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[str]:
@@ -125,7 +122,8 @@ async def put_back(db: Database, seconds: float, limit: int = 500) -> Sequence[s
     They were sent `seconds` ago, which doubles with every redelivery, or to a worker that is gone or takes none. In
     line they wait for a dispatch; released ones for `take_released`.
     """
-    return [row.id for row in await db.execute(_PUT_BACK, {"seconds": seconds, "limit": limit})]
+    values = {"seconds": seconds, "max_doublings": MAX_DOUBLINGS, "limit": limit}
+    return [row.id for row in await db.execute(_PUT_BACK, values)]
 
 
 async def take_back(connection: AsyncConnection, node: str) -> int:

@@ -19,7 +19,6 @@ from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.queue.dispatch import QueueFlow
 from app.store.queue.facts import flow_of
-from app.store.tables import LIVING_SLOTS
 
 STEPS = 16
 """Deadlines that lie closer to each other than a factor of e^(1/16), 6 %, count as one: the nearest."""
@@ -27,9 +26,9 @@ STEPS = 16
 # An index has all that this reads. What runs counts as if it had just begun: it is little beside what waits for hours.
 # Each line of a batch that has not ended stands for its part of those that are no responses yet, too.
 _DEMANDS = text(
-    f"""
+    """
     SELECT d.*, (SELECT p.weight FROM projects p WHERE p.id = d.project) AS weight,
-        CAST({LIVING_SLOTS.format("d.queue")} AS float8) AS slots
+        CAST((SELECT s.slots FROM queue_slots s WHERE s.queue = d.queue) AS float8) AS slots
     FROM (
         SELECT queue, project, floor(:steps * ln(extract(epoch FROM due_at - now())::float8))::int AS step,
             sum(cost * coalesce(b.lines, 1))::float8 AS tokens

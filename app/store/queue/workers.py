@@ -12,16 +12,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 
-from sqlalchemy import Boolean, ColumnElement, delete, func, literal_column, select, text, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 
+from app.store.columns import to_json
 from app.store.database import Connection, Database
-from app.store.guards import HAS_PROGRESSED, HISTORY, IS_IN_PROGRESS, RELEASED, HandOver
+from app.store.guards import HandOver
 from app.store.layout import LAYOUT
-from app.store.tables import IS_SENT, TAKES, drains, responses, workers
 
 SILENT_SECONDS = 5.0
 """Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
@@ -89,22 +88,23 @@ class LeaseLost(Exception):
     """The worker's row is gone: maintenance took it for dead, and other workers may claim what it ran."""
 
 
-def _is_owned_by(worker: str) -> Sequence[ColumnElement[bool]]:
-    """The conditions of what a living worker runs. What it claimed was sent to its node."""
-    node = select(workers.c.node).where(workers.c.id == worker).scalar_subquery()
-    return (responses.c.sent_to == node, _IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
-
-
-def _lease(seconds: float) -> object:
-    return func.now() + timedelta(seconds=seconds)
+_REGISTER = text(
+    """
+    INSERT INTO workers (id, node, model, queue, host, pid, started_at, lease_until, layout, context_length, slots,
+        format, tool_parser, reasoning_parser, default_sampling, efforts, refusals, unit, devices, device, version)
+    VALUES (:id, :node, :model, :queue, :host, :pid, now(), now() + make_interval(secs => :lease), :layout,
+        :context_length, :slots, :format, :tool_parser, :reasoning_parser, :default_sampling, :efforts, :refusals,
+        :unit, :devices, :device, :version)
+    ON CONFLICT DO NOTHING
+    """
+)
 
 
 async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -> None:
     """Announces a worker whose engine is loaded and whose lock is held (`presence`)."""
-    announced = insert(workers).values(
-        **asdict(worker), layout=LAYOUT, started_at=func.now(), lease_until=_lease(lease_seconds)
-    )
-    await db.execute(announced.on_conflict_do_nothing())  # repeated after the connection broke
+    told = {name: to_json(getattr(worker, name)) for name in ("default_sampling", "efforts", "refusals")}
+    values = {**asdict(worker), **told, "layout": LAYOUT, "lease": lease_seconds}
+    await db.execute(_REGISTER, values)  # repeated after the connection broke, it conflicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,25 @@ class HeartbeatResult:
     """Responses that belong to this worker, but do not run here."""
     is_drained: bool = False
     """Whether operators have drained this worker (drains.py)."""
+
+
+_EXTEND = text(
+    """
+    UPDATE workers w SET lease_until = now() + make_interval(secs => :lease), slots = :slots, away = :away,
+        foreground_away = :foreground_away
+    WHERE w.id = :worker RETURNING EXISTS (SELECT FROM drains d WHERE d.node = w.node) AS is_drained
+    """
+)
+# What a living worker claimed was sent to its node.
+_OWNED = text(
+    """
+    SELECT r.id, r.attempt FROM responses r
+    WHERE r.sent_to = (SELECT w.node FROM workers w WHERE w.id = :worker) AND r.sent_at IS NOT NULL
+        AND r.finished_at IS NULL AND r.worker = :worker AND r.status = 'in_progress'
+    """
+)
+_IS_ALIVE = text("SELECT id FROM workers WHERE id = :worker AND lease_until > now()")
+_UNREGISTER = text("DELETE FROM workers WHERE id = :worker")
 
 
 async def heartbeat(
@@ -135,30 +154,26 @@ async def heartbeat(
     Raises LeaseLost if the worker was taken for dead.
     """
     told = {"slots": slots, "away": away[0], "foreground_away": away[1]}
-    extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds), **told)
-    is_drained = select(drains.c.node).where(drains.c.node == workers.c.node).exists()
-    owned = select(responses.c.id, responses.c.attempt).where(*_is_owned_by(worker))
     async with db.autocommit() as connection:
-        row = (await connection.execute(extend.returning(is_drained))).one_or_none()
-        if row is None:
+        extended = await connection.execute(_EXTEND, {"worker": worker, "lease": lease_seconds, **told})
+        if (row := extended.one_or_none()) is None:
             raise LeaseLost(worker)
-        owned_here = {row.id: row.attempt for row in await connection.execute(owned)}
+        owned_here = {owned.id: owned.attempt for owned in await connection.execute(_OWNED, {"worker": worker})}
     return HeartbeatResult(
         fenced={name: attempt for name, attempt in running.items() if owned_here.get(name) != attempt},
         orphaned={name: attempt for name, attempt in owned_here.items() if running.get(name) != attempt},
-        is_drained=row[0],
+        is_drained=row.is_drained,
     )
 
 
 async def is_alive(db: Database, worker: str) -> bool:
     """Whether the worker is registered, and its lease has not run out: only then may it claim."""
-    living = select(workers.c.id).where(workers.c.id == worker, workers.c.lease_until > func.now())
-    return bool(await db.execute(living))
+    return bool(await db.execute(_IS_ALIVE, {"worker": worker}))
 
 
 async def unregister(db: Database, worker: str) -> None:
     """Removes a worker that runs nothing any more."""
-    await db.execute(delete(workers).where(workers.c.id == worker))
+    await db.execute(_UNREGISTER, {"worker": worker})
 
 
 # An operator may have set the time-outs for the role. transaction_timeout is one of PostgreSQL 17.
@@ -190,22 +205,15 @@ async def presence(db: Database, worker: str) -> AsyncIterator[Callable[[], Awai
         await connection.execute("COMMIT")
 
 
-# pg_locks shows a lock's 64-bit key as two unsigned halves.
-_PRESENT = """
-    EXISTS (
-        SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(w.id, 0))
-"""
 # A heartbeat renews a lease in its first half. SKIP LOCKED: copies of maintenance that lock rows in different orders
 # would deadlock.
 _UPDATE_ABSENCE = text(
-    f"""
+    """
     WITH updated AS (
         UPDATE workers SET absent_since = CASE WHEN absent_since IS NULL THEN now() END WHERE id IN (
             SELECT w.id FROM workers w
-            WHERE (w.absent_since IS NULL)
-                = (NOT {_PRESENT} OR w.lease_until < now() + make_interval(secs => :lease / 2))
+            WHERE (w.absent_since IS NULL) = (w.lease_until < now() + make_interval(secs => :lease / 2)
+                OR w.id NOT IN (SELECT p.id FROM present_workers p))
             FOR UPDATE SKIP LOCKED)
         RETURNING absent_since
     )
@@ -220,26 +228,26 @@ _UPDATE_ABSENCE = text(
 # out does not count before maintenance has seen half of it pass. A time that is still to come is one from before the
 # clock of Postgres went back; copies of maintenance differ by less than the second.
 _DELETE_DEAD = text(
-    f"""
+    """
     DELETE FROM workers WHERE id IN (
         SELECT w.id FROM workers w WHERE (
             w.lease_until < now()
             AND w.absent_since NOT BETWEEN now() - make_interval(secs => :lease / 2) AND now() + interval '1 second'
         ) OR (
             w.absent_since NOT BETWEEN now() - make_interval(secs => :absence) AND now() + interval '1 second'
-            AND NOT {_PRESENT}
+            AND w.id NOT IN (SELECT p.id FROM present_workers p)
             AND pg_postmaster_start_time()
                 NOT BETWEEN now() - make_interval(secs => :comeback) AND now() + interval '1 second')
         FOR UPDATE SKIP LOCKED)
     RETURNING id, lease_until - make_interval(secs => :lease) >= pg_postmaster_start_time() AS crashed
     """
 )
-_IS_SENT = literal_column(IS_SENT.format("responses."), Boolean)
-_OWNERS_WITHOUT_ROW = (
-    select(responses.c.worker)
-    .where(_IS_SENT, responses.c.worker.is_not(None))
-    .where(~select(workers.c.id).where(workers.c.id == responses.c.worker).exists())
-    .distinct()
+_OWNERS_WITHOUT_ROW = text(
+    """
+    SELECT DISTINCT r.worker FROM responses r
+    WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.worker IS NOT NULL
+        AND NOT EXISTS (SELECT FROM workers w WHERE w.id = r.worker)
+    """
 )
 
 
@@ -302,12 +310,22 @@ async def release_dead_workers(
     return list(dead)
 
 
-_CRASHES: ColumnElement[int] = literal_column(
-    f"CASE WHEN {HAS_PROGRESSED.format('responses.')} THEN 0 ELSE responses.crashes + 1 END"
+# It locks rows in the order in which the worker's journal does: the worker may be alive, in the middle of a batch.
+_RELEASE_ALL = text(
+    """
+    UPDATE responses r SET worker = NULL, sent_at = NULL, sends = 0, yielded = false,
+        foreground_place = r.priority IN (1, 3, 8),
+        crashes = CASE WHEN NOT :crashed THEN r.crashes
+            WHEN r.attempt = (SELECT p.attempt FROM progress p WHERE p.response_id = r.id) THEN 0
+            ELSE r.crashes + 1 END,
+        history = handed_over(r, :how)
+    WHERE r.id IN (
+        SELECT o.id FROM responses o
+        WHERE o.sent_at IS NOT NULL AND o.finished_at IS NULL AND o.worker = :worker AND o.status = 'in_progress'
+        ORDER BY o.id FOR UPDATE)
+    RETURNING r.id, r.attempt, r.sent_to, r.request_id
+    """
 )
-
-
-_HISTORY = text(HISTORY)
 
 
 async def release_all(connection: Connection, worker: str, *, crashed: bool) -> Sequence[Released]:
@@ -315,55 +333,39 @@ async def release_all(connection: Connection, worker: str, *, crashed: bool) -> 
 
     `crashed`: it counts against those that made no progress, and the others are forgiven earlier ones.
     """
-    # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
-    owned = select(responses.c.id).where(_IS_SENT, responses.c.worker == worker, IS_IN_PROGRESS)
-    released = await connection.execute(
-        update(responses)
-        .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
-        .values(
-            **RELEASED,
-            crashes=_CRASHES if crashed else responses.c.crashes,
-            history=_HISTORY.bindparams(how=(HandOver.CRASHED if crashed else HandOver.STOPPED).value),
-        )
-        .returning(responses.c.id, responses.c.attempt, responses.c.sent_to, responses.c.request_id)
-    )
+    how = HandOver.CRASHED if crashed else HandOver.STOPPED
+    released = await connection.execute(_RELEASE_ALL, {"worker": worker, "crashed": crashed, "how": how.value})
     return [Released(*row) for row in released]
+
+
+_REGISTERED = text(
+    """
+    SELECT w.model, min(w.context_length) OVER (PARTITION BY w.model) AS context_length, w.format, w.tool_parser,
+        w.reasoning_parser, w.default_sampling, w.efforts, w.refusals
+    FROM workers w WHERE w.lease_until > now() ORDER BY w.started_at
+    """
+)
+_QUEUES = text("SELECT DISTINCT model, queue FROM workers")
+_ANY = text(
+    """
+    SELECT w.node FROM open_workers w WHERE w.queue = :queue AND w.lease_until > now()
+    ORDER BY w.version = :version DESC, random() LIMIT 1
+    """
+)
+_READY = text("SELECT DISTINCT model FROM workers WHERE lease_until > now() AND layout >= :layout")
 
 
 async def registered_models(db: Database) -> dict[str, RegisteredModel]:
     """The models with a living worker. If its workers differ, the one that started last knows its files best."""
-    registered = (
-        select(
-            workers.c.model,
-            func.min(workers.c.context_length).over(partition_by=workers.c.model).label("context_length"),
-            *(workers.c.format, workers.c.tool_parser, workers.c.reasoning_parser, workers.c.default_sampling),
-            *(workers.c.efforts, workers.c.refusals),
-        )
-        .where(workers.c.lease_until > func.now())
-        .order_by(workers.c.started_at)
-    )
     return {  # later rows replace earlier ones
-        row.model: RegisteredModel(
-            *(row.context_length, row.format, row.tool_parser, row.reasoning_parser, row.default_sampling),
-            *(row.efforts, row.refusals),
-        )
-        for row in await db.execute(registered)
+        row.model: RegisteredModel(**{name: row._mapping[name] for name in RegisteredModel.__slots__})
+        for row in await db.execute(_REGISTERED)
     }
 
 
 async def queues(connection: Connection) -> dict[str, str]:
     """The queues of the models that have workers, by the models' names."""
-    found = select(workers.c.model, workers.c.queue).distinct()
-    return {row.model: row.queue for row in await connection.execute(found)}
-
-
-_ANY = text(
-    f"""
-    SELECT w.node FROM workers w
-    WHERE w.queue = :queue AND w.lease_until > now() AND {TAKES.format("w.")}
-    ORDER BY w.version = :version DESC, random() LIMIT 1
-    """
-)
+    return {row.model: row.queue for row in await connection.execute(_QUEUES)}
 
 
 async def any_node(db: Database, queue: str, version: str) -> str | None:
@@ -376,5 +378,4 @@ async def ready_models(db: Database) -> set[str]:
 
     Older workers do not count: they leave what this version accepts to newer ones.
     """
-    can_claim = (workers.c.lease_until > func.now()) & (workers.c.layout >= LAYOUT)
-    return {row.model for row in await db.execute(select(workers.c.model).where(can_claim).distinct())}
+    return {row.model for row in await db.execute(_READY, {"layout": LAYOUT})}

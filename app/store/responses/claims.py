@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import text, update
+from sqlalchemy import text
 
 from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.guards import HISTORY, IS_IN_PROGRESS, IS_SPENT, MAX_CLAIMS, RELEASED, HandOver, sources
+from app.store.guards import MAX_CLAIMS, HandOver, sources
 from app.store.layout import LAYOUT
-from app.store.responses.lookup import IS_SMALL
-from app.store.rows import LargeRow, ResponseRow, row_or_large
-from app.store.tables import responses
+from app.store.rows import SMALL_ROW, LargeRow, ResponseRow, row_or_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +23,6 @@ class _ClaimRequest:
 
 
 _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker", "text"))
-
-_EXPRESSIONS = {
-    "read_at": "now() AS read_at",
-    "request": f"CASE WHEN {IS_SMALL} THEN r.request END AS request",
-}
-_RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots__]
-"""Of the columns that may be large, only the request is set yet."""
 
 # Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
 # are on the locked rows, because those of the statement's snapshot may be older.
@@ -68,9 +59,10 @@ _CLAIM = text(
     FROM locked l, unflushed
     WHERE unflushed.setting = 'off' AND r.id = l.id AND l.layout <= {LAYOUT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.deadline > now(), true)
-        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND NOT {IS_SPENT.format("l.")}
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND (l.attempt - l.yields < :max_claims
+            OR l.attempt = (SELECT p.attempt FROM progress p WHERE p.response_id = l.id))
     )
-    RETURNING {", ".join(_RETURNED)}, l.yielded AS had_yielded
+    RETURNING {SMALL_ROW}, l.yielded AS had_yielded
     """
 )
 
@@ -101,7 +93,23 @@ async def claim_all(
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 
-_HISTORY = text(HISTORY)
+_RELEASE = text(
+    """
+    UPDATE responses r SET worker = NULL, sent_at = NULL, sends = 0, yielded = false,
+        foreground_place = r.priority IN (1, 3, 8), crashes = coalesce(:crashes, r.crashes),
+        history = handed_over(r, :how)
+    WHERE r.id = :id AND r.status = 'in_progress' AND r.attempt = :attempt AND r.worker = :worker
+    RETURNING r.id
+    """
+)
+_YIELD = text(
+    """
+    UPDATE responses r SET worker = NULL, sent_at = NULL, sends = 0, yielded = true, yields = r.yields + 1,
+        run_seconds = extract(epoch FROM r.run_deadline - now()), run_deadline = NULL, history = handed_over(r, :how)
+    WHERE r.id = :id AND r.status = 'in_progress' AND r.attempt = :attempt AND r.worker = :worker
+    RETURNING r.id
+    """
+)
 
 
 async def release(
@@ -117,32 +125,8 @@ async def release(
     Maintenance sends it to another worker (redelivery.py). `how` is for its history. `crashes`: how many
     it has now; None: as many as before. Reads nothing large: a worker that stops releases many at once.
     """
-    statement = (
-        update(responses)
-        .where(
-            responses.c.id == response_id,
-            IS_IN_PROGRESS,
-            responses.c.attempt == attempt,
-            responses.c.worker == worker,
-        )
-        .values(
-            **RELEASED,
-            crashes=responses.c.crashes if crashes is None else crashes,
-            history=_HISTORY.bindparams(how=how.value),
-        )
-        .returning(responses.c.id)
-    )
-    return bool(await db.execute(statement))
-
-
-_YIELD = text(
-    f"""
-    UPDATE responses SET worker = NULL, sent_at = NULL, sends = 0, yielded = true, yields = yields + 1,
-        run_seconds = extract(epoch FROM run_deadline - now()), run_deadline = NULL, history = {HISTORY}
-    WHERE id = :id AND status = 'in_progress' AND attempt = :attempt AND worker = :worker
-    RETURNING id
-    """
-)
+    values = {"id": response_id, "attempt": attempt, "worker": worker, "how": how.value, "crashes": crashes}
+    return bool(await db.execute(_RELEASE, values))
 
 
 async def yield_(db: Database, response_id: str, attempt: int, worker: str) -> bool:
@@ -151,8 +135,5 @@ async def yield_(db: Database, response_id: str, attempt: int, worker: str) -> b
     It waits in its flow's place for a dispatch. Its run timeout stands still meanwhile: the next claim goes on with
     what is left of it.
     """
-    return bool(
-        await db.execute(
-            _YIELD, {"id": response_id, "attempt": attempt, "worker": worker, "how": HandOver.YIELDED.value}
-        )
-    )
+    values = {"id": response_id, "attempt": attempt, "worker": worker, "how": HandOver.YIELDED.value}
+    return bool(await db.execute(_YIELD, values))

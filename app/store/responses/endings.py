@@ -13,29 +13,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from random import uniform
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Row,
-    Select,
-    Text,
-    any_,
-    bindparam,
-    false,
-    func,
-    literal_column,
-    or_,
-    select,
-    text,
-    update,
-)
-from sqlalchemy import delete as delete_from
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.heavy import Threads
@@ -47,14 +30,13 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.sizes import grouped, is_large
+from app.store.columns import to_json
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
-from app.store.guards import IS_IN_PROGRESS, IS_QUEUED, IS_SPENT, MAX_CLAIMS
+from app.store.guards import MAX_CLAIMS
 from app.store.packing import unpack_events
 from app.store.responses import final_rows, queued
 from app.store.responses.final_rows import FinalRow
-from app.store.responses.lookup import ROW_BYTES, UNPARSED_COLUMNS
-from app.store.rows import Ending, EndResult, ResponseRow, parsed_row
-from app.store.tables import chunks, responses
+from app.store.rows import WHOLE_ROW, Ending, EndResult, ResponseRow, parsed_row
 from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
@@ -75,48 +57,66 @@ Announce = Callable[["EndResult"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows to end. They are found by their keys alone and locked in the order of their ids, as in logs.py."""
+class _Wanted:
+    """Which rows are to be ended: those with one of the `ids`, of which all holds that is set here."""
 
-    ids: Select[Any]
-    lock: Select[Any]
-    """Passes by those that others have locked."""
+    ids: Sequence[str]
+    project: str | None = None
+    only_kept: bool = False
+    """Not those of the foreground that are not stored."""
+    status: str | None = None
+    worker: str | None = None
+    """With `attempt`: they are in progress, and that worker's under that attempt."""
+    attempt: int | None = None
 
-    @classmethod
-    def where(cls, *conditions: ColumnElement[bool]) -> _Rows:
-        lock = select(*UNPARSED_COLUMNS).where(*conditions).order_by(responses.c.id).with_for_update(skip_locked=True)
-        return cls(select(responses.c.id).where(*conditions), lock)
 
-
-_BY_IDS = responses.c.id == any_(bindparam("ids", type_=ARRAY(Text)))
-_IS_ID = responses.c.id == bindparam("id")
-_BY_IDS_IN_PROJECT = _Rows.where(
-    _BY_IDS,
-    responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project),
-    (responses.c.store | responses.c.background) >= bindparam("only_kept", type_=Boolean),
+_WANTED = """
+    r.id = ANY(CAST(:ids AS text[])) AND r.project = coalesce(CAST(:project AS text), r.project)
+        AND (r.store OR r.background OR NOT :only_kept) AND r.status = coalesce(CAST(:status AS text), r.status)
+        AND (CAST(:worker AS text) IS NULL
+            OR r.status = 'in_progress' AND r.worker = :worker AND r.attempt = CAST(:attempt AS int))
+"""
+_IDS = text(f"SELECT r.id FROM responses r WHERE {_WANTED}")
+# The rows are found by their keys alone and locked in the order of their ids, as in logs.py. It passes by those that
+# others have locked.
+_LOCK = text(f"SELECT {WHOLE_ROW} FROM responses r WHERE {_WANTED} ORDER BY r.id FOR UPDATE OF r SKIP LOCKED")
+_LOGS = text(
+    """
+    SELECT response_id, last, frames FROM chunks WHERE response_id = ANY(CAST(:ids AS text[]))
+    ORDER BY response_id, first
+    """
 )
-_TO_DELETE = _Rows.where(
-    _IS_ID, responses.c.project == bindparam("project"), responses.c.store | responses.c.background
+_SIZES = text(
+    """
+    SELECT r.id, r.request_bytes + r.output_bytes + r.messages_bytes
+        + coalesce((SELECT sum(c.size) FROM chunks c WHERE c.response_id = r.id), 0) AS bytes
+    FROM responses r WHERE r.id = ANY(CAST(:ids AS text[]))
+    """
 )
-_IN_STATUS = _Rows.where(_IS_ID, responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
-_OWNED = _Rows.where(
-    _IS_ID,
-    IS_IN_PROGRESS,
-    responses.c.worker == bindparam("worker"),
-    responses.c.attempt == bindparam("attempt"),
+_ERASE_SECRETS = text("UPDATE responses SET request = :request WHERE id = :id")
+_DELETE = text("DELETE FROM responses WHERE id = :id")
+_OVERDUE = text(
+    f"""
+    SELECT r.id, r.status, coalesce(r.due_at < now(), false) AS is_due, {queued.ENDS_AT_ONCE} AS ends_at_once,
+        r.request_id
+    FROM responses r
+    WHERE (r.status = 'queued' AND r.queue_deadline < now()
+            OR r.status = 'in_progress' AND r.run_deadline < now()
+            OR r.due_at < now() AND r.finished_at IS NULL AND r.batch_id IS NULL)
+        AND r.id <> ALL(CAST(:but AS text[]))
+    LIMIT :limit
+    """
 )
-_LOGS = (
-    select(chunks.c.response_id, chunks.c.last, chunks.c.frames)
-    .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
-    .order_by(chunks.c.response_id, chunks.c.first)
+_EXHAUSTED = text(
+    """
+    SELECT r.id, r.attempt, r.crashes FROM responses r
+    WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.id <> ALL(CAST(:but AS text[]))
+        AND (r.crashes >= :max_crashes OR r.attempt - r.yields >= :max_claims AND r.attempt IS DISTINCT FROM (
+            SELECT p.attempt FROM progress p WHERE p.response_id = r.id))
+    LIMIT :limit
+    """
 )
-_LOG_BYTES = select(func.sum(chunks.c.size)).where(chunks.c.response_id == responses.c.id)
-_SIZES = select(responses.c.id, (ROW_BYTES + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes")).where(
-    _BY_IDS
-)
-_ENDS_AT_ONCE: ColumnElement[bool] = literal_column(queued.ENDS_AT_ONCE.replace("r.", "responses."), Boolean)
 _HELD = "another transaction holds the response"
-_ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
 """What an ending sets. Tool results stay unset: no turn of a model produced them."""
 
@@ -173,13 +173,12 @@ async def cancel_all(
     sizes = await sizes_of(db, response_ids)
     away: StoreUnavailable | None = None
     for ids in grouped(sizes, MAX_LOG_BYTES):
-        wanted = {"ids": ids, "project": project, "only_kept": only_kept}
+        wanted = _Wanted(ids, project, only_kept)
         try:
             if away is not None:
                 raise away
             async with _ending(db, sum(sizes[each] for each in ids)) as (connection, threads):
-                closing = (_BY_IDS_IN_PROJECT, wanted, "cancel", ResponseStream.cancel)
-                ended, locked = await _end_rows(connection, threads, *closing)
+                ended, locked = await _end_rows(connection, threads, wanted, "cancel", ResponseStream.cancel)
         except StoreUnavailable as error:
             away = None if isinstance(error, StoreBusy) else error
             results |= dict.fromkeys(ids, error)
@@ -211,9 +210,7 @@ async def cancelling(
         async def cancel_rows() -> list[EndResult]:
             if not sizes:
                 return []
-            wanted = {"ids": list(sizes), "project": None, "only_kept": False}
-            closing = (_BY_IDS_IN_PROJECT, wanted, "cancel", ResponseStream.cancel)
-            ended, _ = await _end_rows(connection, threads, *closing)
+            ended, _ = await _end_rows(connection, threads, _Wanted(list(sizes)), "cancel", ResponseStream.cancel)
             return list(ended.values())
 
         yield connection, cancel_rows
@@ -234,14 +231,12 @@ async def fail(
     it is final, its status or owner is another, or the id is unknown. Raises StoreUnavailable.
     """
     error = error_object(code, message)
-    rows = _IN_STATUS
-    wanted: dict[str, Any] = {"id": response_id, "only": None if only is None else only.value}
-    if owner is not None:
-        rows, wanted = _OWNED, {"id": response_id, "worker": owner[0], "attempt": owner[1]}
+    worker, attempt = (None, None) if owner is None else owner
+    wanted = _Wanted([response_id], status=None if only is None else only.value, worker=worker, attempt=attempt)
 
     async def end(*, with_log: bool) -> EndResult | None:
         async with _ending(db, size) as (connection, threads):
-            closing = (rows, wanted, "fail", lambda stream: stream.fail(error))
+            closing = (wanted, "fail", lambda stream: stream.fail(error))
             ended, locked = await _end_rows(connection, threads, *closing, with_log=with_log)
         if locked:
             raise StoreLocked(_HELD)
@@ -264,19 +259,18 @@ async def delete(db: Database, project: str, response_id: str) -> EndResult | No
 
     None: the id is unknown, or it is a foreground response that is not stored. Raises as `cancel`.
     """
-    return await _once_free(partial(_delete, db, {"id": response_id, "project": project}))
+    return await _once_free(partial(_delete, db, project, response_id))
 
 
-async def _delete(db: Database, wanted: Mapping[str, str]) -> EndResult | None:
-    response_id = wanted["id"]
+async def _delete(db: Database, project: str, response_id: str) -> EndResult | None:
+    wanted = _Wanted([response_id], project, only_kept=True)
     size = sum((await sizes_of(db, [response_id])).values())
-    closing = (_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
     async with _ending(db, size) as (connection, threads):
-        results, locked = await _end_rows(connection, threads, *closing)
+        results, locked = await _end_rows(connection, threads, wanted, "cancel", ResponseStream.cancel)
         if locked:
             raise StoreLocked(_HELD)
         if results:
-            await connection.execute(delete_from(responses).where(responses.c.id == response_id))
+            await connection.execute(_DELETE, {"id": response_id})
     return results.get(response_id)
 
 
@@ -295,14 +289,7 @@ class Overdue:
 
 async def find_overdue(db: Database, limit: int = 500, but: Collection[str] = ()) -> Sequence[Overdue]:
     """Responses that are beyond a deadline: all `but` these. Lines that miss their window are ended by their batch."""
-    waited = IS_QUEUED & (responses.c.queue_deadline < func.now())
-    ran = IS_IN_PROGRESS & (responses.c.run_deadline < func.now())
-    is_due = responses.c.due_at < func.now()
-    missed = is_due & responses.c.finished_at.is_(None) & responses.c.batch_id.is_(None)
-    due, at_once = func.coalesce(is_due, false()).label("is_due"), _ENDS_AT_ONCE.label("ends_at_once")
-    columns = responses.c.id, responses.c.status, due, at_once, responses.c.request_id
-    found = select(*columns).where(or_(waited, ran, missed), responses.c.id.not_in(but)).limit(limit)
-    rows = await db.execute(found)
+    rows = await db.execute(_OVERDUE, {"but": list(but), "limit": limit})
     return [Overdue(row.id, Status(row.status), row.is_due, row.ends_at_once, row.request_id) for row in rows]
 
 
@@ -319,12 +306,8 @@ async def find_exhausted(
     db: Database, max_crashes: int, max_claims: int = MAX_CLAIMS, limit: int = 500, but: Collection[str] = ()
 ) -> Sequence[Exhausted]:
     """Responses without a worker that were claimed, or have crashed, too often: all `but` these."""
-    columns = (responses.c.id, responses.c.attempt, responses.c.crashes)
-    spent = text(f"(crashes >= :max_crashes OR {IS_SPENT.format('responses.')})").bindparams(
-        max_crashes=max_crashes, max_claims=max_claims
-    )
-    found = select(*columns).where(IS_IN_PROGRESS, responses.c.worker.is_(None), spent, responses.c.id.not_in(but))
-    return [Exhausted(row.id, row.attempt, row.crashes) for row in await db.execute(found.limit(limit))]
+    values = {"max_crashes": max_crashes, "max_claims": max_claims, "but": list(but), "limit": limit}
+    return [Exhausted(row.id, row.attempt, row.crashes) for row in await db.execute(_EXHAUSTED, values)]
 
 
 async def sizes_of(db: Database, response_ids: Sequence[str]) -> dict[str, int]:
@@ -347,8 +330,7 @@ async def _ending(db: Database, size: int) -> AsyncIterator[tuple[AsyncConnectio
 async def _end_rows(
     connection: AsyncConnection,
     threads: Threads | None,
-    wanted_rows: _Rows,
-    wanted: Mapping[str, Any],
+    wanted: _Wanted,
     transition: str,
     close: Close,
     *,
@@ -356,10 +338,10 @@ async def _end_rows(
 ) -> tuple[dict[str, EndResult], set[str]]:
     """Locks the rows, and ends those that `transition` allows to; returns all of them by id, and the ids of those that
     others have locked."""
-    found = (await connection.execute(wanted_rows.lock, wanted)).all()
+    found = (await connection.execute(_LOCK, asdict(wanted))).all()
     locked: set[str] = set()
-    if len(found) < len(wanted.get("ids", ("one",))):
-        locked = set((await connection.execute(wanted_rows.ids, wanted)).scalars()) - {row.id for row in found}
+    if len(found) < len(wanted.ids):
+        locked = set((await connection.execute(_IDS, asdict(wanted))).scalars()) - {row.id for row in found}
 
     async def run(work: Callable[[], T]) -> T:
         return work() if threads is None else await threads.run(work)
@@ -375,7 +357,7 @@ async def _end_rows(
     if endings := await run(end_all):
         await final_rows.write(connection, [FinalRow(row.id, _ending_of(row), chunk) for row, chunk in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
-        if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
+        if kept := [{"id": row.id, "request": to_json(row.request_to_keep)} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
     return results | {row.id: EndResult(row, chunk) for row, chunk in endings}, locked
 

@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.protocol.events.chunk import Chunk
 from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.rows import CHUNKS, Ending
-from app.store.tables import CHUNK_BYTES, LOG_STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,10 @@ INSERT_CHUNKS = text(
 )
 _UPDATE_ENDED = text(
     f"""
-    UPDATE responses r SET {_SET}, worker = NULL, log_bytes = l.bytes, log = {LOG_STATE.format("l.bytes")}
+    UPDATE responses r SET {_SET}, worker = NULL, log_bytes = l.bytes,
+        log = CASE WHEN l.bytes >= 8192 THEN 'live' ELSE 'merged' END
     FROM unnest({named_arrays(_ENDED)}) AS e({_ENDED.names}) CROSS JOIN LATERAL (
-        SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) AS bytes FROM chunks c WHERE c.response_id = e.ended_id
+        SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c WHERE c.response_id = e.ended_id
     ) l
     WHERE r.id = e.ended_id
     """

@@ -33,7 +33,6 @@ from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to
 from app.store.database import Database, StoreBusy
 from app.store.packing import unpack_events, unpack_tokens
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES, Ending
-from app.store.tables import CHUNK_BYTES, LOG_STATE
 from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
@@ -86,8 +85,7 @@ _APPENDED = f"""
             AND b.worker = l.worker
         WHERE l.status = 'in_progress'
     ), known AS MATERIALIZED (
-        SELECT c.response_id, c.first, c.attempt = b.attempt AND c.frames = b.frames AS is_same,
-            {CHUNK_BYTES.format("c.")} AS bytes
+        SELECT c.response_id, c.first, c.attempt = b.attempt AND c.frames = b.frames AS is_same, c.bytes
         FROM batch b JOIN held h ON h.id = b.response_id CROSS JOIN LATERAL (
             SELECT * FROM chunks k WHERE k.response_id = b.response_id AND k.first = b.first LIMIT 1
         ) c
@@ -95,7 +93,7 @@ _APPENDED = f"""
         INSERT INTO chunks ({CHUNKS.names})
         SELECT {CHUNKS.select("b")} FROM batch b JOIN held h ON h.id = b.response_id
         WHERE b.response_id NOT IN (SELECT response_id FROM known)
-        RETURNING response_id, first, {CHUNK_BYTES.format("")} AS bytes
+        RETURNING response_id, first, bytes
     ), appended AS (
         SELECT * FROM inserted UNION ALL SELECT response_id, first, bytes FROM known WHERE is_same
     )"""
@@ -126,9 +124,9 @@ _LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
             request = coalesce(CAST(e.request AS json), r.request),
-            log_bytes = a.bytes + b.bytes, log = {LOG_STATE.format("a.bytes + b.bytes")}
+            log_bytes = a.bytes + b.bytes, log = CASE WHEN a.bytes + b.bytes >= 8192 THEN 'live' ELSE 'merged' END
         FROM appended a CROSS JOIN LATERAL (
-            SELECT coalesce(sum({CHUNK_BYTES.format("c.")}), 0) AS bytes FROM chunks c
+            SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c
             WHERE c.response_id = a.response_id AND c.first < a.first
         ) b JOIN unnest({numbered_arrays(*_LAST, first=len(CHUNKS) + len(_WORKER) + 1)})
             AS e({names(*_LAST)}) ON e.response_id = a.response_id

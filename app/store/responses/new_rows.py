@@ -26,9 +26,8 @@ from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
 from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
-from app.store.guards import DUE_RANK
 from app.store.layout import LAYOUT
-from app.store.queue.facts import PAUSED, WAITS, states
+from app.store.queue.facts import states
 from app.store.responses.lines import Lines
 from app.store.rows import CHUNKS, NOWHERE, BatchPlace, Idempotency, Origin
 
@@ -38,8 +37,6 @@ BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
 """The estimate for a response that does not say how long it may become. The end corrects it."""
 MAX_COST = 2**31 - 1
-HEAD_INTERVAL = "interval '2 hours'"
-"""For so long others follow the head of a continuation; in a window, until that ends."""
 PREFIX_BYTES = 4096
 """Instructions and tools of so many bytes of JSON, about 1,000 tokens, are worth to be read once (`affinity`)."""
 
@@ -248,7 +245,8 @@ _SENDING: Columns[Sending] = Columns(
 # key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
 # as it inserts.
 #
-# What continues takes the rank of its continuation's head, if that is not too old; else it is the next head.
+# What continues takes the rank of its continuation's head for two hours, or until the head's window ends; else it is
+# the next head.
 # A line is due when its batch is, to the microsecond: so all of a batch have one rank, and keep their order.
 _INSERT = f"""
     WITH batch AS (
@@ -259,7 +257,7 @@ _INSERT = f"""
             rank, heads)
         SELECT {_ROW.select("b")}, {LAYOUT}, 'queued', CASE WHEN b.at_once THEN now() END, CAST(b.at_once AS int),
             b.sent_to, b.foreground_place, CASE WHEN b.reserved_bytes IS NOT NULL THEN clock_timestamp() END,
-            least(h.rank, {DUE_RANK.format("due.at")}),
+            least(h.rank, CAST(1000000 * extract(epoch FROM due.at) AS bigint)),
             CASE WHEN h.rank IS NULL THEN b.continuation_id END
         FROM batch b CROSS JOIN LATERAL (
             SELECT coalesce(
@@ -268,7 +266,7 @@ _INSERT = f"""
         ) due LEFT JOIN LATERAL (
             SELECT coalesce(p.rank, p.position) AS rank FROM responses p
             WHERE p.project = b.project AND p.heads = b.continuation_id AND p.queue = b.queue
-                AND p.priority = b.priority AND coalesce(p.due_at, p.inserted_at + {HEAD_INTERVAL}) > now()
+                AND p.priority = b.priority AND coalesce(p.due_at, p.inserted_at + interval '2 hours') > now()
             ORDER BY p.position DESC LIMIT 1
         ) h ON true
         ORDER BY b.project, b.idempotency_key, b.number
@@ -282,8 +280,14 @@ _INSERT = f"""
 _INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
 # All of a statement sees the table as it was before: those of the batch are not among those that wait. Where
 # something is paused, who waits takes a decision.
-_INSERT_BEHIND = text(f"""{_INSERT} SELECT id, {WAITS.format(queue="created.queue")}
-        AND NOT EXISTS {PAUSED.format(queue="created.queue")} AS is_behind FROM created""")
+_INSERT_BEHIND = text(
+    f"""{_INSERT}
+    SELECT c.id, (SELECT true FROM waiting_responses r WHERE r.queue = c.queue
+            ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pauses u WHERE u.queue = c.queue) AS is_behind
+    FROM created c
+    """
+)
 
 
 async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:

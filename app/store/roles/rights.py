@@ -71,8 +71,12 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     },
     "queues": dict.fromkeys(PROCESSES, "SELECT, INSERT, UPDATE"),
     "flows": {**dict.fromkeys(PROCESSES, "SELECT, INSERT, UPDATE"), MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    "open_workers": _PROCESSES_READ,
     "worker_loads": _ALL_READ,
+    "present_workers": {MAINTENANCE: "SELECT"},
+    "queue_slots": {MAINTENANCE: "SELECT"},
     "waiting_responses": _PROCESSES_READ,
+    "progress": dict.fromkeys((WORKER, MAINTENANCE), "SELECT"),
     # -- tenants
     "projects": {
         API: "SELECT, INSERT, UPDATE",
@@ -119,7 +123,7 @@ ROWS: Mapping[str, Mapping[str, str]] = {
 """Of tables with row level security: the rows that exist for each role."""
 
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {"delete_audit_entries(timestamptz, integer)": (MAINTENANCE,)}
-"""Who may call a function of the schema. Those of triggers are called by nobody."""
+"""Who may call a function of the schema that runs as the owner. Those of triggers are called by nobody."""
 
 _RIGHT = re.compile(r"([A-Z]+)(?: \(([a-z_, ]+)\))?")
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ARRAY, ColumnElement, Row, Select, bindparam, func, insert, or_, select, text, update
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
-from app.store.paging import Page, read_page
-from app.store.tables import api_keys, projects
-
-_ADMIN = "admin"
+from app.store.paging import Listing, Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +63,43 @@ class KeyRow:
         return "expired" if self.remaining_seconds is not None and self.remaining_seconds <= 0 else "works"
 
 
-_COLUMNS = (
-    *api_keys.c,
-    func.extract("epoch", api_keys.c.expires_at - func.now()).label("remaining_seconds"),
-    projects.c.archived_at.is_not(None).label("is_archived"),
+_KEYS = """
+    SELECT k.id, k.project, k.name, k.hash, k.shown, k.scopes, k.created_at, k.expires_at, k.last_used_at,
+        k.revoked_at, CAST(extract(epoch FROM k.expires_at - now()) AS float8) AS remaining_seconds,
+        p.archived_at IS NOT NULL AS is_archived, k.service_account, k.lifetime_seconds
+    FROM api_keys k LEFT JOIN projects p ON p.id = k.project
+"""
+_IS_OF = "(k.project = :project OR CAST(:project AS text) IS NULL AND k.project IS NULL)"
+"""The project's; without one those of the operators."""
+_WORKS = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())"
+_BY_HASH = text(f"{_KEYS} WHERE k.hash = ANY(:hashes)")
+_BY_ID = text(f"{_KEYS} WHERE k.id = :id")
+_OF = text(f"{_KEYS} WHERE {_IS_OF} ORDER BY k.created_at, k.id")
+_ALL = text(f"{_KEYS} ORDER BY k.created_at, k.id")
+_LIST = Listing(f"{_KEYS} WHERE {_IS_OF}", "revoked_at IS NULL")
+_COUNT_WORKING = text(f"SELECT count(*) FROM api_keys k WHERE {_IS_OF} AND {_WORKS}")
+_WORKING_ADMIN = text(f"SELECT id FROM api_keys k WHERE scopes @> ARRAY['admin'] AND {_WORKS} LIMIT 1")
+_NAMES = text("SELECT id, name FROM api_keys WHERE id = ANY(:ids)")
+_CREATE = text(
+    """
+    INSERT INTO api_keys (id, project, service_account, name, hash, shown, scopes, created_at, expires_at,
+        lifetime_seconds)
+    VALUES (:id, :project, :service_account, :name, :hash, :shown, :scopes, now(),
+        now() + make_interval(secs => :lifetime_seconds), :lifetime_seconds)
+    """
 )
-_WORKS = (
-    api_keys.c.revoked_at.is_(None),
-    or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > func.now()),
+_REVOKE = text("UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE id = :id")
+_CHANGE = text(
+    """
+    UPDATE api_keys SET scopes = coalesce(:scopes, scopes),
+        expires_at = coalesce(now() + make_interval(secs => :seconds), expires_at),
+        lifetime_seconds = coalesce(extract(epoch FROM now() - created_at) + :seconds, lifetime_seconds)
+    WHERE id = :id
+    """
 )
-_KEYS: Select[Any] = select(*_COLUMNS).outerjoin_from(api_keys, projects, projects.c.id == api_keys.c.project)
-# Built once: the first request of each key asks for it.
-_BY_HASH = _KEYS.where(api_keys.c.hash == func.any(bindparam("hashes", type_=ARRAY(api_keys.c.hash.type))))
-
+_END_AFTER = text(
+    "UPDATE api_keys SET expires_at = least(expires_at, now() + make_interval(secs => :seconds)) WHERE id = :id"
+)
 # Whoever changes several keys locks them in the order of their ids. Two that did not would wait for each other.
 _MARK_USED = text(
     """
@@ -93,26 +114,24 @@ _MARK_USED = text(
 )
 
 
-def _row(row: Row[Any]) -> KeyRow:
-    left = row.remaining_seconds
-    fields = {**row._mapping, "scopes": tuple(row.scopes), "remaining_seconds": None if left is None else float(left)}
-    return KeyRow(**fields)
+def _row(scopes: Sequence[str], **columns: Any) -> KeyRow:
+    return KeyRow(scopes=tuple(scopes), **columns)
 
 
 async def find(db: Database, hashes: Collection[bytes]) -> dict[bytes, KeyRow]:
     """The keys with these hashes, revoked and expired ones included."""
-    found = [_row(row) for row in await db.execute(_BY_HASH, {"hashes": list(hashes)})]
+    found = [_row(**row._mapping) for row in await db.execute(_BY_HASH, {"hashes": list(hashes)})]
     return {row.hash: row for row in found}
 
 
 async def get(connection: AsyncConnection, key_id: str) -> KeyRow | None:
-    row = (await connection.execute(_KEYS.where(api_keys.c.id == key_id))).one_or_none()
-    return None if row is None else _row(row)
+    row = (await connection.execute(_BY_ID, {"id": key_id})).one_or_none()
+    return None if row is None else _row(**row._mapping)
 
 
 async def get_by_hash(connection: AsyncConnection, hashed: bytes) -> KeyRow | None:
     row = (await connection.execute(_BY_HASH, {"hashes": [hashed]})).one_or_none()
-    return None if row is None else _row(row)
+    return None if row is None else _row(**row._mapping)
 
 
 async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:
@@ -120,44 +139,27 @@ async def find_page(db: Database, project: str | None, page: Page) -> tuple[list
 
     Revoked keys are left out.
     """
-    working, keys = _KEYS.where(api_keys.c.revoked_at.is_(None)), (api_keys.c.created_at, api_keys.c.id)
-    return await read_page(db, working, keys, page, _row, [_of(project)])
+    return await _LIST.read(db, page, _row, {"project": project})
 
 
 async def count_working(connection: AsyncConnection, project: str | None) -> int:
     """How many keys of a project, or of the operators, work."""
-    statement = select(func.count()).select_from(api_keys).where(_of(project), *_WORKS)
-    return (await connection.execute(statement)).scalar_one()
+    return int((await connection.execute(_COUNT_WORKING, {"project": project})).scalar_one())
 
 
 async def find_of(db: Database, project: str | None) -> list[KeyRow]:
     """The keys of a project, or of the operators, the oldest first."""
-    statement = _KEYS.where(_of(project)).order_by(api_keys.c.created_at, api_keys.c.id)
-    return [_row(row) for row in await db.execute(statement)]
+    return [_row(**row._mapping) for row in await db.execute(_OF, {"project": project})]
 
 
 async def find_all(db: Database) -> list[KeyRow]:
     """All keys, the oldest first."""
-    return [_row(row) for row in await db.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))]
+    return [_row(**row._mapping) for row in await db.execute(_ALL)]
 
 
 async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:
     """Inserts a key."""
-    lifetime = new.lifetime_seconds
-    await connection.execute(
-        insert(api_keys).values(
-            id=new.id,
-            project=new.project,
-            service_account=new.service_account,
-            name=new.name,
-            hash=new.hash,
-            shown=new.shown,
-            scopes=sorted(new.scopes),
-            created_at=func.now(),
-            expires_at=None if lifetime is None else func.now() + timedelta(seconds=lifetime),
-            lifetime_seconds=lifetime,
-        )
-    )
+    await connection.execute(_CREATE, {**asdict(new), "scopes": sorted(new.scopes)})
     row = await get(connection, new.id)
     assert row is not None
     return row
@@ -165,43 +167,30 @@ async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:
 
 async def has_admin(connection: AsyncConnection) -> bool:
     """Whether an admin key works. What the operators have is locked (`projects.lock_operators`)."""
-    statement = select(api_keys.c.id).where(api_keys.c.scopes.contains([_ADMIN]), *_WORKS)
-    return (await connection.execute(statement.limit(1))).one_or_none() is not None
+    return (await connection.execute(_WORKING_ADMIN)).one_or_none() is not None
 
 
 async def revoke(connection: AsyncConnection, key_id: str) -> None:
     """Revokes a key, once."""
-    revoked = func.coalesce(api_keys.c.revoked_at, func.now())
-    await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(revoked_at=revoked))
+    await connection.execute(_REVOKE, {"id": key_id})
 
 
 async def change(
     connection: AsyncConnection, key_id: str, scopes: Collection[str] | None, lifetime_seconds: float | None
 ) -> None:
     """Sets the key's scopes, and how long it lives from now on; None leaves either as it is."""
-    values: dict[str, Any] = {} if scopes is None else {"scopes": sorted(scopes)}
-    if lifetime_seconds is not None:
-        values["expires_at"] = func.now() + timedelta(seconds=lifetime_seconds)
-        values["lifetime_seconds"] = func.extract("epoch", func.now() - api_keys.c.created_at) + lifetime_seconds
-    await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
+    values = {"id": key_id, "scopes": None if scopes is None else sorted(scopes), "seconds": lifetime_seconds}
+    await connection.execute(_CHANGE, values)
 
 
 async def end_after(connection: AsyncConnection, key_id: str, seconds: float) -> None:
     """Lets the key expire after so many seconds, or when it would anyway."""
-    end = func.least(api_keys.c.expires_at, func.now() + timedelta(seconds=seconds))
-    await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(expires_at=end))
+    await connection.execute(_END_AFTER, {"id": key_id, "seconds": seconds})
 
 
 async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
     """Notes when keys were used last (id -> seconds before now). An earlier note never replaces a later one."""
     await db.execute(_MARK_USED, {"ids": list(seconds_ago), "seconds": list(seconds_ago.values())})
-
-
-def _of(project: str | None) -> ColumnElement[bool]:
-    return api_keys.c.project.is_(None) if project is None else api_keys.c.project == project
-
-
-_NAMES = text("SELECT id, name FROM api_keys WHERE id = ANY(:ids)")
 
 
 async def names(db: Database, ids: Collection[str]) -> dict[str, str]:

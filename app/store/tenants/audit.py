@@ -7,12 +7,36 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, or_, select
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.store.columns import to_json
 from app.store.database import Database
-from app.store.paging import Page, read_page
-from app.store.tables import audit_logs, projects
+from app.store.paging import Listing, Page
+
+_ADD = text(
+    """
+    INSERT INTO audit_logs (id, effective_at, type, actor, project, resource, details, address, request_id)
+    VALUES (:id, clock_timestamp(), :type, :actor, :project, :resource, CAST(:details AS json), :address, :request_id)
+    """
+)
+_LIST = Listing(
+    """
+    SELECT a.id, a.effective_at, a.type, a.actor, a.project, a.resource, a.details, a.address, a.request_id,
+        p.name AS project_name
+    FROM audit_logs a LEFT JOIN projects p ON p.id = a.project
+    """,
+    """
+    (cardinality(CAST(:types AS text[])) = 0 OR type = ANY(:types))
+        AND (cardinality(CAST(:projects AS text[])) = 0 OR project = ANY(:projects))
+        AND (cardinality(CAST(:resources AS text[])) = 0 OR resource = ANY(:resources))
+        AND (cardinality(CAST(:actors AS text[])) = 0 AND NOT :from_command_line
+            OR actor = ANY(:actors) OR :from_command_line AND actor IS NULL)
+        AND effective_at >= coalesce(CAST(:since AS timestamptz), '-infinity')
+        AND effective_at < coalesce(CAST(:until AS timestamptz), 'infinity')
+    """,
+    age="effective_at",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +90,9 @@ class AuditFilter:
 
 async def add(connection: AsyncConnection, new: NewEntry) -> None:
     """Inserts an entry, in a transaction that began with `projects.lock_operators`."""
-    await connection.execute(insert(audit_logs).values(**asdict(new), effective_at=func.clock_timestamp()))
+    await connection.execute(_ADD, {**asdict(new), "details": to_json(new.details)})
 
 
 async def find_page(db: Database, only: AuditFilter, page: Page) -> tuple[list[AuditRow], bool] | None:
     """A page of entries, and whether there are more; None: the cursor names none."""
-    statement = select(audit_logs, projects.c.name.label("project_name")).outerjoin_from(
-        audit_logs, projects, projects.c.id == audit_logs.c.project
-    )
-    statement = statement.where(*_conditions(only))
-    return await read_page(db, statement, (audit_logs.c.effective_at, audit_logs.c.id), page, _row)
-
-
-def _conditions(only: AuditFilter) -> list[Any]:
-    table = audit_logs.c
-    columns = ((table.type, only.types), (table.project, only.projects), (table.resource, only.resources))
-    conditions: list[Any] = [column.in_(values) for column, values in columns if values]
-    if only.actors or only.from_command_line:
-        commands = [table.actor.is_(None)] if only.from_command_line else []
-        conditions.append(or_(table.actor.in_(only.actors), *commands))
-    if only.since is not None:
-        conditions.append(table.effective_at >= only.since)
-    if only.until is not None:
-        conditions.append(table.effective_at < only.until)
-    return conditions
-
-
-def _row(row: Row[Any]) -> AuditRow:
-    return AuditRow(**row._mapping)
+    return await _LIST.read(db, page, AuditRow, asdict(only))

@@ -5,15 +5,13 @@ What is left is the project's row, its entries in the audit log, and its usage, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.status import Status
 from app.store.database import Database
 from app.store.tables import UNFINISHED_BATCHES
 
@@ -26,57 +24,54 @@ _DUE = text(
     WHERE erase_at < now() - make_interval(secs => :seconds) ORDER BY erase_at
     """
 )
-_IS_OLD = "(CAST(:before AS timestamptz) IS NULL OR {0}inserted_at < CAST(:before AS timestamptz))"
-_IS_OLDER = "(CAST(:before AS timestamptz) IS NULL OR created_at < CAST(:before AS timestamptz))"
-# Lines of a batch go with it, whenever it made them.
-_OLD_BATCHES = f"SELECT id FROM batches WHERE project = :project AND {_IS_OLDER}"
-
-
-def _old_responses(statuses: Collection[Status]) -> Sequence[TextClause]:
-    """The ids of some of the project's old responses of these statuses: by their age, and by their batch."""
-    listed = ", ".join(f"'{status.value}'" for status in statuses)
-    return [
-        text(f"SELECT id FROM responses WHERE project = :project AND status IN ({listed}) AND {is_old} LIMIT :limit")
-        for is_old in (_IS_OLD.format(""), f"batch_id = ANY(ARRAY({_OLD_BATCHES}))")
-    ]
-
-
-_UNFINISHED = _old_responses([status for status in Status if not status.final])
-_DELETE_RESPONSES = [
-    text(
-        f"""
-        DELETE FROM responses WHERE id = ANY(ARRAY(
-            SELECT id FROM responses WHERE id = ANY(ARRAY({chosen.text})) ORDER BY id FOR UPDATE
-        ))
-        """
-    )
-    for chosen in _old_responses([status for status in Status if status.final])
-]
-
-
-def _locked(table: str, is_old: str) -> str:
-    """Locks some rows of the project in the order of their ids, as everybody does who waits for several rows."""
-    return f"""
-        SELECT id FROM {table} WHERE id = ANY(ARRAY(
-            SELECT id FROM {table} WHERE project = :project AND {is_old} LIMIT :limit
-        )) ORDER BY id FOR UPDATE
+# Without `before` everything goes. Lines of a batch go with it, whenever it made them.
+_UNFINISHED = text(
     """
-
-
+    (SELECT id FROM responses WHERE project = :project AND status IN ('queued', 'in_progress')
+        AND inserted_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit)
+    UNION
+    (SELECT id FROM responses WHERE project = :project AND status IN ('queued', 'in_progress')
+        AND batch_id = ANY(ARRAY(SELECT b.id FROM batches b WHERE b.project = :project
+            AND b.created_at < coalesce(CAST(:before AS timestamptz), 'infinity'))) LIMIT :limit)
+    """
+)
+# Everybody who waits for several rows locks them in the order of their ids.
+_DELETE_RESPONSES = text(
+    """
+    DELETE FROM responses WHERE id = ANY(ARRAY(
+        SELECT id FROM responses WHERE id = ANY(ARRAY(
+            (SELECT id FROM responses WHERE project = :project
+                AND status IN ('completed', 'failed', 'cancelled', 'incomplete')
+                AND inserted_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit)
+            UNION
+            (SELECT id FROM responses WHERE project = :project
+                AND status IN ('completed', 'failed', 'cancelled', 'incomplete')
+                AND batch_id = ANY(ARRAY(SELECT b.id FROM batches b WHERE b.project = :project
+                    AND b.created_at < coalesce(CAST(:before AS timestamptz), 'infinity'))) LIMIT :limit)
+        )) ORDER BY id FOR UPDATE
+    ))
+    """
+)
 # A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended, and so
 # do the parts that would have been its files.
 _END_BATCHES = text(
     f"""
     UPDATE batches SET status = 'cancelled', cancelled_at = now() WHERE id = ANY(ARRAY(
-        SELECT id FROM batches WHERE project = :project AND {_IS_OLDER} AND status IN ({UNFINISHED_BATCHES})
+        SELECT id FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})
+            AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
         ORDER BY id FOR NO KEY UPDATE
     ))
     """
 )
 _DELETE_BATCHES = text(
-    f"""
+    """
     WITH gone AS (
-        DELETE FROM batches WHERE id = ANY(ARRAY({_locked("batches", _IS_OLDER)}))
+        DELETE FROM batches WHERE id = ANY(ARRAY(
+            SELECT id FROM batches WHERE id = ANY(ARRAY(
+                SELECT id FROM batches WHERE project = :project
+                    AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit
+            )) ORDER BY id FOR UPDATE
+        ))
         RETURNING id, output_parts || error_parts AS parts
     ), results AS (
         DELETE FROM batch_results r USING gone g WHERE r.batch_id = g.id
@@ -88,13 +83,26 @@ _DELETE_BATCHES = text(
     """
 )
 _DELETE_CONVERSATIONS = text(
-    f"DELETE FROM conversations WHERE id = ANY(ARRAY({_locked('conversations', _IS_OLD.format(''))}))"
+    """
+    DELETE FROM conversations WHERE id = ANY(ARRAY(
+        SELECT id FROM conversations WHERE id = ANY(ARRAY(
+            SELECT id FROM conversations WHERE project = :project
+                AND inserted_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit
+        )) ORDER BY id FOR UPDATE
+    ))
+    """
 )
 # What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
 _DROP_FILES = text(
-    f"""
-    WITH chosen AS ({_locked("files", _IS_OLDER)}), gone AS (
-        DELETE FROM files f USING chosen c WHERE f.id = c.id RETURNING f.id
+    """
+    WITH gone AS (
+        DELETE FROM files WHERE id = ANY(ARRAY(
+            SELECT id FROM files WHERE id = ANY(ARRAY(
+                SELECT id FROM files WHERE project = :project
+                    AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit
+            )) ORDER BY id FOR UPDATE
+        ))
+        RETURNING id
     ), dropped AS (
         UPDATE file_parts p SET state = 'dropped', bytes = 0, file_id = NULL, start = NULL
         FROM gone g WHERE p.file_id = g.id
@@ -103,13 +111,17 @@ _DROP_FILES = text(
     """
 )
 _DROP_OPEN_PARTS = text(
-    f"""
+    """
     UPDATE file_parts SET state = 'dropped', bytes = 0
-    WHERE project = :project AND state = 'open' AND {_IS_OLDER} RETURNING id
+    WHERE project = :project AND state = 'open'
+        AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
+    RETURNING id
     """
 )
 _DELETE_THE_REST = [
-    text(f"DELETE FROM {table} WHERE project = :project") for table in ("api_keys", "limits", "settlements")
+    text("DELETE FROM api_keys WHERE project = :project"),
+    text("DELETE FROM limits WHERE project = :project"),
+    text("DELETE FROM settlements WHERE project = :project"),
 ]
 _FINISH = text("UPDATE projects SET erase_at = NULL, erased_at = now() WHERE id = :project AND erase_at = :at")
 
@@ -130,16 +142,12 @@ class Erasure:
 
     async def unfinished(self, db: Database, limit: int) -> list[str]:
         """The ids of some of its unfinished responses, which must be cancelled before the others are deleted."""
-        values = {**self._wanted, "limit": limit}
-        return list({row.id: None for statement in _UNFINISHED for row in await db.execute(statement, values)})
+        return [row.id for row in await db.execute(_UNFINISHED, {**self._wanted, "limit": limit})]
 
     async def delete_responses(self, db: Database, limit: int) -> int:
-        """Deletes up to `limit` of its ended responses, twice; returns how many."""
-        deleted = 0
+        """Deletes up to twice `limit` of its ended responses; returns how many."""
         async with db.autocommit() as connection:
-            for statement in _DELETE_RESPONSES:
-                deleted += (await connection.execute(statement, {**self._wanted, "limit": limit})).rowcount
-        return deleted
+            return (await connection.execute(_DELETE_RESPONSES, {**self._wanted, "limit": limit})).rowcount
 
     async def end_batches(self, db: Database) -> None:
         """Ends its unfinished batches: none of them makes a response any more."""

@@ -14,11 +14,10 @@ reserved, because the refill counted them already.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Row, bindparam, delete, func, select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.errors import LimitReached
@@ -35,7 +34,6 @@ from app.protocol.limits import (
 )
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.tables import limits
 
 SETTLED_TOGETHER = 100
 """Projects whose notes maintenance adds up in one transaction."""
@@ -43,18 +41,7 @@ SETTLED_TOGETHER = 100
 _LOCK = text("SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE")
 _LOCK_IF_FREE = text(f"{_LOCK.text} SKIP LOCKED")
 
-# What each settlement gives back, by the kind of limit. `extract` of a negative age would give more than was taken.
-_AGE = "greatest(0, CAST(extract(epoch FROM c.now - {}) AS float8))"
-_GIVEN = f"""CASE l.kind
-    WHEN 'tokens_per_minute' THEN CASE WHEN t.unused_tokens > 0
-        THEN greatest(0, t.unused_tokens - l.value * {_AGE.format("t.reserved_at")} / 60) ELSE t.unused_tokens END
-    WHEN 'tokens_per_day' THEN CASE WHEN t.reserved_at >= c.today THEN t.unused_tokens ELSE 0 END
-    WHEN 'queued_responses' THEN CAST(t.left_queue AS int)
-    WHEN 'queued_bytes' THEN CAST(t.left_queue AS int) * t.bytes
-    WHEN 'unfinished_responses' THEN CAST(t.ended AS int)
-    WHEN 'stored_bytes' THEN CAST(t.ended AS int) * t.bytes
-    ELSE 0 END"""
-
+# `given`: what each settlement gives back, by the kind of limit. A negative age would give more than was taken, and
 # exp() of less than about -700 is an error.
 _READ = text(
     f"""
@@ -71,16 +58,30 @@ _READ = text(
         UPDATE projects p SET stored_bytes = p.stored_bytes + s.bytes
         FROM (SELECT project, CAST(sum(bytes) AS bigint) AS bytes FROM changed GROUP BY project) s
         WHERE p.id = s.project RETURNING p.id, p.stored_bytes
-    ), gained AS (
-        SELECT l.project, l.model, l.kind, sum({_GIVEN}) AS given,
-            sum(({_GIVEN}) * exp(-least(50, {_AGE.format("t.at")} / {DRAIN_SECONDS}))) AS recent
+    ), settled AS (
+        SELECT l.project, l.model, l.kind, greatest(0, CAST(extract(epoch FROM c.now - t.at) AS float8)) AS age,
+            CASE l.kind
+                WHEN 'tokens_per_minute' THEN CASE WHEN t.unused_tokens > 0 THEN greatest(0, t.unused_tokens
+                    - l.value * greatest(0, CAST(extract(epoch FROM c.now - t.reserved_at) AS float8)) / 60)
+                    ELSE t.unused_tokens END
+                WHEN 'tokens_per_day' THEN CASE WHEN t.reserved_at >= c.today THEN t.unused_tokens ELSE 0 END
+                WHEN 'queued_responses' THEN CAST(t.left_queue AS int)
+                WHEN 'queued_bytes' THEN CAST(t.left_queue AS int) * t.bytes
+                WHEN 'unfinished_responses' THEN CAST(t.ended AS int)
+                WHEN 'stored_bytes' THEN CAST(t.ended AS int) * t.bytes
+                ELSE 0
+            END AS given
         FROM taken t CROSS JOIN clock c
         JOIN limits l ON l.project = t.project AND l.model IN ('{ALL_MODELS}', t.model) AND t.reserved_at >= l.since
-        GROUP BY l.project, l.model, l.kind
+    ), gained AS (
+        SELECT project, model, kind, sum(given) AS given,
+            sum(given * exp(-least(50, age / {DRAIN_SECONDS}))) AS recent
+        FROM settled GROUP BY project, model, kind
     )
     SELECT l.project, l.model, l.kind, l.value, l.drained_per_second, c.now,
         CASE WHEN l.kind = 'tokens_per_day' AND l.as_of < c.today THEN 0 ELSE l.used END AS used,
-        {_AGE.format("l.as_of")} AS idle_seconds, {_AGE.format("l.since")} AS age_seconds,
+        greatest(0, CAST(extract(epoch FROM c.now - l.as_of) AS float8)) AS idle_seconds,
+        greatest(0, CAST(extract(epoch FROM c.now - l.since) AS float8)) AS age_seconds,
         CAST(extract(epoch FROM c.today + interval '1 day' - c.now) AS float8) AS day_seconds,
         CAST(coalesce(g.given, 0) AS float8) AS given, CAST(coalesce(g.recent, 0) AS float8) AS recent,
         CASE WHEN l.kind = 'stored_bytes' THEN coalesce(s.stored_bytes, p.stored_bytes) ELSE 0 END AS stored
@@ -120,15 +121,23 @@ _WRITE = text(
     """
 )
 
-_LOCK_LIMITS = (
-    select(limits.c.kind)
-    .where(limits.c.project == bindparam("project"))
-    .order_by(limits.c.project, limits.c.model, limits.c.kind)
-    .with_for_update()
-)
+_LOCK_LIMITS = text("SELECT kind FROM limits WHERE project = :project ORDER BY project, model, kind FOR UPDATE")
 _WITH_NOTES = text("SELECT project FROM settlements UNION SELECT project FROM stored_changes ORDER BY project")
-_ALL = select(limits).order_by(limits.c.project, limits.c.model, limits.c.kind)
-_COUNT = select(func.count()).select_from(limits).where(limits.c.project == bindparam("project"))
+_FIND = text(
+    """
+    SELECT project, model, kind, value FROM limits WHERE project = :project OR CAST(:project AS text) IS NULL
+    ORDER BY project, model, kind
+    """
+)
+_COUNT = text("SELECT count(*) FROM limits WHERE project = :project")
+_PUT = text(
+    """
+    INSERT INTO limits (project, model, kind, value, since, as_of)
+    VALUES (:project, :model, :kind, :value, clock_timestamp(), clock_timestamp())
+    ON CONFLICT (project, model, kind) DO UPDATE SET value = excluded.value
+    """
+)
+_REMOVE = text("DELETE FROM limits WHERE project = :project AND model = :model AND kind = :kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +226,8 @@ async def settle(db: Database) -> None:
 
 async def find(db: Database, project: str | None = None) -> list[LimitRow]:
     """The limits of a project, or of all."""
-    wanted = _ALL if project is None else _ALL.where(limits.c.project == project)
-    return [LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in await db.execute(wanted)]
+    rows = await db.execute(_FIND, {"project": project})
+    return [LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in rows]
 
 
 async def states(db: Database, project: str) -> list[LimitState]:
@@ -245,10 +254,6 @@ async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> 
 
     Responses that were inserted before a new limit do not count in it. The project must exist.
     """
-    key = {"project": limit.project, "model": limit.model, "kind": limit.kind.value}
-    now = func.clock_timestamp()
-    statement = insert(limits).values(**key, value=limit.value, since=now, as_of=now)
-    update = statement.on_conflict_do_update(index_elements=list(key), set_={"value": statement.excluded.value})
     # Charges lock limits and no project. Then `hold` brings every limit up to date: one on a minute has been refilled
     # at its old speed until now.
     await connection.execute(_LOCK_LIMITS, {"project": limit.project})
@@ -258,11 +263,11 @@ async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> 
     known = any((state.model, state.kind) == (limit.model, limit.kind) for state in held.states)
     if not known and count >= max_limits:
         return False
-    await connection.execute(update)
+    await connection.execute(_PUT, {**asdict(limit), "kind": limit.kind.value})
     return True
 
 
 async def remove(connection: AsyncConnection, project: str, model: str, kind: LimitKind) -> bool:
     """Removes a limit; returns whether there was one. The project is locked."""
-    statement = delete(limits).where(limits.c.project == project, limits.c.model == model, limits.c.kind == kind.value)
-    return bool((await connection.execute(statement)).rowcount)
+    removed = await connection.execute(_REMOVE, {"project": project, "model": model, "kind": kind.value})
+    return bool(removed.rowcount)

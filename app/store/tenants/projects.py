@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ARRAY, Row, Text, bindparam, func, insert, select, text, update
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.limits import CHARGED, TOKENS
 from app.store.database import Database
-from app.store.paging import Page, read_page
-from app.store.tables import limits, projects
+from app.store.paging import Listing, Page
 
 ALL, NOT = "*", "!"
 EVERYTHING = frozenset({ALL})
 _OPERATORS_LOCK = 0x10_9A_12  # an advisory lock; any unused number
-# Built once, because every process asks for the projects that it serves every few seconds.
-_OWN_LIMITS = select(limits.c.kind + ":" + limits.c.model).where(limits.c.project == projects.c.id).correlate(projects)
-_IS_CHARGED = limits.c.kind.in_([kind.value for kind in CHARGED])
-_RESERVED, _CHARGED = _OWN_LIMITS.where(~_IS_CHARGED), _OWN_LIMITS.where(_IS_CHARGED)
-_TOKENS = _OWN_LIMITS.where(limits.c.kind.in_([kind.value for kind in TOKENS]))
-_COLUMNS = (
-    *projects.c,
-    _RESERVED.exists().label("is_limited"),
-    _TOKENS.exists().label("reserves_tokens"),
-    func.array(_CHARGED.scalar_subquery()).label("charged"),
+
+_CHARGED, _TOKENS = (", ".join(sorted(f"'{kind.value}'" for kind in kinds)) for kinds in (CHARGED, TOKENS))
+_PROJECTS = rf"""
+    SELECT p.id, p.name, p.models, p.tool_servers, p.created_at, p.archived_at, p.top_tier, p.weight, p.stored_bytes,
+        p.conversation_days, p.erase_at, p.erased_at, l.is_limited, l.reserves_tokens, l.charged
+    FROM projects p CROSS JOIN LATERAL (
+        SELECT coalesce(bool_or(kind NOT IN ({_CHARGED})), false) AS is_limited,
+            coalesce(bool_or(kind IN ({_TOKENS})), false) AS reserves_tokens,
+            coalesce(array_agg(kind || '\:' || model) FILTER (WHERE kind IN ({_CHARGED})), '{{}}') AS charged
+        FROM limits WHERE project = p.id
+    ) l
+"""
+_BY_ID = text(f"{_PROJECTS} WHERE p.id = ANY(:ids)")
+_LOCK = text(f"{_PROJECTS} WHERE p.id = :id FOR NO KEY UPDATE OF p")
+_ALL = text(f"{_PROJECTS} ORDER BY p.created_at, p.id")
+_LIST = Listing(_PROJECTS, "(archived_at IS NULL OR :archived)")
+_NAMED = text("SELECT id FROM projects WHERE id = :named OR name = :named LIMIT 21")
+_NAMES = text("SELECT id, name FROM projects WHERE id = ANY(:ids)")
+_COUNT = text("SELECT count(*) FROM projects")
+_LOCK_OPERATORS = text("SELECT pg_advisory_xact_lock(:key)")
+_CREATE = text(
+    """
+    INSERT INTO projects (id, name, models, tool_servers, top_tier, weight, created_at)
+    VALUES (:id, :name, :models, :tool_servers, :top_tier, :weight, now())
+    """
 )
-_BY_ID = select(*_COLUMNS).where(projects.c.id == func.any(bindparam("ids", type_=ARRAY(Text))))
+_CHANGE = text(
+    """
+    UPDATE projects SET name = :name, models = :models, tool_servers = :tool_servers, top_tier = :top_tier,
+        weight = :weight, conversation_days = :conversation_days
+    WHERE id = :id
+    """
+)
+_ARCHIVE = text("UPDATE projects SET archived_at = coalesce(archived_at, now()) WHERE id = :id")
+_ERASE = text("UPDATE projects SET erase_at = now() + make_interval(days => :days) WHERE id = :id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +90,10 @@ def allowed(permitted: Collection[str], names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if NOT + name not in permitted and (ALL in permitted or name in permitted))
 
 
-def _row(row: Row[Any]) -> ProjectRow:
-    """An array is a set of names."""
-    values: dict[str, Any] = {
-        name: frozenset(value) if isinstance(value, list) else value for name, value in row._mapping.items()
-    }
-    return ProjectRow(**values)
-
-
-def _plain(value: Any) -> Any:
-    """Names become an array."""
-    return sorted(value) if isinstance(value, Collection) and not isinstance(value, str) else value
+def _row(models: list[str], tool_servers: list[str], charged: list[str], **columns: Any) -> ProjectRow:
+    return ProjectRow(
+        models=frozenset(models), tool_servers=frozenset(tool_servers), charged=frozenset(charged), **columns
+    )
 
 
 async def create(
@@ -91,17 +106,13 @@ async def create(
     weight: float = 1.0,
 ) -> ProjectRow:
     """Inserts a project, which has no limits yet."""
-    values: dict[str, Any] = {"models": _plain(models), "tool_servers": _plain(tool_servers)}
-    values |= {"top_tier": top_tier, "weight": weight}
-    statement = (
-        insert(projects).values(id=project_id, name=name, created_at=func.now(), **values).returning(*projects.c)
-    )
-    return _row((await connection.execute(statement)).one())
+    values: dict[str, Any] = {"name": name, "models": sorted(models), "tool_servers": sorted(tool_servers)}
+    return await _done(connection, _CREATE, project_id, **values, top_tier=top_tier, weight=weight)
 
 
 async def count(connection: AsyncConnection) -> int:
     """How many projects there are, archived ones included. Nobody adds one while `lock_operators` holds."""
-    return (await connection.execute(select(func.count()).select_from(projects))).scalar_one()
+    return int((await connection.execute(_COUNT)).scalar_one())
 
 
 async def lock_operators(connection: AsyncConnection) -> None:
@@ -110,62 +121,57 @@ async def lock_operators(connection: AsyncConnection) -> None:
     So nobody adds a project or an admin key meanwhile, and no entry of the audit log appears before one that others
     could read already: whoever exports the log misses none.
     """
-    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _OPERATORS_LOCK})
+    await connection.execute(_LOCK_OPERATORS, {"key": _OPERATORS_LOCK})
 
 
 async def lock(connection: AsyncConnection, project_id: str) -> ProjectRow | None:
     """Returns the project, which stays as it is until the transaction ends; None: there is none."""
-    statement = select(*_COLUMNS).where(projects.c.id == project_id).with_for_update(key_share=True, of=projects)
-    row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else _row(row)
+    row = (await connection.execute(_LOCK, {"id": project_id})).one_or_none()
+    return None if row is None else _row(**row._mapping)
 
 
 async def find(db: Database, ids: Collection[str]) -> dict[str, ProjectRow]:
     """The projects with these ids, archived ones included."""
-    return {row.id: _row(row) for row in await db.execute(_BY_ID, {"ids": list(ids)})}
+    return {row.id: _row(**row._mapping) for row in await db.execute(_BY_ID, {"ids": list(ids)})}
 
 
 async def find_named(db: Database, named: str) -> list[str]:
     """Ids of the project with this id, or else of all with this name, archived ones included; up to 21."""
-    found = select(projects.c.id).where((projects.c.id == named) | (projects.c.name == named)).limit(21)
-    ids = [row.id for row in await db.execute(found)]
+    ids = [row.id for row in await db.execute(_NAMED, {"named": named})]
     return [named] if named in ids else sorted(ids)
 
 
 async def find_all(db: Database) -> list[ProjectRow]:
     """All projects, the oldest first."""
-    statement = select(*_COLUMNS).order_by(projects.c.created_at, projects.c.id)
-    return [_row(row) for row in await db.execute(statement)]
+    return [_row(**row._mapping) for row in await db.execute(_ALL)]
 
 
 async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:
     """A page of projects, and whether there are more; None: the cursor names none. `archived` includes those."""
-    statement = select(*_COLUMNS) if archived else select(*_COLUMNS).where(projects.c.archived_at.is_(None))
-    return await read_page(db, statement, (projects.c.created_at, projects.c.id), page, _row)
+    return await _LIST.read(db, page, _row, {"archived": archived})
 
 
-async def change(connection: AsyncConnection, project_id: str, values: Mapping[str, Any]) -> ProjectRow:
-    """Sets columns of a project that is locked; a weight counts from the next response that is sent."""
-    return await _update(connection, project_id, {name: _plain(value) for name, value in values.items()})
+async def change(connection: AsyncConnection, new: ProjectRow) -> ProjectRow:
+    """Sets what operators may change of a locked project. A weight counts from the next response that is sent."""
+    values = {name: getattr(new, name) for name in ("name", "top_tier", "weight", "conversation_days")}
+    names = {"models": sorted(new.models), "tool_servers": sorted(new.tool_servers)}
+    return await _done(connection, _CHANGE, new.id, **values, **names)
 
 
 async def archive(connection: AsyncConnection, project_id: str) -> ProjectRow:
     """Archives the project, once: its keys are refused from then on."""
-    return await _update(connection, project_id, {"archived_at": func.coalesce(projects.c.archived_at, func.now())})
+    return await _done(connection, _ARCHIVE, project_id)
 
 
 async def erase_after(connection: AsyncConnection, project_id: str, days: int) -> ProjectRow:
     """Has everything of the project erased so many days from now."""
-    return await _update(connection, project_id, {"erase_at": func.now() + func.make_interval(0, 0, 0, days)})
+    return await _done(connection, _ERASE, project_id, days=days)
 
 
-async def _update(connection: AsyncConnection, project_id: str, values: dict[str, Any]) -> ProjectRow:
-    """The project exists: it is locked."""
-    statement = update(projects).where(projects.c.id == project_id).values(**values).returning(*_COLUMNS)
-    return _row((await connection.execute(statement)).one())
-
-
-_NAMES = text("SELECT id, name FROM projects WHERE id = ANY(:ids)")
+async def _done(connection: AsyncConnection, statement: TextClause, project_id: str, **values: Any) -> ProjectRow:
+    """Makes or changes a project, which nobody else changes meanwhile, and returns how it is then."""
+    await connection.execute(statement, {"id": project_id, **values})
+    return _row(**(await connection.execute(_BY_ID, {"ids": [project_id]})).one()._mapping)
 
 
 async def names(db: Database, ids: Collection[str]) -> dict[str, str]:

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ARRAY, Row, Text, func, select, text
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
-from app.store.paging import Page, read_page
-from app.store.tables import api_keys
+from app.store.paging import Listing, Page
 
-_NAMES = func.array_agg(aggregate_order_by(api_keys.c.name, api_keys.c.created_at, api_keys.c.id), type_=ARRAY(Text))
-_ACCOUNTS = (
-    select(
-        api_keys.c.service_account.label("id"),
-        api_keys.c.project,
-        func.min(api_keys.c.created_at).label("created_at"),
-        _NAMES[1].label("name"),
-    )
-    .where(api_keys.c.service_account.is_not(None), api_keys.c.revoked_at.is_(None))
-    .group_by(api_keys.c.service_account, api_keys.c.project)
-    .subquery()
-)
+_ACCOUNTS = """
+    SELECT service_account AS id, project, min(created_at) AS created_at,
+        (array_agg(name ORDER BY created_at, id))[1] AS name
+    FROM api_keys WHERE project = :project AND service_account IS NOT NULL AND revoked_at IS NULL
+    GROUP BY service_account, project
+"""
+_GET = text(f"SELECT * FROM ({_ACCOUNTS}) a WHERE id = :id")
+_LIST = Listing(_ACCOUNTS)
 # In the order of `api_keys.mark_used`.
-_CHANGE = """
+_CHANGE = text(
+    """
     WITH owned AS MATERIALIZED (
         SELECT id FROM api_keys WHERE service_account = :account ORDER BY id FOR NO KEY UPDATE
     )
-    UPDATE api_keys k SET {} FROM owned o WHERE k.id = o.id
-"""
-_RENAME = text(_CHANGE.format("name = :name"))
-_REVOKE = text(_CHANGE.format("revoked_at = coalesce(k.revoked_at, now())"))
+    UPDATE api_keys k SET name = coalesce(:name, k.name),
+        revoked_at = coalesce(k.revoked_at, CASE WHEN :revokes THEN now() END)
+    FROM owned o WHERE k.id = o.id
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +42,22 @@ class AccountRow:
     created_at: datetime
 
 
-def _row(row: Row[Any]) -> AccountRow:
-    return AccountRow(**row._mapping)
-
-
 async def get(connection: AsyncConnection, project: str, account_id: str) -> AccountRow | None:
     """Returns an account of that project which has a key that was not revoked."""
-    statement = select(_ACCOUNTS).where(_ACCOUNTS.c.id == account_id, _ACCOUNTS.c.project == project)
-    row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else _row(row)
+    row = (await connection.execute(_GET, {"id": account_id, "project": project})).one_or_none()
+    return None if row is None else AccountRow(**row._mapping)
 
 
 async def find_page(db: Database, project: str, page: Page) -> tuple[list[AccountRow], bool] | None:
     """A page of the project's accounts, and whether there are more; None: the cursor names none of them."""
-    keys = (_ACCOUNTS.c.created_at, _ACCOUNTS.c.id)
-    return await read_page(db, select(_ACCOUNTS), keys, page, _row, [_ACCOUNTS.c.project == project])
+    return await _LIST.read(db, page, AccountRow, {"project": project})
 
 
 async def rename(connection: AsyncConnection, account_id: str, name: str) -> None:
     """Renames its keys."""
-    await connection.execute(_RENAME, {"account": account_id, "name": name})
+    await connection.execute(_CHANGE, {"account": account_id, "name": name, "revokes": False})
 
 
 async def revoke(connection: AsyncConnection, account_id: str) -> None:
     """Revokes its keys."""
-    await connection.execute(_REVOKE, {"account": account_id})
+    await connection.execute(_CHANGE, {"account": account_id, "name": None, "revokes": True})

@@ -8,43 +8,69 @@ reader sees both in one statement: its sum is that of all ended responses, at an
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from app.store.database import Database
 
-_COUNTS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-_GROUPS = {
-    "project_id": "u.project",
-    "user_id": "k.service_account",
-    "api_key_id": "nullif(u.key_id, '')",
-    "model": "u.model",
-    "service_tier": "u.tier",
-    "batch": "u.batch",
-}
-"""What usage can be told apart by, and the expression for each."""
-
-_KEY = "minute, project, key_id, model, tier, batch"
-_ENTRY_KEY = "date_trunc('minute', at, 'UTC') AS minute, project, coalesce(key_id, '') AS key_id, model, tier, batch"
+_GROUPS = ("project_id", "user_id", "api_key_id", "model", "service_tier", "batch")
+"""What usage can be told apart by: columns of _READ."""
 
 # Rows of the ledger are locked in the order of their keys: two copies of maintenance do not wait for each other.
 _ADD_UP = text(
-    f"""
+    """
     WITH taken AS (
         DELETE FROM usage_entries WHERE id IN (
             SELECT id FROM usage_entries ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED)
         RETURNING *
     ), added AS (
-        INSERT INTO usage ({_KEY}, requests, {", ".join(_COUNTS)})
-        SELECT {_ENTRY_KEY}, count(*), {", ".join(f"sum({name})" for name in _COUNTS)}
+        INSERT INTO usage (minute, project, key_id, model, tier, batch,
+            requests, input_tokens, cached_tokens, output_tokens, reasoning_tokens)
+        SELECT date_trunc('minute', at, 'UTC'), project, coalesce(key_id, ''), model, tier, batch,
+            count(*), sum(input_tokens), sum(cached_tokens), sum(output_tokens), sum(reasoning_tokens)
         FROM taken GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6
-        ON CONFLICT ({_KEY}) DO UPDATE SET requests = usage.requests + excluded.requests,
-            {", ".join(f"{name} = usage.{name} + excluded.{name}" for name in _COUNTS)}
+        ON CONFLICT (minute, project, key_id, model, tier, batch) DO UPDATE SET
+            requests = usage.requests + excluded.requests,
+            input_tokens = usage.input_tokens + excluded.input_tokens,
+            cached_tokens = usage.cached_tokens + excluded.cached_tokens,
+            output_tokens = usage.output_tokens + excluded.output_tokens,
+            reasoning_tokens = usage.reasoning_tokens + excluded.reasoning_tokens
     )
     SELECT count(*) FROM taken
+    """
+)
+# A column that is not among the groups is NULL in each row. Notes that are not in the ledger yet are read with it, so
+# nothing counts twice.
+_READ = text(
+    """
+    SELECT greatest(date_trunc(:unit, u.minute, 'UTC'), :start) AS start,
+        CASE WHEN 'project_id' = ANY(:groups) THEN u.project END AS project_id,
+        CASE WHEN 'user_id' = ANY(:groups) THEN k.service_account END AS user_id,
+        CASE WHEN 'api_key_id' = ANY(:groups) THEN nullif(u.key_id, '') END AS api_key_id,
+        CASE WHEN 'model' = ANY(:groups) THEN u.model END AS model,
+        CASE WHEN 'service_tier' = ANY(:groups) THEN u.tier END AS service_tier,
+        CASE WHEN 'batch' = ANY(:groups) THEN u.batch END AS batch,
+        CAST(sum(u.requests) AS bigint) AS requests, CAST(sum(u.input_tokens) AS bigint) AS input_tokens,
+        CAST(sum(u.cached_tokens) AS bigint) AS cached_tokens, CAST(sum(u.output_tokens) AS bigint) AS output_tokens,
+        CAST(sum(u.reasoning_tokens) AS bigint) AS reasoning_tokens
+    FROM (
+        SELECT minute, project, key_id, model, tier, batch,
+            requests, input_tokens, cached_tokens, output_tokens, reasoning_tokens
+        FROM usage WHERE minute >= :start AND minute < :end
+        UNION ALL
+        SELECT date_trunc('minute', at, 'UTC'), project, coalesce(key_id, ''), model, tier, batch,
+            1, input_tokens, cached_tokens, output_tokens, reasoning_tokens
+        FROM usage_entries WHERE at >= :start AND at < :end
+    ) u LEFT JOIN api_keys k ON k.id = u.key_id
+    WHERE (cardinality(CAST(:projects AS text[])) = 0 OR u.project = ANY(:projects))
+        AND (cardinality(CAST(:keys AS text[])) = 0 OR u.key_id = ANY(:keys))
+        AND (cardinality(CAST(:models AS text[])) = 0 OR u.model = ANY(:models))
+        AND (cardinality(CAST(:accounts AS text[])) = 0 OR k.service_account = ANY(:accounts))
+        AND u.batch = coalesce(CAST(:batch AS boolean), u.batch)
+    GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7 LIMIT :limit
     """
 )
 
@@ -61,7 +87,7 @@ class UsageFilter:
     unit: str
     """Of a bucket, by Postgres' names: `minute`, `hour` or `day` (UTC)."""
     groups: Collection[str] = ()
-    """Keys of _GROUPS."""
+    """Some of _GROUPS."""
     projects: Collection[str] = ()
     keys: Collection[str] = ()
     models: Collection[str] = ()
@@ -91,50 +117,12 @@ async def add_up(db: Database, limit: int) -> int:
 
 
 async def read(db: Database, wanted: UsageFilter, limit: int) -> list[Total]:
-    """Returns up to `limit` totals, in the order of their buckets. Buckets without usage have none.
-
-    What maintenance has not added to the ledger yet is read in the same statement, so nothing counts twice.
-    """
-    groups = [name for name in _GROUPS if name in wanted.groups]
-    columns = "".join(f", {_GROUPS[name]} AS {name}" for name in groups)
-    places = ", ".join(str(place) for place in range(1, len(groups) + 2))
-    parameters = {
-        "start": wanted.start,
-        "end": wanted.end,
-        "unit": wanted.unit,
-        "projects": list(wanted.projects),
-        "keys": list(wanted.keys),
-        "models": list(wanted.models),
-        "accounts": list(wanted.accounts),
-        "batch": wanted.batch,
-        "limit": limit,
-    }
-    rows = await db.execute(_read_statement(columns, places), parameters)
-    return [_total(row._mapping, groups) for row in rows]
+    """Returns up to `limit` totals, in the order of their buckets. Buckets without usage have none."""
+    rows = await db.execute(_READ, {**asdict(wanted), "limit": limit})
+    return [_total(row, wanted.groups) for row in rows]
 
 
-def _read_statement(columns: str, places: str) -> Any:
-    """The arguments are expressions of this module alone."""
-    counts = ", ".join(_COUNTS)
-    sums = ", ".join(f"CAST(sum(u.{name}) AS bigint) AS {name}" for name in ("requests", *_COUNTS))
-    return text(
-        f"""
-        SELECT greatest(date_trunc(:unit, u.minute, 'UTC'), :start) AS bucket{columns}, {sums}
-        FROM (
-            SELECT {_KEY}, requests, {counts} FROM usage WHERE minute >= :start AND minute < :end
-            UNION ALL
-            SELECT {_ENTRY_KEY}, 1, {counts} FROM usage_entries WHERE at >= :start AND at < :end
-        ) u LEFT JOIN api_keys k ON k.id = u.key_id
-        WHERE (cardinality(CAST(:projects AS text[])) = 0 OR u.project = ANY(:projects))
-            AND (cardinality(CAST(:keys AS text[])) = 0 OR u.key_id = ANY(:keys))
-            AND (cardinality(CAST(:models AS text[])) = 0 OR u.model = ANY(:models))
-            AND (cardinality(CAST(:accounts AS text[])) = 0 OR k.service_account = ANY(:accounts))
-            AND u.batch = coalesce(CAST(:batch AS boolean), u.batch)
-        GROUP BY {places} ORDER BY {places} LIMIT :limit
-        """
-    )
-
-
-def _total(row: Any, groups: Collection[str]) -> Total:
-    counts = {name: row[name] for name in ("requests", *_COUNTS)}
-    return Total(row["bucket"], {name: row[name] for name in groups}, **counts)
+def _total(row: Row[Any], groups: Collection[str]) -> Total:
+    columns = row._asdict()
+    chosen = {name: columns.pop(name) for name in _GROUPS}
+    return Total(group={name: it for name, it in chosen.items() if name in groups}, **columns)

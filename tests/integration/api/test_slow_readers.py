@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from app.protocol.events import frames
-from app.protocol.events.chunk import size_of
+from app.protocol.events.chunk import Chunk, size_of
 from app.store.database import Database
-from app.store.packing import pack_events
 from app.store.responses import logs
-from app.store.rows import LOG_PAGE_BYTES
-from app.store.tables import chunks
+from app.store.responses.final_rows import INSERT_CHUNKS
+from app.store.rows import CHUNKS, LOG_PAGE_BYTES
 from app.streaming.follow import READER_BYTES
 from tests.support.api import Api
 from tests.support.rows import Writer, claimed, merge_all
@@ -41,16 +41,18 @@ async def long_log(db: Database) -> str:
     await logs.append(db, [writer.begin()])
     await logs.append(db, [writer.finish()])
     last = (await logs.read(db, row.id)).chunks[-1].last
-    rows = []
-    for number in range(last + 1, last + 1 + LOG_BYTES // EVENT_BYTES):
-        event = {"type": "response.output_text.delta", "sequence_number": number, "delta": "x" * EVENT_BYTES}
-        rows.append({"response_id": row.id, "first": number, "last": number, "attempt": 1, "final": False})
-        encoded = frames.encode_all([event])
-        rows[-1] |= {"tokens": b"", "frames": pack_events(encoded), "size": len(encoded)}
-    rows[-1]["final"] = True
+    end = last + LOG_BYTES // EVENT_BYTES
+    events = [
+        {"type": "response.output_text.delta", "sequence_number": number, "delta": "x" * EVENT_BYTES}
+        for number in range(last + 1, end + 1)
+    ]
+    chunks = [
+        Chunk(row.id, number, number, 1, (), frames.encode_all([event]), final=number == end)
+        for number, event in enumerate(events, last + 1)
+    ]
     async with db.begin() as connection:
-        await connection.execute(chunks.update().where(chunks.c.response_id == row.id).values(final=False))
-        await connection.execute(chunks.insert(), rows)
+        await connection.execute(text("UPDATE chunks SET final = false WHERE response_id = :id"), {"id": row.id})
+        await connection.execute(INSERT_CHUNKS, CHUNKS.named_parameters(chunks))
     return row.id
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from app.operations.history import History, history_of
 from app.store.database import Database
-from app.store.guards import MAX_HISTORY, HandOver
+from app.store.guards import HandOver
 from app.store.operations import known
 from app.store.responses import claims
 from app.store.responses.inserts import Inserter
@@ -118,13 +118,13 @@ async def test_a_yield_and_a_drain_are_told(db: Database) -> None:
     assert all(each.began_at <= each.ended_at for each in found.runs if each.began_at and each.ended_at)
 
 
-async def test_the_history_of_a_row_is_bounded(db: Database) -> None:
+async def test_a_row_notes_its_last_64_hand_overs(db: Database) -> None:
     row = await claimed(db)
-    for attempt in range(1, MAX_HISTORY + 3):
+    for attempt in range(1, 67):
         assert await claims.yield_(db, row.id, attempt, WORKER)
         assert await claim(db, row.id, WORKER)
     attempts = (await told(db, row.id)).runs
-    assert [each.number for each in attempts] == list(range(3, MAX_HISTORY + 4))
+    assert [each.number for each in attempts] == list(range(3, 68))
 
 
 async def test_the_request_log_has_figures_and_texts_only_if_asked(db: Database, pubsub: PubSub) -> None:

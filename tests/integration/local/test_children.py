@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,18 +71,11 @@ async def test_the_stop_signal_reaches_the_main_process_alone(tmp_path: Path) ->
     assert lines == ["up", "child ended"]
 
 
-async def test_after_its_grace_the_whole_group_is_killed() -> None:
-    lines: list[str] = []
-    child, tree = await running(DEAF_TREE, lines, grace=0.1)
+@pytest.mark.parametrize("end", [Child.stop, lambda child: kill(child.pid)], ids=["its grace is over", "it is killed"])
+async def test_a_group_does_not_outlive_its_program(end: Callable[[Child], None]) -> None:
+    child, tree = await running(DEAF_TREE, [], grace=0.1)
     assert len(tree) >= 3
-    assert await child.stop_and_wait() == -signal.SIGKILL
-    await until(lambda: not any(map(alive, tree)))
-
-
-async def test_a_group_does_not_outlive_its_program() -> None:
-    lines: list[str] = []
-    child, tree = await running(DEAF_TREE, lines, grace=1000)
-    kill(child.pid)
+    end(child)
     assert await child.wait() == -signal.SIGKILL
     await until(lambda: not any(map(alive, tree)))
 

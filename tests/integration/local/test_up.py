@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs
 
+import asyncpg
 import pytest
 
 from app.local.home import Home
@@ -25,7 +27,7 @@ from tests.support.forks import Forked
 from tests.support.scripted import models_of
 from tests.support.services import open_folder
 from tests.support.upping import LONGHAUL, NAMED_SERVICES, Up, alive, kill, longhaul
-from tests.support.waiting import until_sync
+from tests.support.waiting import until, until_sync
 
 SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
 """Writes its process id and keeps running."""
@@ -78,12 +80,6 @@ class ForkedUp(Forked):
         status = super().wait(timeout)
         self.poll()
         return status
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,6 +159,47 @@ def test_killed_services_are_restarted_and_sigterm_ends_everything_and_leaves_no
         up.process.terminate()
         ends_and_leaves_nothing(up)
         assert not list((folder / "home" / "run").iterdir())
+
+
+@asynccontextmanager
+async def endless(url: str) -> AsyncIterator[int]:
+    """The process id of a session that is within a statement, which never ends by itself."""
+    busy = await asyncpg.connect(url)
+    session = busy.get_server_pid()
+    statement = busy.execute("SELECT count(*) FROM generate_series(1, 1e15) n, generate_series(1, 1e3)")
+    running = asyncio.create_task(statement)
+    watching = await asyncpg.connect(url)
+    await until(lambda: watching.fetchval("SELECT state = 'active' FROM pg_stat_activity WHERE pid = $1", session))
+    await watching.close()
+    yield session
+    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError)):
+        await running
+
+
+async def test_a_session_within_a_statement_outlives_neither_postgres_nor_the_runner(used_folder: Path) -> None:
+    procfile = f"calm: echo $DATABASE_URL > {used_folder}/url; exec sleep 1000\n"
+    with Up(used_folder, procfile) as up:
+        url = up.written("url")
+
+        async def is_back() -> bool:
+            with contextlib.suppress(OSError, asyncpg.CannotConnectNowError):
+                await (await asyncpg.connect(url)).close()
+                return True
+            return False
+
+        async with endless(url) as session:
+            [server] = servers(up, "postgres")
+            kill(server)
+            until_sync(lambda: not alive(server))
+            await until(is_back, what=lambda: up.output)
+            assert not alive(session)
+        async with endless(url) as session:
+            assert session in up.look()
+            up.process.kill()
+            up.ended()
+            with Up(used_folder, procfile) as again:
+                again.wait_for_output("Postgres runs")
+                assert not any(map(alive, up.look()))
 
 
 def servers(up: Up, server: str) -> list[int]:

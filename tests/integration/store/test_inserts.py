@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +23,6 @@ from tests.support.logs import events_of
 from tests.support.requests import message
 from tests.support.rows import new_response
 from tests.support.waiting import until
-
-
-@pytest.fixture
-async def inserter(db: Database) -> AsyncIterator[Inserter]:
-    made = Inserter(db)
-    yield made
-    await made.close()
 
 
 def keyed(key: str, fingerprint: bytes = b"1", **request: Any) -> NewResponse:

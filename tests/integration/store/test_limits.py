@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from app.protocol.errors import LimitReached
 from app.protocol.limits import Allowance, LimitKind
@@ -26,13 +24,6 @@ from tests.support.rows import WORKER, Writer, claim, new_response
 
 DAY = "tokens_per_day"
 PLENTY = {kind.value: 10**9 for kind in LimitKind}
-
-
-@pytest.fixture
-async def inserter(db: Database) -> AsyncIterator[Inserter]:
-    made = Inserter(db)
-    yield made
-    await made.close()
 
 
 async def reserved_tokens(db: Database) -> int:

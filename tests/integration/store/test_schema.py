@@ -1,92 +1,19 @@
-"""The migrated schema is that of `app.store.tables`, and refuses rows that must not be."""
+"""The schema refuses rows that must not be, and knows the values that the code has."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+import re
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.access.caller import Scope
+from app.protocol.limits import SERVICE_TIERS, LimitKind
+from app.protocol.status import FINAL, BatchStatus, Status
+from app.queue.message import Priority
 from app.store.database import Database
-from app.store.migrate import _config, _upgrade
-from app.store.tables import metadata
-from tests.integration.store.common import sql
+from tests.integration.store.common import scalar, sql
 from tests.support.rows import queued
-from tests.support.services import AS_OWNER
-
-DECLARED = "declared"
-"""A schema of Postgres with the tables as they are declared."""
-_COLUMNS = """
-    SELECT table_name, column_name, data_type, is_nullable, column_default, is_identity
-    FROM information_schema.columns WHERE table_schema = :schema
-"""
-_CONSTRAINTS = """
-    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
-    WHERE connamespace = CAST(:schema AS regnamespace)
-"""
-_INDEXES = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = :schema"
-_OF_ALEMBIC = "alembic_version"
-_VIEWS = {"oldest_revision", "waiting_responses", "worker_loads"}
-
-
-def differences(connection: Connection) -> list[Any]:
-    return list(compare_metadata(MigrationContext.configure(connection), metadata))
-
-
-_OPTIONS = """
-    SELECT c.relname, o.option FROM pg_class c CROSS JOIN LATERAL unnest(c.reloptions) AS o(option)
-    WHERE c.relnamespace = CAST(:schema AS regnamespace) AND c.relkind = 'r'
-"""
-
-
-async def schema_of(connection: AsyncConnection, schema: str) -> set[tuple[str, ...]]:
-    """Columns, constraints, indexes and options of tables, as Postgres writes them."""
-    found = set()
-    for statement in (_COLUMNS, _CONSTRAINTS, _INDEXES, _OPTIONS):
-        for row in await connection.execute(text(statement), {"schema": schema}):
-            table, *rest = (str(value).replace(f"{schema}.", "") for value in row)
-            if table not in {_OF_ALEMBIC, *_VIEWS}:
-                found.add((table, *rest))
-    return found
-
-
-@pytest.fixture
-async def in_transaction(db: Database) -> AsyncIterator[AsyncConnection]:
-    """A transaction that is undone in the end."""
-    async with db.engine.execution_options(isolation_level="READ COMMITTED").connect() as connection:
-        await connection.execute(text(AS_OWNER))
-        yield connection
-        await connection.rollback()
-
-
-async def test_the_migrated_schema_is_that_of_the_tables_and_alembic_finds_nothing_to_migrate(
-    in_transaction: AsyncConnection,
-) -> None:
-    assert await in_transaction.run_sync(differences) == []
-    migrated = await schema_of(in_transaction, "public")
-    await in_transaction.execute(text(f"CREATE SCHEMA {DECLARED}"))
-    await in_transaction.execute(text(f"SET LOCAL search_path = {DECLARED}"))
-    await in_transaction.run_sync(metadata.create_all)
-    declared = await schema_of(in_transaction, DECLARED)
-    assert (sorted(migrated - declared), sorted(declared - migrated)) == ([], [])
-    assert len(declared) > 200
-
-
-async def test_the_migrations_can_be_undone_and_done_again(db: Database) -> None:
-    async with db.begin() as connection:
-        await connection.execute(text(AS_OWNER))
-        await connection.run_sync(lambda sync: command.downgrade(_config(sync), "base"))
-        assert await connection.run_sync(differences) != []
-        await connection.run_sync(_upgrade)
-        assert await connection.run_sync(differences) == []
-
 
 RESPONSE = "UPDATE responses SET {} WHERE id = :id"
 KEY = """
@@ -106,7 +33,7 @@ AUDITED = """
     INSERT INTO audit_logs (id, project, effective_at, type, resource, details)
     VALUES (:id, 'nobody', now(), 't', 'r', '{}')
 """
-FINAL = """
+LAST = """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, size)
     SELECT :id, n, n, 1, true, '', '', 0 FROM generate_series(98, 99) n
 """
@@ -132,7 +59,7 @@ FORBIDDEN = [
     ("workers_format_known", WORKER.format("4096, 1, 'auto'")),
     ("conversations_project_fkey", CONVERSATION),
     ("audit_logs_project_fkey", AUDITED),
-    ("chunks_final_idx", FINAL),
+    ("chunks_final_idx", LAST),
 ]
 
 
@@ -144,17 +71,21 @@ async def test_postgres_refuses_what_must_not_be(db: Database) -> None:
             pytest.fail(f"Postgres takes {statement}")
 
 
-async def test_every_scope_is_one_that_postgres_knows(db: Database) -> None:
-    for scope in Scope:
-        project = "NULL" if scope in {Scope.ADMIN, Scope.OPERATOR} else "'default'"
-        key = KEY.replace("'default'", project).replace("sha256('a')", f"sha256('{scope.value}')")
-        await sql(db, key.format(f"'{{{scope.value}}}'"), id=scope.value)
+FINAL_STATUSES = [each.value for each in FINAL]
+KNOWN = {
+    "responses_status_known": [each.value for each in Status],
+    "responses_finished_when_final": FINAL_STATUSES,
+    "responses_output_when_final": FINAL_STATUSES,
+    "responses_priority_known": [each.value for each in Priority],
+    "batches_status_known": [each.value for each in BatchStatus],
+    "limits_kind_known": [each.value for each in LimitKind],
+    "projects_top_tier_known": SERVICE_TIERS,
+    "api_keys_scopes_known": [each.value for each in Scope],
+}
 
 
-async def test_nothing_in_the_schema_sets_the_priority_0_apart_any_more(db: Database) -> None:
-    definitions = """
-        SELECT pg_get_functiondef(CAST('settle_response' AS regproc))
-            || pg_get_viewdef(CAST('worker_loads' AS regclass))
-    """
-    async with db.autocommit() as connection:
-        assert "priority > 0" not in (await connection.execute(text(definitions))).scalar_one()
+async def test_postgres_knows_the_values_that_the_code_has_and_no_others(db: Database) -> None:
+    for constraint, values in KNOWN.items():
+        definition = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = :name"
+        (listed,) = re.findall(r"ARRAY\[([^\]]*)\]", await scalar(db, definition, name=constraint))
+        assert {re.sub(r"::\w+|'", "", each) for each in listed.split(", ")} == set(map(str, values)), constraint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,13 +29,6 @@ from tests.support.stored import stored
 
 STORED = LimitKind.STORED_BYTES.value
 CONVERSATION = "conv_1"
-
-
-@pytest.fixture
-async def inserter(db: Database) -> AsyncIterator[Inserter]:
-    made = Inserter(db)
-    yield made
-    await made.close()
 
 
 def item(number: int, text: str = "Hi") -> dict[str, Any]:

@@ -6,9 +6,7 @@ import re
 
 from tests.unit.docs.test_paths import ROOT
 
-_WRITE = re.compile(
-    r"(?:UPDATE|INSERT INTO|DELETE FROM) responses\b|(?:update|insert|delete|delete_from)\(responses\)", re.IGNORECASE
-)
+_WRITE = re.compile(r"(?:UPDATE|INSERT INTO|DELETE FROM) responses\b")
 _OPENING = re.compile(r"^(?:async )?def (\w+)|^(_[A-Z_]+)\b.*= ", re.MULTILINE)
 _NAMED = re.compile(r"^\| `(app/[\w/]+\.py)` \(`(\w+)`\)", re.MULTILINE)
 

@@ -105,6 +105,19 @@ async def test_what_is_fenced_or_followed_by_nobody_is_not_published(
     assert redis.published == ["a", "c"]
 
 
+async def test_ends_that_nobody_follows_are_published_together(
+    redis: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "END_SECONDS", 3600)
+    for name in "ab":
+        last = replace(entry(name).chunk, final=True)
+        assert await journal.append(replace(entry(name), chunk=last, is_followed=False))
+        assert redis.published == []
+    assert await journal.append(entry("c"))
+    await journal.close()
+    assert redis.published == ["c", "a", "b"]
+
+
 async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run_is_alone(
     postgres: Postgres, journal: Journal
 ) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
+from unittest.mock import patch
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from app.bounds import Bound, BoundReached
 from app.metrics.bounds import BoundsCollector
@@ -27,6 +28,15 @@ def test_a_quantile_is_right_to_the_ratio_of_two_steps() -> None:
     for steps in (LONG, SHORT, TOKENS):
         assert all(1 < upper / lower <= 1.5 + 1e-9 for lower, upper in pairwise(steps))
         assert len(steps) < 60
+
+
+def test_without_a_registry_nothing_is_counted() -> None:
+    with patch.object(Histogram, "observe") as observe, patch.object(Counter, "inc") as inc:
+        metrics = WorkerMetrics("m")
+        metrics.waited(Priority.BACKGROUND.value, 1)
+        metrics.claimed(2, has_yielded=True)
+        ApiMetrics().answered("POST", "/v1/responses", 200, 0.01)
+    assert not observe.called and not inc.called
 
 
 def test_a_takeover_is_a_claim_after_the_first() -> None:

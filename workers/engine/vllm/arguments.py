@@ -13,7 +13,8 @@ from vllm.config import StructuredOutputsConfig
 
 from config.models import ServedModel
 from config.settings import ConfigError
-from workers.engine.vllm import compat
+from workers.engine.vllm.compat import machine, renderer
+from workers.engine.vllm.compat.configuration import SEEDED_CPU_WORKER
 from workers.engine.vllm.cpu_executor import default_executor
 from workers.engine.vllm.errors import error_message
 
@@ -21,7 +22,7 @@ _DEFAULTS = {
     "disable_log_stats": True,
     "enable_log_requests": False,
     "use_tqdm_on_load": False,
-    "renderer_num_workers": compat.RENDER_THREADS,
+    "renderer_num_workers": renderer.THREADS,
 }
 _BACKEND = "xgrammar"
 """The only backend for structural tags; all our grammars are structural tags."""
@@ -39,6 +40,7 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
         **_statistics(model),
         **_lora(model),
         **default_executor(model.engine_args),
+        **({"worker_cls": SEEDED_CPU_WORKER} if machine.runs_on_cpu() else {}),
         **model.engine_args,
         "model": model.path,
     }
@@ -101,7 +103,7 @@ def _lora(model: ServedModel) -> Mapping[str, Any]:
     if not model.adapters:
         return {}
     rank = max(_rank(model, adapter.path) for adapter in model.adapters)
-    slots = compat.lora_slots(len(model.adapters))
+    slots = machine.lora_slots(len(model.adapters))
     return {"enable_lora": True, "max_loras": slots, "max_lora_rank": max(_MIN_RANK, 1 << (rank - 1).bit_length())}
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from vllm import AsyncEngineArgs
 
-from workers.engine.vllm import compat
+from workers.engine.vllm.compat import machine
+from workers.engine.vllm.compat.processes import IN_CORE_EXECUTOR
 
 _THREADS = "OMP_NUM_THREADS"
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
@@ -27,8 +28,8 @@ def default_executor(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
     `given`: the engine arguments of the model's configuration.
     """
-    tuned = any(name in os.environ for name in compat.CPU_TUNING) or any(given.get(size, 1) != 1 for size in _SIZES)
-    return {} if tuned or not compat.runs_on_cpu() else {"distributed_executor_backend": compat.IN_CORE_EXECUTOR}
+    tuned = any(name in os.environ for name in machine.CPU_TUNING) or any(given.get(size, 1) != 1 for size in _SIZES)
+    return {} if tuned or not machine.runs_on_cpu() else {"distributed_executor_backend": IN_CORE_EXECUTOR}
 
 
 @contextmanager
@@ -37,10 +38,10 @@ def compute_threads(args: AsyncEngineArgs) -> Iterator[None]:
 
     The worker and other programs need that core. An `OMP_NUM_THREADS` in the worker's environment takes precedence.
     """
-    if args.distributed_executor_backend != compat.IN_CORE_EXECUTOR or _THREADS in os.environ:
+    if args.distributed_executor_backend != IN_CORE_EXECUTOR or _THREADS in os.environ:
         yield
         return
-    os.environ[_THREADS] = str(max(1, compat.physical_cores() - 1))
+    os.environ[_THREADS] = str(max(1, machine.physical_cores() - 1))
     try:
         yield
     finally:

@@ -32,8 +32,8 @@ from workers.engine.base import (
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scratch import Scratch
-from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.compat import machine, processes
 from workers.engine.vllm.cpu_executor import compute_threads
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message, sampling_message
@@ -65,24 +65,23 @@ class VllmEngine:
 
     @property
     def context_length(self) -> int:
-        length: int = self._llm().model_config.max_model_len
-        return length
+        return processes.context_length(self._llm())
 
     @property
     def slots(self) -> int:
-        return compat.requests_at_once(self._llm())
+        return processes.requests_at_once(self._llm())
 
     @property
     def cache_tokens(self) -> int | None:
-        return compat.cache_tokens(self._llm())
+        return processes.cache_tokens(self._llm())
 
     @property
     def on_cpu(self) -> bool:
-        return compat.runs_on_cpu()
+        return machine.runs_on_cpu()
 
     @property
     def device(self) -> str | None:
-        return compat.device_name(self._llm())
+        return processes.device_name(self._llm())
 
     @property
     def proof(self) -> Proof:
@@ -94,10 +93,9 @@ class VllmEngine:
 
     @property
     def running(self) -> int:
-        if self._loaded is None or self._loaded.llm.errored:
+        if self._loaded is None or processes.is_dead(self._loaded.llm):
             return 0
-        unfinished: int = self._loaded.llm.get_num_unfinished_requests()
-        return unfinished
+        return processes.unfinished(self._loaded.llm)
 
     async def start(self) -> None:
         args = engine_args(self._model)
@@ -110,13 +108,13 @@ class VllmEngine:
 
     def _load(self, args: AsyncEngineArgs) -> Loaded:
         try:
-            compat.set_socket_folder(self._scratch.open())
+            machine.set_socket_folder(self._scratch.open())
             with compute_threads(args), self._lifeline.attached():
                 return load(self._model, args)
         except ConfigError:
             raise
         except Exception as error:  # a model, a device or a library may raise anything
-            if compat.was_killed(error):
+            if processes.was_killed(error):
                 raise EngineDead(f"model {self._model.name!r}: its engine was killed while it started") from None
             raise ConfigError(f"model {self._model.name!r}: vLLM cannot start: {error_message(error)}") from None
 
@@ -135,10 +133,10 @@ class VllmEngine:
         if loaded is None:
             return
         await asyncio.to_thread(loaded.probe.close)
-        compat.end_streams(loaded.llm)
+        processes.end_streams(loaded.llm)
         await self._kill()
-        await asyncio.get_running_loop().run_in_executor(self._thread, compat.shut_down, loaded.llm)
-        compat.end_zeromq(loaded.llm)
+        await asyncio.get_running_loop().run_in_executor(self._thread, processes.shut_down, loaded.llm)
+        processes.end_zeromq(loaded.llm)
 
     async def _kill(self) -> None:
         """Ends the engine's processes, which hear no other signal and have nothing to save."""
@@ -193,7 +191,7 @@ class VllmEngine:
         return None if made is None else await grammar.tried(made, probe)
 
     def decoder(self) -> Decoder:
-        return VllmDecoder(self._llm().renderer.get_tokenizer())
+        return VllmDecoder(self._alive().tokenizer)
 
     async def generate(
         self,
@@ -246,11 +244,11 @@ class VllmEngine:
         self._alive()
 
     def _alive(self) -> Loaded:
-        if self._loaded is None or self._loaded.llm.errored:
+        if self._loaded is None or processes.is_dead(self._loaded.llm):
             raise EngineDead(_DEAD if self._loaded else "the engine is not running")
         return self._loaded
 
-    def _llm(self) -> compat.AsyncLLM:
+    def _llm(self) -> processes.AsyncLLM:
         return self._alive().llm
 
     def _room(self, prompt: Sequence[int]) -> int:
@@ -263,7 +261,7 @@ class VllmEngine:
         return room
 
     def _failure(self, error: Exception, prefix: str = "", *, counts: bool = False) -> EngineError | EngineDead:
-        if isinstance(error, compat.EngineDeadError) or self._loaded is None or self._loaded.llm.errored:
+        if isinstance(error, processes.EngineDeadError) or self._loaded is None or processes.is_dead(self._loaded.llm):
             return EngineDead(_DEAD, counts=counts)
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         return EngineError(prefix + error_message(cause))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pydantic import ValidationError
-from vllm.exceptions import VLLMError
+from vllm.exceptions import VLLMError, VLLMUnprocessableEntityError, VLLMValidationError
 
 _OWN_NAMES = {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}
 """Parameters of vLLM that requests name otherwise."""
+_NAMING = (VLLMUnprocessableEntityError, VLLMValidationError)
+"""Errors that may name a parameter."""
 
 
 def sampling_message(error: BaseException) -> str:
     """The message for a user, behind the name of the parameter that vLLM refuses."""
-    name, message = getattr(error, "parameter", None), error_message(error)
+    name, message = error.parameter if isinstance(error, _NAMING) else None, error_message(error)
     return message if name is None or message.startswith(name) else f"{_OWN_NAMES.get(name, name)}: {message}"
 
 

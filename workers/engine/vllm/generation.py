@@ -14,7 +14,7 @@ from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, InvalidSampling, RequestAborted, Sampling
 from workers.engine.grammar_compiler import CHEAPER
 from workers.engine.mask_budget import BUDGET_SECONDS, Cost
-from workers.engine.vllm.grammars import forcing, masks
+from workers.engine.vllm.compat import forcing, masks
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.thoughts import Start, thoughts_args
 from workers.engine.vllm.sampling import has_state, sampling_params

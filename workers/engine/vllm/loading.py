@@ -12,14 +12,12 @@ from vllm.lora.request import LoRARequest
 from config.families import first_shaping
 from config.models import NONE, ServedModel
 from config.settings import ConfigError
-from config.shaping.conversations import TOOLS_SHOWN
 from config.shaping.proof import proven
 from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.mask_budget import MaskBudget
-from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
-from workers.engine.vllm.grammars import forcing, masks
+from workers.engine.vllm.compat import configuration, machine, masks, processes, renderer
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.output_format import OutputFormats
 from workers.engine.vllm.output.output_parser import parser_class
@@ -30,7 +28,7 @@ from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    llm: compat.AsyncLLM
+    llm: processes.AsyncLLM
     rendering: Rendering
     formats: OutputFormats
     logprobs: LogprobReader
@@ -63,8 +61,8 @@ class Loaded:
 def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
     """The model without the guessed parsers that do not fit its tokenizer or read its calls, and why."""
     try:
-        config = compat.model_config_of(engine_args(replace(model, reasoning_parser=None)))
-        tokenizer = compat.tokenizer_of_model(config)
+        config = configuration.model_config_of(engine_args(replace(model, reasoning_parser=None)))
+        tokenizer = configuration.tokenizer_of_model(config)
     except Exception:  # vLLM's start says it better
         return model, []
     reasons = []
@@ -83,47 +81,48 @@ def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
 
 
 def _reading_calls(model: ServedModel, config: Any, tokenizer: Any) -> tuple[ServedModel, str | None]:
-    """The model with parsers that read the calls which its template writes."""
-    shown = compat.template_text(config, tokenizer, model.chat_template_args)
+    """The model with the proof of its template, and with parsers that read the calls which it writes."""
+    shown = renderer.template_text(config, tokenizer, model.chat_template_args)
     if shown is None:
         return model, None
-    with compat.quiet():
-        proof = proven(shown, first_shaping(model.tool_parser))
-        fit = Written(shown, proof, tokenizer, compat.end_token_ids(config, tokenizer), config).fit(model)
+    with renderer.quiet():
+        proof = proven(shown, first_shaping(model.tool_parser), images=model.images)
+        fit = Written(shown, proof, tokenizer, configuration.end_token_ids(config, tokenizer), config).fit(model)
     if fit.reason is None:
-        return model, None
-    chosen = replace(model, tool_parser=fit.tool_parser, reasoning_parser=fit.reasoning_parser)
+        return replace(model, proof=proof), None
+    chosen = replace(model, proof=proof, tool_parser=fit.tool_parser, reasoning_parser=fit.reasoning_parser)
     if fit.tool_parser is None:
-        return replace(chosen, refusals={TOOLS_SHOWN: fit.reason}), f"tool_parser none after all: {fit.reason}"
+        return replace(chosen, proof=replace(proof, no_tools=fit.reason)), f"tool_parser none after all: {fit.reason}"
     return chosen, f"tool_parser {fit.tool_parser}, reasoning_parser {fit.reasoning_parser or NONE}: {fit.reason}"
 
 
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
-    config = compat.config_of(args)
+    config = configuration.config_of(args)
+    tokenizer = configuration.tokenizer_of(config)
     if model.harmony:
-        _check_vocabulary(model, compat.tokenizer_of(config))
-    can_force = _add_forcing(config)
-    if (ahead := compat.schedules_ahead(config)) is not None:
-        compat.use_scheduler(config, masks.class_path(asynchronous=ahead))
-    compat.trust_grammars()
-    probe = GrammarProbe(lambda: compat.xgrammar_vocabulary(config), compat.grammar_cache_bytes() // 2)
+        _check_vocabulary(model, tokenizer)
+    can_force = configuration.add_forcing(config)
+    configuration.budget_masks(config)
+    masks.trust_grammars(config, tokenizer)
+    cache_bytes = machine.grammar_cache_bytes()
+    probe = GrammarProbe(lambda: configuration.xgrammar_vocabulary(config), cache_bytes // 2)
     probe.start()  # its process is ready before the engine is
     try:
-        llm = compat.start(config, args)
+        llm = processes.start(config, args)
     except BaseException:
         probe.close()
         raise
     try:
-        tokenizer = llm.renderer.get_tokenizer()
-        end_tokens = compat.end_token_ids(llm.model_config, tokenizer)
-        formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config, probe)
+        tokenizer, model_config = processes.tokenizer(llm), processes.model_config_of(llm)
+        end_tokens = configuration.end_token_ids(model_config, tokenizer)
+        formats = OutputFormats(model, tokenizer, end_tokens, model_config, probe)
         start = first_shaping(model.tool_parser)
-        rendering = Rendering(llm, model.chat_template_args, start, images=model.images)
+        rendering = Rendering(llm, model.chat_template_args, start, images=model.images, proof=model.proof)
     except Exception:
         probe.close()
-        compat.shut_down(llm)
-        compat.end_zeromq(llm)
+        processes.shut_down(llm)
+        processes.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
     return Loaded(
@@ -133,7 +132,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         logprobs=LogprobReader(tokenizer),
         adapters=adapters,
         probe=probe,
-        masks=MaskBudget(compat.grammar_cache_bytes()),
+        masks=MaskBudget(cache_bytes),
         tokenizer=tokenizer,
         end_tokens=end_tokens,
         traces=args.otlp_traces_endpoint is not None,
@@ -147,13 +146,3 @@ def _check_vocabulary(model: ServedModel, tokenizer: Any) -> None:
 
     if not harmony_vocabulary.matches(tokenizer):
         raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
-
-
-def _add_forcing(config: Any) -> bool:
-    """Adds the logits processor that forces tokens. False where vLLM accepts none: its first model runner, with
-    speculative decoding."""
-    second = compat.uses_second_model_runner(config)
-    if config.speculative_config is not None and not second:
-        return False
-    compat.add_logits_processor(config, forcing.class_path(second_model_runner=second))
-    return True

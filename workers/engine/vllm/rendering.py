@@ -16,12 +16,12 @@ from app.bounds import Bound
 from app.heavy import behind
 from app.protocol.types import Json
 from app.sizes import is_large, json_size
-from config.shaping.proof import proven
+from config.shaping.proof import Proof, proven
 from config.shaping.shape import AS_SENT, Shaping, shaped
 from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
 from workers.engine.template_efforts import applied_efforts
-from workers.engine.vllm import compat
 from workers.engine.vllm.as_text import Encode
+from workers.engine.vllm.compat import processes, renderer
 from workers.engine.vllm.small_images import small
 
 log = logging.getLogger("longhaul.engine")
@@ -39,21 +39,27 @@ class Rendering:
     """
 
     def __init__(
-        self, llm: compat.AsyncLLM, template_args: Mapping[str, Any], start: Shaping = AS_SENT, *, images: bool = False
+        self,
+        llm: processes.AsyncLLM,
+        template_args: Mapping[str, Any],
+        start: Shaping = AS_SENT,
+        *,
+        images: bool = False,
+        proof: Proof | None = None,
     ) -> None:
-        """`template_args`: the model's own. `start` and `images`: see `config.shaping.proof.proven`."""
-        self._renderer = compat.ChatRenderer(llm)
-        self._config = llm.model_config
-        self._tokenizer = llm.renderer.get_tokenizer()
+        """`template_args`: the model's own. `start` and `images`: see `config.shaping.proof.proven`; `proof`: what it
+        returned, if it was called already."""
+        self._renderer = renderer.ChatRenderer(llm)
+        self._tokenizer = self._renderer.tokenizer
         self._template_args = template_args
-        with compat.quiet():
-            self.proof = proven(self._text, start, images=images)
+        with renderer.quiet():
+            self.proof = proof or proven(self._text, start, images=images)
             """How messages have to be shaped for the template."""
             self._renderer.shaped_for(self.proof.shaping)
             self.efforts = applied_efforts(self._tokens)
             """What becomes of each effort."""
         self._large = Bound("large prompts", 1, shares=False)
-        self._threads = Bound("prompts", compat.RENDER_THREADS, shares=False)
+        self._threads = Bound("prompts", renderer.THREADS, shares=False)
 
     async def render(
         self,
@@ -64,7 +70,7 @@ class Rendering:
     ) -> Prompt:
         """Renders long texts, and images, in threads. Raises InvalidPrompt for an image that may not be fetched, and
         whatever a template or an image decoder raises."""
-        has_images = _check_images(messages, self._config)
+        has_images = _check_images(messages, self._renderer)
         args: Mapping[str, Any] = {"add_generation_prompt": True, **template_args}
         if tools:
             args = {**args, "tools": list(tools)}
@@ -79,7 +85,7 @@ class Rendering:
                 bounds, lambda: self._render_in_thread(messages, args, cache_salt, large=large, has_images=has_images)
             )
         prompt = Prompt(made["prompt_token_ids"])
-        prompt.media = made if compat.has_media(made) else None
+        prompt.media = made if renderer.has_media(made) else None
         return prompt
 
     def _text(self, messages: Sequence[Message], tools: Sequence[Json], shaping: Shaping) -> str:
@@ -115,7 +121,7 @@ class Rendering:
         has_images: bool,
     ) -> Any:
         if large:
-            await asyncio.to_thread(check_length, _shown_texts(messages), self._count, self._config.max_model_len)
+            await asyncio.to_thread(check_length, _shown_texts(messages), self._count, self._renderer.context_length)
         plain = partial(self._with_text_as_text, messages, args, has_images=has_images)
         shown, args, encode = await asyncio.to_thread(plain)
         own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), shown))
@@ -159,14 +165,14 @@ def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:
     return own
 
 
-def _check_images(messages: Sequence[Message], config: Any) -> bool:
+def _check_images(messages: Sequence[Message], model: renderer.ChatRenderer) -> bool:
     """Whether there are images. Raises InvalidPrompt for a URL that the operator has not allowed to be fetched."""
     found = False
     for url in _image_urls(messages):
         found = True
-        if not config.is_multimodal_model:
+        if not model.takes_images:
             raise InvalidPrompt("this model takes no images")
-        if not url.startswith("data:") and not config.allowed_media_domains:
+        if not url.startswith("data:") and not model.may_fetch:
             raise InvalidPrompt("image_url must be a data: URL (this model has no allowed_media_domains)")
     return found
 

@@ -23,11 +23,10 @@ from app.heavy import off_loop
 from app.protocol.requests.capabilities import no_tools
 from app.protocol.types import Json
 from config.models import ServedModel
-from config.shaping.conversations import TOOLS_SHOWN
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
-from workers.engine.vllm import compat
+from workers.engine.vllm.compat import parsers, tags
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.grammars import calls, grammar
@@ -53,7 +52,7 @@ class OutputFormats:
         self._model_config = model_config
         self._probe = probe
         self._tool_parser = model.tool_parser
-        self._no_tools = model.refusals.get(TOOLS_SHOWN)
+        self._no_tools = None if model.proof is None else model.proof.no_tools
         self._classes = {
             tools: parser_class(model, tokenizer, model.reasoning_parser, tools) for tools in (None, model.tool_parser)
         }
@@ -81,16 +80,16 @@ class OutputFormats:
     def _make(self, spec: OutputSpec, parts: Parts) -> VllmOutputFormat:
         functions = _functions(spec, parts)
         readable = [each.model_copy(update={"parameters": as_readable(each.parameters or {})}) for each in functions]
-        tools = [compat.chat_tool(each) for each in readable]
+        tools = [parsers.chat_tool(each) for each in readable]
         make_parser = partial(self._parser, spec, tools)
         thoughts = self._thoughts(make_parser(Start.FREE))
         parser, request = make_parser(Start.CLOSED), _request(spec, functions)
         native, can_list, special, barred = None, False, spec.special_tokens, frozenset[int]()
         if parser is not None:
-            special = special or compat.shows_special_tokens(parser, request)
+            special = special or tags.shows_special_tokens(parser, request)
             if spec.choice is not ToolChoice.NONE:
-                native, can_list = _native(parser, request, spec), compat.can_read_list(parser)
-            barred = compat.implicit_ends(parser) if native is None else barred
+                native, can_list = _native(parser, request, spec), tags.can_read_list(parser)
+            barred = tags.implicit_ends(parser) if native is None else barred
         answer, listed = calls.answer_format(native, spec, parts, can_list=can_list)
         tag = None if answer is None else grammar.tag_of(answer)
         changes: dict[str, Any] = {"tools": tools} | ({"tool_choice": ToolChoice.REQUIRED.value} if listed else {})
@@ -110,18 +109,18 @@ class OutputFormats:
             listed=listed,
         )
 
-    def _thoughts(self, parser: compat.Parser | None) -> Thoughts | None:
+    def _thoughts(self, parser: parsers.Parser | None) -> Thoughts | None:
         """None: the model has none, or its parser finds them without marks."""
-        marks = compat.reasoning_marks(parser) if parser is not None else None
+        marks = parsers.reasoning_marks(parser) if parser is not None else None
         return None if marks is None else Thoughts.of(*marks, self._tokenizer, self._end_tokens)
 
-    def _parser(self, spec: OutputSpec, tools: list[Any], start: Start | None) -> compat.Parser | None:
+    def _parser(self, spec: OutputSpec, tools: list[Any], start: Start | None) -> parsers.Parser | None:
         """The parser of an answer that starts there; None: the parser knows by itself."""
         parser = self._classes[None if spec.choice is ToolChoice.NONE else self._tool_parser]
         if parser is None:
             return None
         args = dict(spec.template_args) if start is None else thoughts_args(spec.template_args, start)
-        return parser(self._tokenizer, tools, chat_template_kwargs=args, model_config=self._model_config)
+        return parsers.made(parser, self._tokenizer, tools, args, self._model_config)
 
 
 class VllmOutputFormat:
@@ -130,9 +129,9 @@ class VllmOutputFormat:
     def __init__(
         self,
         *,
-        parser: Callable[[Start | None], compat.Parser | None],
+        parser: Callable[[Start | None], parsers.Parser | None],
         thoughts: Thoughts | None,
-        request: compat.ResponsesRequest,
+        request: parsers.ResponsesRequest,
         structured: Structured | None,
         tokenizer: Any,
         end_tokens: frozenset[int],
@@ -175,15 +174,10 @@ class VllmOutputFormat:
         return VllmOutputParser(parser, self._request.model_copy(), known, listed=self._listed)
 
 
-def _request(spec: OutputSpec, functions: Sequence[FunctionTool]) -> compat.ResponsesRequest:
+def _request(spec: OutputSpec, functions: Sequence[FunctionTool]) -> parsers.ResponsesRequest:
     """`spec` as a request of vLLM's API; its text format is enforced without it."""
-    return compat.ResponsesRequest(
-        model="",
-        input="",
-        tools=[function.model_dump() for function in functions],
-        tool_choice=_choice(spec),
-        parallel_tool_calls=not (spec.single and calls.is_enforced(spec)),
-    )
+    parallel = not (spec.single and calls.is_enforced(spec))
+    return parsers.request_of(functions, _choice(spec), parallel=parallel)
 
 
 def _choice(spec: OutputSpec) -> Any:
@@ -192,12 +186,12 @@ def _choice(spec: OutputSpec) -> Any:
     return spec.choice.value
 
 
-def _native(parser: compat.Parser, request: compat.ResponsesRequest, spec: OutputSpec) -> Json | None:
+def _native(parser: parsers.Parser, request: parsers.ResponsesRequest, spec: OutputSpec) -> Json | None:
     """vLLM's format of the calls. Beside a text it has at least one call. Raises InvalidSampling."""
     if spec.text_format["type"] != "text" and not spec.forced:
         request = request.model_copy(update={"tool_choice": ToolChoice.REQUIRED.value})
     try:
-        return compat.calls_format(parser, request, enforce=calls.is_enforced(spec))
+        return tags.calls_format(parser, request, enforce=calls.is_enforced(spec))
     except ValueError as error:  # raised by vLLM for a choice that the parser cannot enforce
         raise InvalidSampling(f"tool_choice: {error_message(error)}") from None
 

@@ -11,7 +11,7 @@ from openai.types.responses import FunctionTool
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from config.models import ServedModel
 from config.settings import ConfigError
-from workers.engine.vllm import compat
+from workers.engine.vllm.compat import parsers, tags
 from workers.engine.vllm.errors import error_message
 
 _CALL_ID = "[CALL_ID]"
@@ -22,12 +22,12 @@ _MAX_MARK = 64
 
 def parser_class(
     model: ServedModel, tokenizer: Any, reasoning_parser: str | None, tool_parser: str | None
-) -> type[compat.Parser] | None:
+) -> type[parsers.Parser] | None:
     """vLLM's parser of these names; None: neither is named. Raises ConfigError if one does not fit the tokenizer."""
     try:
-        found = compat.parser_class(tokenizer, model.path, reasoning_parser=reasoning_parser, tool_parser=tool_parser)
+        found = parsers.parser_class(tokenizer, model.path, reasoning_parser=reasoning_parser, tool_parser=tool_parser)
         if found is not None:
-            _try(found, tokenizer)
+            _try(found, tokenizer, calls=tool_parser is not None)
         return found
     except Exception as error:  # a parser is a program and may raise anything
         names = " and ".join(filter(None, (reasoning_parser, tool_parser)))
@@ -35,13 +35,14 @@ def parser_class(
         raise ConfigError(f"model {model.name!r}: {names}: {error_message(error)}; {hint}") from None
 
 
-def _try(parser: type[compat.Parser], tokenizer: Any) -> None:
+def _try(parser: type[parsers.Parser], tokenizer: Any, *, calls: bool) -> None:
     """Raises what the parser raises: some of vLLM's names stand for parsers that read nothing."""
     function = FunctionTool(type="function", name="f", parameters={}, strict=False)
-    tools = [function.model_dump()]
-    request = compat.ResponsesRequest(model="", input="", tools=tools, tool_choice="auto")
-    tried = VllmOutputParser(parser(tokenizer, [compat.chat_tool(function)]), request, (), listed=False)
-    tried.feed("a", tokenizer.encode("a", add_special_tokens=False))
+    request, tokens = parsers.request_of([function], "auto"), tokenizer.encode("a", add_special_tokens=False)
+    for listed in (False, True):
+        made = parsers.made(parser, tokenizer, [parsers.chat_tool(function)])
+        if not listed or (calls and tags.can_read_list(made)):
+            VllmOutputParser(made, request, (), listed=listed).feed("a", tokens)
 
 
 class PlainParser:
@@ -63,9 +64,9 @@ class VllmOutputParser:
     """A vLLM parser may take any text for a mark."""
 
     def __init__(
-        self, parser: compat.Parser, request: compat.ResponsesRequest, prompt: Sequence[int], *, listed: bool
+        self, parser: parsers.Parser, request: parsers.ResponsesRequest, prompt: Sequence[int], *, listed: bool
     ) -> None:
-        self._parser = compat.StreamingParser(parser, request, prompt, listed=listed)
+        self._parser = parsers.StreamingParser(parser, request, prompt, listed=listed)
         self._call_index = -1
         self._withheld = ""
         """Text that went into the parser since it last returned something."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from vllm import SamplingParams
-
-from workers.engine.vllm import compat
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
 FORCED = "longhaul_forced"
 PROMPT_LENGTH = "longhaul_prompt_length"
@@ -32,7 +32,7 @@ def class_path(*, second_model_runner: bool) -> str:
     return f"{__name__}:{(ForcedPrefixV2 if second_model_runner else ForcedPrefix).__name__}"
 
 
-class ForcedPrefix(compat.AdapterLogitsProcessor):  # type: ignore[misc]
+class ForcedPrefix(AdapterLogitsProcessor):  # type: ignore[misc]
     """For vLLM's first model runner."""
 
     def is_argmax_invariant(self) -> bool:
@@ -51,7 +51,7 @@ class ForcedPrefix(compat.AdapterLogitsProcessor):  # type: ignore[misc]
         return force
 
 
-class ForcedPrefixV2(compat.LogitsProcessor):  # type: ignore[misc]
+class ForcedPrefixV2(LogitsProcessor):  # type: ignore[misc]
     """For its second model runner: requests live in slots, and every step names the slot of each row of logits."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
@@ -66,12 +66,12 @@ class ForcedPrefixV2(compat.LogitsProcessor):  # type: ignore[misc]
             self._forced[req_idx] = (extra[FORCED], extra[PROMPT_LENGTH])
         return req_idx in self._forced
 
-    def apply(self, logits: torch.Tensor, ctx: compat.LogitsContext) -> torch.Tensor:
-        if self._forced.keys().isdisjoint(compat.slots(ctx)):
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        if self._forced.keys().isdisjoint(ctx.idx_mapping_np.tolist()):
             return logits
-        for row, (slot, position) in enumerate(compat.rows(ctx)):
+        for row, (slot, position) in enumerate(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)):
             forced, prompt_length = self._forced.get(slot, ([], 0))
-            index = position + 1 - prompt_length
+            index = position + 1 - prompt_length  # of the token that comes behind the one which the model was fed
             if 0 <= index < len(forced):
                 allow_only(logits[row], forced[index])
         return logits
