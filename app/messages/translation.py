@@ -114,15 +114,20 @@ def _made(sent: CountMessageTokens) -> tuple[Json, Names]:
         made["tools"] = [tool for _, tool in tools]
     if sent.tool_choice is not None:
         made |= _choice(sent.tool_choice, sent.tools or ())
-    effort = None if sent.output_config is None else sent.output_config.effort
-    if sent.thinking is not None and sent.thinking.type == "disabled":
-        effort = "none"  # type: ignore[assignment]
-    if effort is not None:
+    if (effort := _effort(sent)) is not None:
         made["reasoning"] = {"effort": effort}
     if (form := sent.format) is not None:
         made["text"] = {"format": {"type": form.type, "name": "answer", "schema": form.schema_, "strict": True}}
     old = sent.output_config is None or sent.output_config.format is None
     return made, message_names(items, tools, "output_format" if old else "output_config.format")
+
+
+def _effort(sent: CountMessageTokens) -> str | None:
+    """Returns the effort; None: the model's own default. A client that asks for thoughts gets some."""
+    asked = None if sent.output_config is None else sent.output_config.effort
+    if sent.thinking is None:
+        return asked
+    return "none" if sent.thinking.type == "disabled" else asked or "medium"
 
 
 def _system(system: str | Sequence[blocks.TextBlock] | None) -> str | None:

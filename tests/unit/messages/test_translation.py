@@ -273,9 +273,9 @@ class TestAnswer:
             ({}, None, False, False),
             ({"thinking": {"type": "disabled"}}, "none", False, False),
             ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, "none", False, False),
-            ({"thinking": {"type": "adaptive"}}, None, True, False),
+            ({"thinking": {"type": "adaptive"}}, "medium", True, False),
             ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "xhigh"}}, "xhigh", True, False),
-            ({"thinking": {"type": "enabled", "budget_tokens": 9000, "display": "omitted"}}, None, True, True),
+            ({"thinking": {"type": "enabled", "budget_tokens": 9000, "display": "omitted"}}, "medium", True, True),
             ({"output_config": {"effort": "low"}}, "low", False, False),
         ],
     )
