@@ -153,7 +153,7 @@ $(VENV)/.dev: $(HASHES)/dev.txt $(VENV)/.base
 	@touch $@
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json
-	@echo "installing $< (Codex and opencode: 600 MB)"
+	@echo "installing $< (Codex, opencode and Claude Code: 1 GB)"
 	@cd $(NODE) && npm ci --loglevel error
 	@touch $@
 

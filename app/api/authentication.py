@@ -40,6 +40,7 @@ SCOPES = {
     "chat": KeyScope.RESPONSES,
     "conversations": KeyScope.RESPONSES,
     "files": KeyScope.FILES,
+    "messages": KeyScope.RESPONSES,
     "models": None,
     "operator": KeyScope.OPERATOR,
     "organization": KeyScope.ADMIN,
@@ -50,12 +51,14 @@ SCOPES = {
 What is not listed is not there, whatever routes the app has: no key opens it.
 """
 
+_AUTHORIZATION, _API_KEY, _PROJECT = b"authorization", b"x-api-key", b"openai-project"
+_CREDENTIALS = {_AUTHORIZATION: "Authorization", _API_KEY: "x-api-key", _PROJECT: "OpenAI-Project"}
 _READS = frozenset({"GET", "HEAD"})
 _HARMLESS = _READS | {"OPTIONS"}
 _POLICY_VIOLATION = 1008
 
-_MISSING = "No API key was sent. Send one in the header 'Authorization: Bearer sk-lh-...'."
-_TWICE = "The header 'Authorization' comes twice; send it once."
+_MISSING = "No API key was sent. Send one in the header 'Authorization: Bearer sk-lh-...', or in 'x-api-key'."
+_TWICE = "The header '{}' comes twice; send it once."
 _NO_KEY = "The header 'Authorization' holds no API key; send 'Authorization: Bearer sk-lh-...'."
 _UNKNOWN = "The API key does not exist here. Check that it was copied whole, and that it belongs to this server."
 _MISMATCH = "The header 'OpenAI-Project' names another project than the API key's. Leave it out, or send that one's id."
@@ -146,18 +149,20 @@ async def _key_of(scope: Scope) -> KnownKey | None:
 
 
 def _credentials(scope: Scope) -> tuple[str | None, str | None]:
-    """Returns the key and the project that the headers name. Raises Unauthorized."""
-    sent = project = None
+    """Returns the key and the project that the headers name. Raises Unauthorized.
+
+    `Authorization` counts before `x-api-key`, in which Anthropic's clients send a key.
+    """
+    sent: dict[bytes, str] = {}
     for name, value in scope["headers"]:
-        if name == b"authorization":
-            if sent is not None:
-                raise Unauthorized(_TWICE)
-            sent = value
-        elif name == b"openai-project":
-            project = value.decode("latin-1")
-    if sent is None:
-        return None, project
-    scheme, _, secret = sent.decode("latin-1").partition(" ")
+        if name in _CREDENTIALS:
+            if name in sent and name != _PROJECT:
+                raise Unauthorized(_TWICE.format(_CREDENTIALS[name]))
+            sent[name] = value.decode("latin-1")
+    project, plain = sent.get(_PROJECT), sent.get(_API_KEY, "").strip()
+    if (bearer := sent.get(_AUTHORIZATION)) is None:
+        return plain or None, project
+    scheme, _, secret = bearer.partition(" ")
     if scheme.lower() != "bearer" or not (secret := secret.strip()):
         raise Unauthorized(_NO_KEY)
     return secret, project

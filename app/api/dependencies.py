@@ -17,8 +17,9 @@ from app.access.changes import Changes, Operator
 from app.access.charges import Charges
 from app.access.directory import Directory
 from app.access.trace_context import NO_TRACE, trace_context
+from app.api.errors import REQUEST_ID
 from app.api.holdings import ProcessBounds, holdings_of
-from app.api.middleware import CALLER, REQUEST_ID
+from app.api.middleware import CALLER
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.batches.service import BatchService

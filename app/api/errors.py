@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from app.access.changes import AdministrationError, NothingThere
 from app.api.rate_limits import RETRY_AFTER_SECONDS, headers_of_error
 from app.bounds import BoundReached, ShareReached
+from app.messages.errors import error_body, message_status
 from app.protocol.errors import (
     STATUSES,
     ApiError,
@@ -32,6 +33,10 @@ from app.protocol.types import Json
 from app.store.database import PoolInUse, StatementTimeout, StoreMismatch, StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
 
+REQUEST_ID = "longhaul.request_id"
+"""The key of the request's id in its ASGI scope."""
+VERSION_HEADER = b"anthropic-version"
+"""Who sends it speaks Anthropic's API."""
 REFUSED = "longhaul.refused"
 """The key of the error in the scope of a refused request."""
 OK = 200
@@ -58,8 +63,7 @@ def encoded_reply(body: bytes, status: int = OK, headers: Mapping[str, str] | No
 
 def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Returns the answer to a refused request."""
-    body, all_headers = orjson.dumps(error.error.body()), {**error_headers(error), **(headers or {})}
-    return Refusal(error, body, status_of(error), all_headers)
+    return Refusal(error, {**error_headers(error), **(headers or {})})
 
 
 def range_refused(size: int) -> Response:
@@ -69,17 +73,37 @@ def range_refused(size: int) -> Response:
 
 
 class Refusal(Response):
-    """An answer that leaves its error in the scope, where the outermost middleware counts it."""
+    """An answer in the form of OpenAI's API, or of Anthropic's to who speaks that.
+
+    It leaves its error in the scope, where the outermost middleware counts it.
+    """
 
     media_type = "application/json"
 
-    def __init__(self, error: ApiError, body: bytes, status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(body, status, headers)
+    def __init__(self, error: ApiError, headers: Mapping[str, str]) -> None:
+        super().__init__(orjson.dumps(error.error.body()), status_of(error), headers)
         self._error = error
+        self._more = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[REFUSED] = self._error
-        await super().__call__(scope, receive, send)
+        if not speaks_messages(scope):
+            await super().__call__(scope, receive, send)
+            return
+        request_id: str | None = scope.get(REQUEST_ID)
+        body, status = error_body(self._error, request_id), message_status(self._error)
+        headers = {**self._more, **request_header(request_id)}
+        await Response(orjson.dumps(body), status, headers, self.media_type)(scope, receive, send)
+
+
+def speaks_messages(scope: Scope) -> bool:
+    """Whether the caller speaks Anthropic's API."""
+    return scope["path"].startswith("/v1/messages") or any(name == VERSION_HEADER for name, _ in scope["headers"])
+
+
+def request_header(request_id: str | None) -> dict[str, str]:
+    """Returns the header in which Anthropic's API names a request."""
+    return {} if request_id is None else {"request-id": request_id}
 
 
 def error_headers(error: ApiError) -> dict[str, str]:
@@ -169,7 +193,7 @@ def _allowed(request: Request) -> set[str]:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answers every error in the form of OpenAI's API."""
+    """Answers every error as an API does: OpenAI's, or Anthropic's."""
     for kind in (ApiError, AdministrationError, StoreUnavailable, PubSubUnavailable, BoundReached):
         app.add_exception_handler(kind, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_exception)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.access.caller import Caller
 from app.aio import run_until
 from app.api import rate_limits
-from app.api.errors import REFUSED, crash, refuse
+from app.api.errors import REFUSED, REQUEST_ID, crash, refuse
 from app.api.holdings import known_holdings
 from app.metrics.instruments import ApiMetrics
 from app.protocol.errors import Misdirected, Unavailable
@@ -30,8 +30,6 @@ log = logging.getLogger("longhaul.api")
 access_log = logging.getLogger("longhaul.http")
 """One line for each request, and for each message of a WebSocket, at its end. What the line is about has the ids."""
 
-REQUEST_ID = "longhaul.request_id"
-"""The key of the request's id in its ASGI scope."""
 CALLER = "caller"
 """The key of the request's caller in its state."""
 CLIENT_LEFT = 499
@@ -167,6 +165,7 @@ _NOT_OURS = "The API does not answer to the host '{}'; 'LONGHAUL_ALLOWED_HOSTS' 
 EXPOSED = (
     "openai-poll-after-ms",
     "openai-processing-ms",
+    "request-id",
     "retry-after",
     "retry-after-ms",
     "x-longhaul-response",

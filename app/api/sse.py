@@ -17,7 +17,6 @@ from app.aio import run_until
 from app.api.rate_limits import headers_of
 from app.api.view import NO_HEADERS, PLAIN, View
 from app.bounds import Bound
-from app.protocol.events.frames import DONE
 from app.responses.read.reader import Events, Pulse
 
 HEADERS = {
@@ -49,11 +48,11 @@ async def send_at_once(send: Send, pulses: Iterable[Pulse], view: View = PLAIN) 
 
 
 async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], view: View = PLAIN) -> None:
-    """Sends `pulses` as they come, then `[DONE]`. A write holds whole events only."""
+    """Sends `pulses` as they come, then the view's end. A write holds whole events only."""
     async for pulse in pulses:
         await _send_frames(send, await view.shown(pulse))
         del pulse  # The next one may come in an hour.
-    await send_end(send, DONE)
+    await send_end(send, view.end)
 
 
 async def _send_frames(send: Send, frames: bytes) -> None:

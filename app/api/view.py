@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from app.heavy import off_loop
 from app.protocol.events import frames
-from app.protocol.events.frames import KEEPALIVE
+from app.protocol.events.frames import DONE, KEEPALIVE
 from app.protocol.types import Json
 from app.responses.read.reader import Pulse
 
@@ -75,6 +75,8 @@ class View:
     """Makes the body of an answer that is no stream from the final response object. May raise ApiError."""
     headers: Callable[[str], Mapping[str, str]] = _no_headers
     """More headers of the answer, by the response's id."""
+    end: bytes = DONE
+    """What a stream that was not cut ends with."""
     works: bool = False
     """Whether `frames` does work that grows with the pulse: on a large one it does it beside the event loop."""
 

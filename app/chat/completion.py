@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.protocol.errors import ErrorObject
 from app.protocol.events.machine import MALFORMED_CALL, MAX_TOKENS
-from app.protocol.failures import cancelled, failure
 from app.protocol.item_types import MESSAGE, REASONING
-from app.protocol.status import Status
 from app.protocol.types import Json
 
 BETWEEN_ITEMS = "\n"
@@ -67,13 +64,6 @@ def usage(used: Mapping[str, Any]) -> Json:
 
 def logprobs(tokens: list[Json]) -> Json | None:
     return {"content": tokens, "refusal": None} if tokens else None
-
-
-def error_of(response: Mapping[str, Any]) -> ErrorObject:
-    """Returns the error of a response that failed or was cancelled."""
-    if response["status"] == Status.CANCELLED.value:
-        return cancelled().error
-    return failure(response["error"]).error
 
 
 CALLS = {"function_call": ("function", "arguments"), "custom_tool_call": ("custom", "input")}

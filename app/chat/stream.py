@@ -7,11 +7,12 @@ from typing import Any
 
 import orjson
 
-from app.chat.completion import BETWEEN_ITEMS, CALLS, call, error_of, finish_reason, head, logprobs, usage
-from app.chat.names import Names
+from app.chat.completion import BETWEEN_ITEMS, CALLS, call, finish_reason, head, logprobs, usage
 from app.protocol.events import frames
 from app.protocol.events.frames import Event
+from app.protocol.failures import error_of
 from app.protocol.types import Json
+from app.translation.names import Names
 
 
 class ChatStream:
@@ -84,7 +85,7 @@ class ChatStream:
             yield {**self._head, "choices": [], "usage": usage(response["usage"])}
 
     def _fail(self, event: Event) -> Iterable[Json]:
-        return (self._names.error(error_of(event["response"])).body(),)
+        return (self._names.error(error_of(event["response"]).error).body(),)
 
     def _chunk(self, delta: Json, tokens: Json | None = None, reason: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": tokens, "finish_reason": reason}

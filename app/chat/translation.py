@@ -9,30 +9,28 @@ from typing import Any
 from app.chat import names, request
 from app.chat.completion import CALLS
 from app.chat.messages import AssistantMessage, FilePart, ImagePart, Message, RefusalPart, TextPart, ToolMessage
-from app.chat.names import Names, Rules
+from app.chat.names import chat_names
 from app.chat.request import CreateChatCompletion
 from app.chat.tools import ChatAllowedTools
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import LOGPROBS
 from app.protocol.item_types import OUTPUT_OF
-from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import validate
 from app.protocol.text import shortened
 from app.protocol.types import Json
+from app.translation.names import Origin, Placed
+from app.translation.request import TranslatedRequest, checked_fields
 
-Placed = tuple[str, Rules, Json]
-"""An element of the response request, where it comes from, and how its fields are called there."""
 _ITEM_OF = {kind: item for item, (kind, _) in CALLS.items()}
 """The type of the item that a call becomes, by its type in chat."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest(ResponseRequest):
-    """A chat request that was checked, as a request for a response; `body` is the chat request."""
+class ChatRequest(TranslatedRequest):
+    """A chat request that was checked, as a request for a response."""
 
-    names: Names
     include_usage: bool
     include_reasoning: bool
 
@@ -47,9 +45,9 @@ def chat_request(body: Mapping[str, Any]) -> ChatRequest:
     choice, chosen = _choice(sent.tool_choice)
     made = _flat_fields(sent, body, choice)
     if sent.tools is not None:
-        made["tools"] = [tool for _, _, tool in offered]
-    made["input"] = [item for _, _, item in items]
-    called = Names.made(
+        made["tools"] = [tool for _, tool in offered]
+    made["input"] = [item for _, item in items]
+    called = chat_names(
         {"input": items, "tools": offered, "tool_choice.tools": chosen},
         {
             "max_output_tokens": "max_completion_tokens" if sent.max_tokens is None else "max_tokens",
@@ -57,13 +55,8 @@ def chat_request(body: Mapping[str, Any]) -> ChatRequest:
             "tool_choice.name": f"tool_choice.{choice['type'] if isinstance(choice, dict) else choice}.name",
         },
     )
-    try:
-        checked = checked_request(made)
-    except InvalidRequest as error:
-        error.error = called.error(error.error)
-        raise
     return ChatRequest(
-        checked.fields,
+        checked_fields(made, called),
         body,
         names=called,
         include_usage=sent.stream_options is not None and bool(sent.stream_options.include_usage),
@@ -114,14 +107,14 @@ def _format(sent: CreateChatCompletion) -> Json | None:
     return {"type": asked.type, **schema}
 
 
-def _tool(place: str, tool: Any) -> tuple[str, Rules, Any]:
+def _tool(place: str, tool: Any) -> Placed:
     """Returns a tool, or a choice of one, in the flat form that responses have; `place` is its path."""
     if isinstance(tool, OmittedTool):
-        return place, names.OMITTED, tool.model_dump()
+        return Origin(place), tool.model_dump()
     made = getattr(tool, tool.type).model_dump(exclude_unset=True)
     if (asked := made.get("format")) is not None:
         made["format"] = {"type": asked["type"], **(asked.get("grammar") or {})}
-    return place, names.OF_TOOLS[tool.type], {"type": tool.type, **made}
+    return Origin(place, names.OF_TOOLS[tool.type]), {"type": tool.type, **made}
 
 
 def _choice(choice: Any) -> tuple[str | Json | None, list[Placed]]:
@@ -129,10 +122,10 @@ def _choice(choice: Any) -> tuple[str | Json | None, list[Placed]]:
     if choice is None or isinstance(choice, str):
         return choice, []
     if not isinstance(choice, ChatAllowedTools):
-        return _tool("", choice)[2], []
+        return _tool("", choice)[1], []
     allowed = choice.allowed_tools
     chosen = [_tool(f"tool_choice.allowed_tools.tools[{index}]", tool) for index, tool in enumerate(allowed.tools)]
-    return {"type": choice.type, "mode": allowed.mode, "tools": [tool for _, _, tool in chosen]}, chosen
+    return {"type": choice.type, "mode": allowed.mode, "tools": [tool for _, tool in chosen]}, chosen
 
 
 def _answered(messages: Sequence[Message]) -> Iterable[tuple[Message, str | None]]:
@@ -158,9 +151,9 @@ def _items(index: int, message: Message, answers: str | None) -> Iterable[Placed
     elif isinstance(message, ToolMessage):
         output_type = OUTPUT_OF[_ITEM_OF[answers or "function"]]
         item = {"type": output_type, "call_id": message.tool_call_id, "output": _content(message.content)}
-        yield where, names.OUTPUT, item
+        yield Origin(where, names.OUTPUT), item
     else:
-        yield where, names.MESSAGE, {"role": message.role, "content": _content(message.content)}
+        yield Origin(where, names.MESSAGE), {"role": message.role, "content": _content(message.content)}
 
 
 def _answer(where: str, message: AssistantMessage) -> Iterable[Placed]:
@@ -171,8 +164,8 @@ def _answer(where: str, message: AssistantMessage) -> Iterable[Placed]:
         raise InvalidRequest(said, f"{where}.reasoning", "mutually_exclusive_parameters")
     if text := thoughts or newer:
         name = "reasoning_content" if thoughts else "reasoning"
-        part = {"type": "reasoning_text", "text": text}
-        yield f"{where}.{name}", names.REASONING, {"type": "reasoning", "summary": [], "content": [part]}
+        item = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+        yield Origin(f"{where}.{name}", names.REASONING), item
     content = _content(message.content)
     if message.refusal:
         parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content or []
@@ -181,10 +174,10 @@ def _answer(where: str, message: AssistantMessage) -> Iterable[Placed]:
         if "content" not in message.model_fields_set and not content:
             missing = f"{where}.content"
             raise InvalidRequest(f"Missing required parameter: '{missing}'.", missing, "missing_required_parameter")
-        yield where, names.MESSAGE, {"role": "assistant", "content": content}
+        yield Origin(where, names.MESSAGE), {"role": "assistant", "content": content}
     for number, call in enumerate(message.tool_calls or ()):
         item = {"type": _ITEM_OF[call.type], "call_id": call.id, **getattr(call, call.type).model_dump()}
-        yield f"{where}.tool_calls[{number}]", names.OF_CALLS[call.type], item
+        yield Origin(f"{where}.tool_calls[{number}]", names.OF_CALLS[call.type]), item
 
 
 def _content(content: str | Sequence[TextPart | ImagePart | FilePart | RefusalPart] | None) -> str | list[Json] | None:

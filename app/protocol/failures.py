@@ -9,6 +9,7 @@ from typing import Any
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, ApiError, InvalidRequest, ServerFault
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.response import code_of
+from app.protocol.status import Status
 
 _FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
 
@@ -23,6 +24,11 @@ def failure(error: Mapping[str, Any]) -> ApiError:
     if code in BAD_PROMPT_CODES:
         return InvalidRequest(message, field_of(message) or BAD_PROMPT_CODES[code], code)
     return FAILURES.get(code, ServerFault)(message, code=code)
+
+
+def error_of(response: Mapping[str, Any]) -> ApiError:
+    """Returns the error for the client of a response that failed or was cancelled."""
+    return cancelled() if response["status"] == Status.CANCELLED.value else failure(response["error"])
 
 
 def cancelled() -> InvalidRequest:

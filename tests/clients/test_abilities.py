@@ -16,6 +16,8 @@ from tests.support.node_clients import NodeClient
 AGENTIC = "stream tool_loop streamed_tool_loop history"
 CLIENTS: dict[str, dict[str, str]] = {
     "openai": {"Responses": "", "Chat": ""},
+    "anthropic": {"Messages": ""},
+    "anthropic_js": {"messages": ""},
     "agents": {"Http": "", "WebSocket": "error", "Chat": ""},
     "langchain": {"Responses": "", "Chat": "reasoning"},
     "pydantic_ai": {"Responses": "", "WebSocket": "", "Chat": ""},
@@ -37,6 +39,7 @@ ON_VLLM = {
     ("openai", "Responses"): set(ABILITIES),
     ("openai", "Chat"): set(ABILITIES),
     ("agents", "Http"): {"tool_loop", "structured"},
+    ("anthropic", "Messages"): set(ABILITIES),
     ("ai_sdk", "responses"): {"tool_loop", "structured", "reasoning"},
 }
 """What the engine itself takes from a request: grammars of schemas and tools, sampling, reasoning. What the other

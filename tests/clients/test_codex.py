@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.target import Target
-from tests.faults.proxy import Proxy
 from tests.support.codex import Codex
 from tests.support.installations import SMALL, scripted_with
+from tests.support.line import Line
 from tests.support.longhaul import Longhaul
 from tests.support.tool_servers import call, turns
 from tests.support.waiting import until
@@ -26,37 +26,6 @@ PATCH = """*** Begin Patch
 BOTH, TRANSPORTS = [False, True], ["http", "websocket"]
 CREATED = b'"type":"response.created"'
 UPGRADE = b"GET /v1/responses"
-
-
-class Line:
-    """The proxy between Codex and the API: what Codex sent, and when the connection is cut."""
-
-    def __init__(self, installation: Longhaul) -> None:
-        self._proxy = Proxy(lambda: asyncio.open_connection("127.0.0.1", installation.port), self._watch)
-        self.sent = self.received = b""
-        self.cuts = 0
-        self.cut_at: bytes | None = None
-        """Cuts every connection when the API says this, once."""
-
-    async def start(self) -> None:
-        await self._proxy.start()
-
-    async def close(self) -> None:
-        await self._proxy.close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._proxy.port}/v1"
-
-    def _watch(self, piece: bytes, to_client: bool) -> None:
-        if not to_client:
-            self.sent += piece
-            return
-        self.received += piece
-        if self.cut_at and self.cut_at in piece:
-            self.cut_at = None
-            self.cuts += 1
-            self._proxy.reset()
 
 
 @pytest.fixture

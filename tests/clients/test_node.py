@@ -62,3 +62,7 @@ def test_agents_remember_hand_off_and_find_their_tools(of: Node, scripted_target
     found = agents.searchTools(turns(call("tool_search", query="weather"), call("get_weather", city="Paris"), "Sunny"))
     assert found["text"] == "Sunny"
     assert found["kinds"][:3] == ["tool_search_call_item", "tool_search_output_item", "tool_call_item"]
+
+
+def test_anthropic_lists_the_models(of: Node, scripted_target: Target) -> None:
+    assert scripted_target.model in of("anthropic_js", "messages").models()

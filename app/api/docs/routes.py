@@ -45,6 +45,25 @@ COMPLETION_OR_CHUNKS: Json = {
     },
 }
 
+_MESSAGE_EXAMPLE = (
+    'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
+    '"delta":{"type":"text_delta","text":"Hello"}}\n\n'
+)
+MESSAGE_OR_EVENTS: Json = {
+    "model": schemas.Message,
+    "description": "The message; with `stream` its events as Server-Sent Events, `ping` among them.",
+    "content": {
+        "text/event-stream": {
+            "schema": {
+                **_EVENT,
+                "description": "One Server-Sent Event. Its data is JSON whose type equals the event's.",
+            },
+            "example": _MESSAGE_EXAMPLE,
+        }
+    },
+    "headers": COMPLETION_OR_CHUNKS["headers"],
+}
+
 _BYTES: Json = {"type": "string", "format": "binary"}
 
 

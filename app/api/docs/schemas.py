@@ -325,3 +325,44 @@ ChatCompletion = shape(
         completion_tokens_details=shape("CompletionTokensDetails", reasoning_tokens=int),
     ),
 )
+
+# -- messages --------------------------------------------------------------------------------------------------
+
+_MessageBlock = shape(
+    "MessageBlock",
+    "A block of a message. Its `type` says which of the other fields it has.",
+    type=str,
+    **dict.fromkeys(("text", "thinking", "signature", "id", "name", "server_name", "tool_use_id"), may_lack(str)),
+    input=may_lack(Json),
+    content=may_lack(Any, "What a tool of the server returned."),
+    citations=may_lack(list[Json] | None),
+    is_error=may_lack(bool),
+)
+Message = shape(
+    "Message",
+    "An answer. `id` is that of the response with another prefix.",
+    **dict.fromkeys(("id", "model"), str),
+    type=Literal["message"],
+    role=Literal["assistant"],
+    content=array(_MessageBlock),
+    stop_reason=Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"],
+    stop_sequence=str | None,
+    usage=shape(
+        "MessageUsage",
+        **dict.fromkeys(
+            ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), int
+        ),
+        output_tokens_details=shape("MessageOutputTokens", thinking_tokens=int),
+        server_tool_use=shape("MessageServerTools", **dict.fromkeys(("web_search_requests", "web_fetch_requests"), int))
+        | None,
+    ),
+    omitted_tools=may_lack(list[str], "Types of tools of the request that this server leaves out, if there were any."),
+)
+MessageTokens = shape("MessageTokens", input_tokens=int)
+MessageError = shape(
+    "MessageErrorBody",
+    "An error in the form of Anthropic's API.",
+    type=Literal["error"],
+    error=shape("MessageError", **dict.fromkeys(("type", "message"), str)),
+    request_id=str | None,
+)

@@ -8,6 +8,7 @@ from app.api.routes import (
     conversations,
     files,
     health,
+    messages,
     models,
     operator,
     organization,
@@ -19,6 +20,7 @@ ROUTERS = (
     responses.router,
     websocket.router,
     chat.router,
+    messages.router,
     batches.router,
     conversations.router,
     files.router,
@@ -26,4 +28,5 @@ ROUTERS = (
     *organization.ROUTERS,
     *operator.ROUTERS,
     health.router,
+    health.root,
 )

@@ -18,6 +18,13 @@ from app.responses.models.catalog import served_model
 _READY = {"model": schemas.Ready}
 
 router = APIRouter(prefix="/health", tags=["health"])
+root = APIRouter()
+
+
+@root.get("/", include_in_schema=False)
+async def found() -> Response:
+    """Claude Code sends HEAD first, to see that there is a server."""
+    return reply({"name": "longhaul"})
 
 
 @router.get("/live", summary="Is this process alive?", response_model=schemas.Live)

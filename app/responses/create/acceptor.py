@@ -20,6 +20,7 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
+from app.protocol.requests.bodies.text_config import nearest_effort
 from app.protocol.requests.capabilities import applied_reasoning, check_capabilities
 from app.protocol.response import response_object
 from app.protocol.tasks import COMPACT
@@ -124,6 +125,8 @@ class RequestAcceptor:
         reserving = self._reserving(document, request, continued, terms)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
+        if request.takes_any_effort:
+            document["reasoning"] = nearest_effort(document["reasoning"], can)
         await off_loop(partial(check_capabilities, document, can, request.other_names), size, count)
         document["reasoning"] = applied_reasoning(document["reasoning"], can)
         check_servers(request.fields.tools or (), catalog.tools)

@@ -74,7 +74,7 @@ class NodeAdapter(Adapter):
         return call
 
 
-NODE = ("ai_sdk", "openai_js", "agents_js", "langchain_js")
+NODE = ("ai_sdk", "anthropic_js", "openai_js", "agents_js", "langchain_js")
 
 
 def opened(client: str, way: str, target: Target, node: Callable[[str], NodeClient]) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 import redis.asyncio
@@ -40,6 +41,27 @@ async def count(api: Api, **fields: Any) -> int:
     answer = await api.client.post(PATH, json=fields)
     assert answer.status_code == 200, answer.text
     return schemas.InputTokens.model_validate(answer.json()).input_tokens
+
+
+async def test_a_message_is_counted_as_its_response(api: Api, w: Worker) -> None:
+    asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}], "system": "Be brief."}
+    async with anthropic.AsyncAnthropic(base_url=api.url, api_key="none", max_retries=0) as sdk:
+        counted = await sdk.messages.count_tokens(**asked)
+        with pytest.raises(anthropic.BadRequestError, match="'messages'"):
+            await sdk.messages.count_tokens(**{**asked, "messages": []})
+    assert counted.input_tokens == await count(api, **HELLO, instructions="Be brief.")
+    told = await api.client.post("/v1/messages/count_tokens?beta=true", json={**asked, "metadata": {"user_id": "u"}})
+    assert (told.status_code, told.json()) == (200, {"input_tokens": counted.input_tokens})
+
+
+async def test_an_end_of_a_count_names_the_fields_of_the_message(
+    api: Api, w: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, w, PromptTooLong(None, 4096))
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
+    told = await api.client.post("/v1/messages/count_tokens", json=asked)
+    assert (told.status_code, told.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert told.json()["error"]["message"].startswith("prompt is too long: ")
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, w: Worker, error: Exception) -> None:

@@ -54,7 +54,7 @@ def test_the_document_is_sound(document: Json) -> None:
             assert "422" not in operation["responses"]
             if path.startswith("/v1/"):
                 reference = operation["responses"]["400"]["content"]["application/json"]["schema"]["$ref"]
-                assert reference.endswith("/ErrorBody")
+                assert reference.endswith("ErrorBody")
     assert components["Error"]["properties"]["type"] == {"$ref": "#/components/schemas/ErrorType"}
     assert components["ErrorType"]["enum"] == [kind.value for kind in ErrorType]
     response = components["Response"]

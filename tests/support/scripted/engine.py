@@ -8,6 +8,7 @@ of its reply gets the rest. Temperature, penalties, grammars and the like are ch
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
 T = TypeVar("T")
 
 CONTEXT_LENGTH = 32768
+KEPT_PROMPTS = 32
 LONG = 16384
 """Tokens of a prompt that is read beside the event loop: these take a millisecond."""
 _MAX_SLEEP = 0.2
@@ -77,6 +79,8 @@ class Args(BaseModel):
     """Whether it goes on behind committed tokens."""
     bytes_per_token: Annotated[int, Field(ge=1, le=4)] = 1
     """Of a prompt, as models have three or four; each token of a reply is one byte."""
+    keeps_prefixes: bool = False
+    """Whether it counts what of a prompt is the beginning of an earlier one as cached, as engines with a cache do."""
 
 
 STRICT_ORDER = Shaping(begun=True, moved_later=True)
@@ -137,6 +141,7 @@ class ScriptedEngine:
         self._state = EngineState.NEW
         self._ended = asyncio.Event()
         self._streams: set[str] = set()
+        self._read: deque[list[int]] = deque(maxlen=KEPT_PROMPTS if self._args.keeps_prefixes else 0)
 
     @property
     def context_length(self) -> int:
@@ -236,18 +241,24 @@ class ScriptedEngine:
             raise CannotContinue
         left = self._tokens_left(len(prompt))
         plan = await _beside(len(prompt), lambda: _plan(prompt, committed, sampling, left))
-        index = plan.start
+        index, cached = plan.start, self._cached(prompt)
         async with self._slot(request_id):
             began = asyncio.get_running_loop().time()
             size = self._args.tokens_per_delta
             while (stop := await self._wait_until_due(plan, index, began, size)) < plan.last:
-                yield plan.delta(index, stop, sampling.logprobs)
+                yield replace(plan.delta(index, stop, sampling.logprobs), cached_tokens=cached)
                 index, size = stop, max(size, tokens_per_delta)
             if plan.reason is None:
                 if index < stop:
                     yield plan.delta(index, stop, sampling.logprobs)
                 await self._fail(plan.reply.ending)
-        yield plan.delta(index, stop, sampling.logprobs, plan.reason)
+        yield replace(plan.delta(index, stop, sampling.logprobs, plan.reason), cached_tokens=cached)
+
+    def _cached(self, prompt: Sequence[int]) -> int:
+        """The tokens that the prompt begins with as an earlier one did; it is such a one from now on."""
+        known = max((_common(prompt, earlier) for earlier in self._read), default=0)
+        self._read.append(list(prompt))
+        return known
 
     @asynccontextmanager
     async def _slot(self, request_id: str) -> AsyncIterator[None]:
@@ -292,6 +303,10 @@ class ScriptedEngine:
         if left < 1:
             raise PromptTooLong(size, self._context_length)
         return left
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 async def _beside(size: int, read: Callable[[], T]) -> T:

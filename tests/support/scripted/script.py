@@ -14,6 +14,7 @@ decides the reply:
     /turns A /then B  A, as by /raw or any of the above; B after the results of the tools that A called, and so on; the
                       last one repeats. {results} stands for the results
     Write a summary   Summary of: what users and tools said before; with `/summary A` among it, A as by any of the above
+                      (Claude Code asks for one in other words)
     TEXT              You said: TEXT (of a tool: The tool said: TEXT)
 
 With `enable_thinking` among the template's arguments, every reply begins with reasoning, except those of /raw.
@@ -29,6 +30,7 @@ from enum import Enum
 from itertools import chain, count, takewhile
 from typing import Any
 
+from config.shaping.shape import INSTRUCTION_HEAD
 from workers.engine.base import InvalidPrompt, Message
 
 END = 256
@@ -41,9 +43,16 @@ THINK, THINK_END, CALL, CALL_END = MARKS = range(259, 263)
 MARK_TEXTS: Mapping[int, str] = dict(zip(MARKS, ("<think>", "</think>", "<tool_call>", "</tool_call>"), strict=True))
 
 _TURNS, _THEN = "/turns ", " /then "
-_SUMMARISE, _SUMMARY = "Write a summary", "/summary "
+_SUMMARISE, _SUMMARY = ("Write a summary", "CRITICAL: Respond with TEXT ONLY"), "/summary "
+"""How Longhaul, and Claude Code, ask for a summary."""
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
+_AROUND = re.compile(
+    r"\s*(?:<(?P<tag>system-reminder|(?:local-)?command-\w+)>.*?</(?P=tag)>"
+    r"|This session is being continued from .*? as if the break never happened\.)\s*",
+    re.DOTALL,
+)
+"""What Claude Code puts around a user's own words."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _REASONING = "<think>\nI know what to say.\n</think>\n\n"
 
@@ -109,7 +118,7 @@ def _bytes_of(token: int) -> bytes:
 
 def reply_to(prompt: Sequence[int]) -> Reply:
     """The reply to a prompt, which comes without its ANSWER."""
-    messages = list(_messages(prompt))
+    messages = list(_without_reminders(_messages(prompt)))
     asking = [message for message in messages if message[0] in ("user", "tool")]
     role, text = asking[-1] if asking else ("user", "")
     if text.startswith(_SUMMARISE):
@@ -147,6 +156,17 @@ def _messages(prompt: Sequence[int]) -> Iterator[tuple[str, str]]:
         end = prompt.index(END, begin)
         role, _, text = b"".join(map(_bytes_of, prompt[begin + 1 : end])).decode(errors="replace").partition("\n")
         yield role, text
+
+
+def _without_reminders(messages: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The messages without what clients put around a user's words, and instructions that were moved into a user's
+    message: a user's message that is nothing else is none."""
+    for role, text in messages:
+        own = _AROUND.sub("", text)
+        if role == "user":
+            own = own.partition(INSTRUCTION_HEAD)[0]
+        if own.strip() or own == text or role != "user":
+            yield role, own
 
 
 def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:

@@ -117,6 +117,30 @@ async def test_a_request_without_a_key_that_works_is_a_401(sent: list[str], word
     assert SECRET not in str(exchange.sent)
 
 
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ([(b"x-api-key", SECRET)], None),
+        ([(b"x-api-key", f" {SECRET} ")], None),
+        ([(b"x-api-key", "nonsense"), (b"authorization", f"Bearer {SECRET}")], None),
+        ([(b"x-api-key", SECRET), (b"authorization", "Bearer nonsense")], "does not exist here"),
+        ([(b"x-api-key", SECRET), (b"x-api-key", SECRET)], "'x-api-key' comes twice"),
+        ([(b"x-api-key", "")], "No API key was sent"),
+    ],
+)
+async def test_anthropics_clients_send_a_key_in_a_header_of_its_own(sent: Any, words: str | None) -> None:
+    """Beside `Authorization`, which counts."""
+    exchange = await Exchange(headers=[(name, value.encode()) for name, value in sent]).run()
+    assert exchange.status == (204 if words is None else 401)
+    assert words is None or words in exchange.error["message"]
+
+
+async def test_a_refusal_has_the_form_of_the_api_that_the_caller_speaks() -> None:
+    for more in ({"path": "/v1/messages"}, {"headers": [(b"anthropic-version", b"2023-06-01")]}):
+        exchange = await Exchange(**{"headers": [], **more}).run()
+        assert (exchange.status, exchange.error["type"]) == (401, "authentication_error")
+
+
 async def test_a_websocket_without_a_key_or_with_one_that_only_reads_is_refused_before_it_is_accepted() -> None:
     extensions: dict[str, Any] = {"websocket.http.response": {}}
     asked = {"type": "websocket", "path": "/v1/responses", "extensions": extensions}
@@ -166,7 +190,7 @@ def test_every_route_has_its_scope() -> None:
     routes = [route.path for router in ROUTERS for route in router.routes]  # type: ignore[attr-defined]
     named = {path.split("/")[2] for path in routes if path.startswith("/v1/")}
     assert named <= set(SCOPES)
-    assert {path for path in routes if not path.startswith("/v1/")} == {"/health/live", "/health/ready"}
+    assert {path for path in routes if not path.startswith("/v1/")} == {"/", "/health/live", "/health/ready"}
 
 
 def test_the_openapi_document_says_which_routes_may_refuse_a_key(tmp_path: Path) -> None:

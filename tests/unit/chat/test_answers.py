@@ -11,7 +11,6 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from app.api.docs import schemas
 from app.chat.completion import completion
-from app.chat.names import Names
 from app.chat.stream import ChatStream
 from app.protocol.events import frames
 from app.protocol.events.deltas import (
@@ -29,11 +28,12 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.response import error_object
 from app.protocol.usage import Usage
+from app.translation.names import Names, rules
 from tests.support.deltas import deltas, end, endings, fed, new_stream, play
 
 Json = dict[str, Any]
 
-NAMES = Names.made({"input": [], "tools": [], "tool_choice.tools": []}, {})
+NAMES = Names({}, rules((r"input\b", "messages")))
 LOGPROB: Json = {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": []}
 
 

@@ -58,6 +58,8 @@ class ResponseRequest:
     """`tasks.COUNT`; None: generate."""
     size: int = 0
     """Bytes of the JSON in which it came."""
+    takes_any_effort: bool = False
+    """Whether an effort that the model does not take becomes the nearest one that it takes, instead of an error."""
 
     @property
     def model(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import RequestModel, check_object_type, tag_of
+from app.protocol.requests.capabilities import HARMONY_EFFORTS, Capabilities
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.tools.any_tool import check_object_schema
 from app.protocol.types import Json
@@ -75,3 +76,19 @@ class Reasoning(RequestModel):
     def stored(self) -> Json:
         context = {} if self.context is None else {"context": self.context}
         return {"effort": self.effort, "summary": self.summary or self.generate_summary, **context}
+
+
+def nearest_effort(reasoning: Json | None, model: Capabilities) -> Json | None:
+    """Returns `reasoning` of a stored request with the nearest effort that the model takes: the next lower one, or
+    else its lowest."""
+    if reasoning is None or reasoning["effort"] is None:
+        return reasoning
+    effort, taken = reasoning["effort"], HARMONY_EFFORTS if model.harmony else model.efforts
+    if not model.reasoning:
+        return {**reasoning, "effort": None}
+    if taken is None or effort in taken:
+        return reasoning
+    order = get_args(Effort)
+    known = [each for each in order if each in taken]
+    lower = [each for each in known if order.index(each) < order.index(effort)]
+    return {**reasoning, "effort": lower[-1] if lower else next(iter(known), None)}
