@@ -39,11 +39,14 @@ SCOPES = {
     "batches": KeyScope.BATCHES,
     "chat": KeyScope.RESPONSES,
     "conversations": KeyScope.RESPONSES,
+    "events": KeyScope.RESPONSES,
     "files": KeyScope.FILES,
     "models": None,
     "operator": KeyScope.OPERATOR,
     "organization": KeyScope.ADMIN,
     "responses": KeyScope.RESPONSES,
+    "webhook_endpoints": KeyScope.RESPONSES,
+    "webhook_event_types": None,
 }
 """The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have.
 

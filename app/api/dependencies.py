@@ -35,6 +35,8 @@ from app.store.database import Database
 from app.store.responses.lookup import Hold
 from app.store.rows import Origin
 from app.streaming.pubsub import PubSub
+from app.webhooks.feed import EventFeed
+from app.webhooks.service import WebhookService
 from config.settings import Settings
 
 
@@ -51,6 +53,8 @@ class Runtime:
     conversations: ConversationService
     batches: BatchService
     files: FileService
+    webhooks: WebhookService
+    feed: EventFeed
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

@@ -15,3 +15,10 @@ IS_WAITING = (
 """The condition of a response that waits for its turn, as the view `waiting_responses` has it (queue/facts.py)."""
 IS_SENT = "{0}sent_at IS NOT NULL AND {0}finished_at IS NULL"
 """The condition of a response that a worker has, or is to have, as `responses_sent_idx` has it."""
+
+EVENT_PLACE = "'evt_' || lpad(to_hex(CAST(CAST({} AS text) AS bigint)), 12, '0')"
+"""How an event's id begins: with its transaction, so that ids sort in an order in which nothing comes late
+(webhooks/events.py)."""
+EVENT_ID = f"{EVENT_PLACE.format('pg_current_xact_id()')} || right({{0}}id, 28)"
+"""What ends a batch, or a background response that is no line of one, sets `event_id` to this."""
+RESPONSE_EVENT = f"CASE WHEN r.background AND r.batch_id IS NULL THEN {EVENT_ID.format('r.')} END"

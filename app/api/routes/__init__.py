@@ -12,6 +12,7 @@ from app.api.routes import (
     operator,
     organization,
     responses,
+    webhooks,
     websocket,
 )
 
@@ -22,6 +23,7 @@ ROUTERS = (
     batches.router,
     conversations.router,
     files.router,
+    webhooks.router,
     models.router,
     *organization.ROUTERS,
     *operator.ROUTERS,
