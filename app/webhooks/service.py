@@ -9,7 +9,7 @@ from typing import NoReturn
 import orjson
 
 from app.bounds import Bound
-from app.ids import new_event_id, new_webhook_id, random_suffix
+from app.ids import may_exist, new_event_id, new_webhook_id, random_suffix
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
@@ -21,6 +21,7 @@ from app.store.paging import Page
 from app.store.responses.lookup import Hold
 from app.store.sealing import SealedKind
 from app.store.webhooks import deliveries, endpoints
+from app.store.webhooks.endpoints import EndpointRow
 from app.streaming.pubsub import ENDINGS, PubSub
 from app.webhooks.objects import delivery_object, endpoint_object
 from app.webhooks.sender import ANSWER_BYTES, Sender
@@ -66,30 +67,27 @@ class WebhookService:
         return page_of([endpoint_object(row) for row in reversed(rows)], page)
 
     async def get(self, project: str, endpoint_id: str) -> Json:
-        row = await endpoints.find(self._db, project, endpoint_id)
-        return endpoint_object(row or _unknown(endpoint_id))
+        return endpoint_object(await self._find(project, endpoint_id))
 
     async def update(self, project: str, endpoint_id: str, sent: UpdateEndpoint) -> Json:
-        row = await endpoints.update(self._db, project, endpoint_id, sent.stored())
+        row = await endpoints.update(self._db, project, _possible(endpoint_id), sent.stored())
         return endpoint_object(row or _unknown(endpoint_id))
 
     async def delete(self, project: str, endpoint_id: str) -> Json:
-        if not await endpoints.delete(self._db, project, endpoint_id):
+        if not await endpoints.delete(self._db, project, _possible(endpoint_id)):
             _unknown(endpoint_id)
         return {"id": endpoint_id, "object": "webhook_endpoint.deleted", "deleted": True}
 
     async def rotate(self, project: str, endpoint_id: str, *, keep_old: bool) -> Json:
         secret, sealed = await self._new_secret(project)
         keep_seconds = KEEP_SECONDS if keep_old else 0.0
-        row = await endpoints.rotate(self._db, project, endpoint_id, sealed, hint_of(secret), keep_seconds)
+        row = await endpoints.rotate(self._db, project, _possible(endpoint_id), sealed, hint_of(secret), keep_seconds)
         return endpoint_object(row or _unknown(endpoint_id), secret)
 
     async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
         """Sends a sample of the event, once, whether the endpoint is disabled or not."""
-        row = await endpoints.find(self._db, project, endpoint_id)
-        signing = await endpoints.secrets_of(self._db, project, endpoint_id)
-        if row is None or signing is None:
-            _unknown(endpoint_id)
+        row = await self._find(project, endpoint_id)
+        signing = await endpoints.secrets_of(self._db, project, endpoint_id) or _unknown(endpoint_id)
         event_id, now = new_event_id(), time.time()
         about = {"id": f"{'batch' if event_type.startswith('batch.') else 'resp'}_{random_suffix()}"}
         body = {"id": event_id, "object": "event", "created_at": int(now), "type": event_type, "data": about}
@@ -106,8 +104,7 @@ class WebhookService:
 
     async def deliveries(self, project: str, endpoint_id: str, page: Page, hold: Hold) -> Encoded:
         """The newest events first."""
-        if await endpoints.find(self._db, project, endpoint_id) is None:
-            _unknown(endpoint_id)
+        await self._find(project, endpoint_id)
         await hold(page.limit * DELIVERY_BYTES)
         rows = await deliveries.find_page(self._db, project, endpoint_id, page.after, page.limit + 1)
         shown = [delivery_object(row) for row in rows[: page.limit]]
@@ -115,21 +112,26 @@ class WebhookService:
 
     async def replay(self, project: str, endpoint_id: str, event_id: str) -> Json:
         """Sends an event once more, as if it had never been sent."""
-        row = await endpoints.find(self._db, project, endpoint_id)
-        if row is None:
-            _unknown(endpoint_id)
+        row = await self._find(project, endpoint_id)
         if row.disabled_at is not None:
             raise InvalidRequest("The webhook endpoint is disabled; enable it first.", code="webhook_endpoint_disabled")
-        delivery = await deliveries.replay(self._db, project, endpoint_id, event_id)
-        if delivery is None:
+        found = await deliveries.replay(self._db, project, endpoint_id, event_id) if may_exist(event_id) else None
+        if found is None:
             raise NotFound(f"No such delivery: '{shortened(event_id)}'.", code="webhook_delivery_not_found")
         await self._pubsub.ring(ENDINGS)
-        return delivery_object(delivery)
+        return delivery_object(found)
+
+    async def _find(self, project: str, endpoint_id: str) -> EndpointRow:
+        return await endpoints.find(self._db, project, _possible(endpoint_id)) or _unknown(endpoint_id)
 
     async def _new_secret(self, project: str) -> tuple[str, str]:
         """A secret, and what the store keeps of it."""
         secret = secret_of(secrets.token_bytes(SECRET_BYTES))
         return secret, (await self._sealer.get(project)).seal(SealedKind.WEBHOOK_SECRET, secret)
+
+
+def _possible(endpoint_id: str) -> str:
+    return endpoint_id if may_exist(endpoint_id) else _unknown(endpoint_id)
 
 
 def _unknown(endpoint_id: str) -> NoReturn:

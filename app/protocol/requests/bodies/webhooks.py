@@ -59,6 +59,8 @@ class UpdateEndpoint(RequestModel):
     """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}`; what is left out stays. `disabled` is an
     extension."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"disabled": False}]})
+
     event_types: _Types | None = None
     name: _Name | None = None
     url: _Url | None = None
@@ -68,10 +70,14 @@ class UpdateEndpoint(RequestModel):
 class RotateSecret(RequestModel):
     """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}/rotate_secret`."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keep_old_secret_active_for_24_hours": True}]})
+
     keep_old_secret_active_for_24_hours: bool = False
 
 
 class TestEndpoint(RequestModel):
     """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}/test`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"event_type": "response.completed"}]})
 
     event_type: EventType
