@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import BatchStatus, Status
-from app.store.batches import rows as batches
-from app.store.batches.rows import NewBatch
+from app.store.batches import changes as batches
+from app.store.batches.changes import NewBatch
 from app.store.database import Database
 from app.store.responses import endings, logs
 from app.store.responses import queued as many
