@@ -34,6 +34,14 @@ def new_part_id() -> str:
     return f"part_{random_suffix()}"
 
 
+def new_event_id() -> str:
+    return f"evt_{random_suffix()}"
+
+
+def new_webhook_id() -> str:
+    return f"we_{random_suffix()}"
+
+
 def may_exist(object_id: str) -> bool:
     """Returns whether the id is worth a query: no id of ours has other characters or is longer."""
     return _POSSIBLE_ID.fullmatch(object_id) is not None

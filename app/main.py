@@ -45,6 +45,9 @@ from app.responses.service import ResponseService
 from app.store.database import CALLER_SECONDS, Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
+from app.webhooks.feed import EventFeed
+from app.webhooks.sender import Sender
+from app.webhooks.service import WebhookService
 from config.logging import setup_logging
 from config.logging.handler import gathering_lines
 from config.memory import freeze_gc, return_large_blocks
@@ -156,6 +159,9 @@ def _runtime(
     responses = ResponseService(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
+    sender = Sender(settings.webhook_networks)
+    opened.callback(sender.close)
+    webhooks = WebhookService(db, pubsub, sealer, sender, shares=shares)
     for each in (db, pubsub, queue, reader, announcer, canceller, charges, responses, directory):
         opened.push_async_callback(each.close)
     runtime = Runtime(
@@ -168,6 +174,8 @@ def _runtime(
         conversations=ConversationService(db, references, catalogs, settings),
         batches=BatchService(db, pubsub, settings),
         files=FileService(db, catalogs.is_limited),
+        webhooks=webhooks,
+        feed=EventFeed(db, pubsub, settings.event_retention_seconds),
         charges=charges,
         shutdown=Shutdown(settings.api_grace_seconds),
         catalogs=catalogs,
@@ -176,5 +184,12 @@ def _runtime(
         started_at=int(time.time()),
         metrics=metrics,
     )
-    bounds = (*reader.bounds, documents.bound, downloads.bound, attachments.bound, responses.counter.prompts)
+    bounds = (
+        *reader.bounds,
+        documents.bound,
+        downloads.bound,
+        attachments.bound,
+        responses.counter.prompts,
+        webhooks.tests,
+    )
     return runtime, directory, bounds

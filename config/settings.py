@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,12 +56,20 @@ def _check_file_host(host: str) -> str:
     return found[0]
 
 
+def _split_networks(value: Any) -> Any:
+    try:
+        return tuple(ip_network(name) for name in _split(value)) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("must be networks, separated by commas: 10.0.0.0/8, fd00::/8") from None
+
+
 _HOST = re.compile(r"[A-Za-z0-9_.-]+")
 _FILE_HOST = re.compile(r"(?:\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9_.:\[\]-]+")
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], NoDecode, BeforeValidator(_split)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_check_host)], ...], NoDecode, BeforeValidator(_split)]
 FileHosts = Annotated[tuple[Annotated[str, AfterValidator(_check_file_host)], ...], NoDecode, BeforeValidator(_split)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_split_networks)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 MAX_SECONDS = 10**9
@@ -157,6 +165,9 @@ class Settings(BaseSettings):
     file_url_hosts: FileHosts = ()
     """Hosts from which files and images of requests are read by URL, separated by commas: `files.example`, all below
     `*.example`, `files.internal:9000`; `*`: all that are public."""
+    webhook_networks: Networks = ()
+    """Networks that are not public, and to which webhooks may be sent, on any port and without TLS, separated by
+    commas: `10.0.0.0/8`; by default none."""
     flower_host: str = "127.0.0.1"
     """Address that Flower listens on."""
     flower_port: Port = 5555

@@ -13,7 +13,7 @@ class Scope(Enum):
     """What an API key allows."""
 
     RESPONSES = "responses"
-    """Create, read, cancel and delete responses and conversations."""
+    """Create, read, cancel and delete responses and conversations; manage webhooks, and read events."""
     BATCHES = "batches"
     """The same for batches."""
     FILES = "files"

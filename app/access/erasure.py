@@ -49,6 +49,8 @@ async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
         found += deleted
     while deleted := await erasure.delete_conversations(db, BATCH):
         found += deleted
+    while await erasure.delete_deliveries(db, BATCH):
+        pass
     while dropped := await erasure.drop_files(db, BATCH):
         found += dropped
     await expiry.delete_dropped(db)

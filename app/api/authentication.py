@@ -39,12 +39,15 @@ SCOPES = {
     "batches": KeyScope.BATCHES,
     "chat": KeyScope.RESPONSES,
     "conversations": KeyScope.RESPONSES,
+    "events": KeyScope.RESPONSES,
     "files": KeyScope.FILES,
     "messages": KeyScope.RESPONSES,
     "models": None,
     "operator": KeyScope.OPERATOR,
     "organization": KeyScope.ADMIN,
     "responses": KeyScope.RESPONSES,
+    "webhook_endpoints": KeyScope.RESPONSES,
+    "webhook_event_types": None,
 }
 """The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have.
 

@@ -36,6 +36,8 @@ from app.store.database import Database
 from app.store.responses.lookup import Hold
 from app.store.rows import Origin
 from app.streaming.pubsub import PubSub
+from app.webhooks.feed import EventFeed
+from app.webhooks.service import WebhookService
 from config.settings import Settings
 
 
@@ -52,6 +54,8 @@ class Runtime:
     conversations: ConversationService
     batches: BatchService
     files: FileService
+    webhooks: WebhookService
+    feed: EventFeed
     charges: Charges
     shutdown: Shutdown
     catalogs: PermittedCatalogs

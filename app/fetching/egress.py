@@ -23,6 +23,19 @@ _NOT_PUBLIC = tuple(
     )
 )
 """Networks of IANA's special purpose registries that `is_global` of Python 3.11 takes for public."""
+_METADATA = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fd00:ec2::254/128",
+        "fd20:ce::254/128",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+    )
+)
+"""Where clouds hand out credentials to whoever asks from their machines."""
 _THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
@@ -31,7 +44,7 @@ _LOW_32 = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class EgressPolicy:
-    """`networks` are allowed on any port, even if they are private."""
+    """`networks` are allowed on any port, even if they are private; metadata services never are."""
 
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = WEB_PORTS
@@ -41,7 +54,8 @@ class EgressPolicy:
     def allows(self, address: str) -> bool:
         """Whether `address`, which a resolver returned, may be connected to."""
         parsed = ipaddress.ip_address(address)
-        return self._is_trusted(address) or (is_of_a_server(parsed) if self.internal else is_public(parsed))
+        is_allowed = is_of_a_server(parsed) if self.internal else is_public(parsed)
+        return self._is_trusted(address) or (is_allowed and not _is_metadata(parsed))
 
     def allows_port(self, address: str, port: int) -> bool:
         """Whether `port` of an allowed `address` may be connected to."""
@@ -49,7 +63,7 @@ class EgressPolicy:
 
     def _is_trusted(self, address: str) -> bool:
         parsed = ipaddress.ip_address(address)
-        return any(parsed in network for network in self.networks)
+        return any(parsed in network for network in self.networks) and not _is_metadata(parsed)
 
 
 def is_public(address: Address) -> bool:
@@ -61,6 +75,11 @@ def is_public(address: Address) -> bool:
             return False
     special = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
     return address.is_global and not special and not any(address in network for network in _NOT_PUBLIC)
+
+
+def _is_metadata(address: Address) -> bool:
+    embedded = _embedded_ipv4(address) if isinstance(address, ipaddress.IPv6Address) else None
+    return any((embedded or address) in network for network in _METADATA)
 
 
 def is_of_a_server(address: Address) -> bool:

@@ -16,6 +16,8 @@ class Fetched:
     """Their names in small letters."""
     body: bytes
 
+    status: int = 200
+
     @property
     def content_type(self) -> str:
         return self.headers.get("content-type", "")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 import certifi
 import httpx
@@ -60,6 +61,20 @@ class Fetcher:
         self, url: httpx.URL, headers: Mapping[str, str], check_type: Callable[[str], object]
     ) -> Fetched | httpx.URL:
         """Requests one URL: its answer, or the URL that it redirects to."""
+        async with self._exchange("GET", url, headers) as response:
+            return await self._outcome(url, response, check_type)
+
+    async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> Fetched:
+        """Posts to `url`, and returns the answer whatever its status; redirects are not followed. Raises FetchError."""
+        async with self._exchange("POST", target := _parse(url), headers, content) as response:
+            body = await read_body(response.aiter_raw(), response.headers.get("content-encoding", ""), self._max_bytes)
+            return Fetched(str(target), dict(response.headers), body, response.status_code)
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], content: bytes | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer to a request to the checked address, its body unread. Raises FetchError."""
         port = url.port or (443 if url.scheme == "https" else 80)
         host = url.raw_host.decode("ascii")
         policy = self._egress(host, port)
@@ -69,10 +84,10 @@ class Fetcher:
         try:
             # A new client for each request: a shared one would share a connection between the names of one address.
             async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._seconds) as client:
-                request = _request(client, url, address, headers)
+                request = _request(client, method, url, address, headers, content)
                 response = await client.send(request, stream=True, follow_redirects=False)
                 try:
-                    return await self._outcome(url, response, check_type)
+                    yield response
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -113,11 +128,19 @@ def _parse(text: str) -> httpx.URL:
     return url
 
 
-def _request(client: httpx.AsyncClient, url: httpx.URL, address: str, more: Mapping[str, str]) -> httpx.Request:
+def _request(
+    client: httpx.AsyncClient,
+    method: str,
+    url: httpx.URL,
+    address: str,
+    more: Mapping[str, str],
+    content: bytes | None,
+) -> httpx.Request:
     """A request to `address` for the host of `url`; TLS asks for the certificate of that host."""
     headers = {**more, "Accept-Encoding": "gzip", "Host": url.netloc.decode("ascii")}
     extensions = {} if _is_address(url.host) else {"sni_hostname": url.raw_host.decode("ascii")}
-    return client.build_request("GET", url.copy_with(host=address), headers=headers, extensions=extensions)
+    target = url.copy_with(host=address)
+    return client.build_request(method, target, headers=headers, extensions=extensions, content=content)
 
 
 def _is_address(host: str) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from email.message import Message
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from app.bounds import Bound
 from app.fetching.errors import FetchError, NotAllowed
 from app.fetching.fetched import Fetched
 from app.fetching.hosts import AllowedHosts
+from app.fetching.resolving import OwnThreads
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 
@@ -42,8 +41,7 @@ class Downloads:
         self._most_bytes = most_bytes
         self.bound = Bound("downloads", PLACES, shares=shares, seconds=PLACE_SECONDS)
         self._fetcher: Fetcher | None = None
-        # Threads of their own: a look-up that hangs keeps no connection to Postgres or Redis from being opened.
-        self._lookups = ThreadPoolExecutor(2 * PLACES, "lookups")
+        self._resolve = OwnThreads(2 * PLACES)
 
     @property
     def any_allowed(self) -> bool:
@@ -59,7 +57,7 @@ class Downloads:
 
     def close(self) -> None:
         """Waits for nothing."""
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._resolve.close()
 
     @asynccontextmanager
     async def read(self, project: str, urls: Mapping[str, str]) -> AsyncGenerator[dict[str, Fetched]]:
@@ -104,12 +102,6 @@ class Downloads:
         from app.fetching.fetcher import Fetcher
 
         return Fetcher(self._hosts.policy, self._most_bytes + 1, SECONDS, self._resolve)
-
-    async def _resolve(self, host: str, port: int) -> list[str]:
-        def looked_up() -> list[str]:
-            return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-
-        return await asyncio.get_running_loop().run_in_executor(self._lookups, looked_up)
 
 
 def name_of(found: Fetched) -> str:

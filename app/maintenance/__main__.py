@@ -25,9 +25,11 @@ from app.metrics.instruments import MaintenanceMetrics
 from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
-from app.store.keys import pubsub_key
+from app.store.keys import SharedSealer, pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
+from app.webhooks.deliverer import Deliverer
+from app.webhooks.sender import Sender
 from config.logging import setup_logging
 from config.models import load_models
 from config.models_file import ModelsFile
@@ -56,14 +58,16 @@ async def maintain(settings: Settings) -> None:
     batches, catalogs = batch_progress(
         of_batches, pubsub, directory, announcer, dispatch, documents, models.catalog, settings
     )
+    webhooks = Deliverer(db, pubsub, SharedSealer(db), Sender(settings.webhook_networks), metrics)
     background = BackgroundTasks()
 
     async def work() -> None:
         await wait_for_schema(db)
+        await pubsub.start()
         if settings.asks_for_keys:
             directory.start()
         background.start(catalogs.follow(models))
-        await Maintenance(settings, db, pubsub, queue, metrics=metrics, batches=batches).run()
+        await Maintenance(settings, db, pubsub, queue, metrics=metrics, batches=batches, webhooks=webhooks).run()
 
     try:
         with serving(settings, registry):
@@ -71,6 +75,7 @@ async def maintain(settings: Settings) -> None:
         log.info("stopped")
     finally:
         await background.close(0)
+        await webhooks.close()
         await batches.close()
         await directory.close()
         await announcer.close()

@@ -32,6 +32,7 @@ _Key = tuple[str, ...]
 _CLASS = ("model", "tier", "mode")
 _WORKER_STATES = ("ready", "draining", "drained")
 _SCOPES = ("model", "project")
+_ENDPOINT_STATES = ("healthy", "failing", "disabled")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "responses": (
         "Unfinished responses: waiting in line, sent to a worker, running, yielded, or released (a worker died or"
@@ -60,6 +61,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         f"Bytes of logs at the end of their retention, not deleted yet; of the {2 * snapshot.MAX_LOGS} oldest at most.",
         (),
     ),
+    "webhook_endpoints": ("Webhook endpoints: healthy, failing since their last success, or disabled.", ("state",)),
+    "webhook_late_seconds": ("Seconds since the oldest delivery to a healthy webhook endpoint was due.", ()),
     "log_overdue_seconds": ("How long the oldest of these logs is at the end of its retention.", ()),
 }
 """`longhaul_fleet_` and the key is the name; its sentence and labels."""
@@ -172,6 +175,8 @@ def figures(facts: Snapshot, models: Mapping[str, str]) -> dict[str, dict[_Key, 
         "lease_seconds": leases,
         "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
         "log_overdue_seconds": {(): facts.late.logs},
+        "webhook_endpoints": {(state,): float(getattr(facts.webhooks, state)) for state in _ENDPOINT_STATES},
+        "webhook_late_seconds": {(): facts.webhooks.late_seconds},
     }
 
 

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from app.access.erasure import erase_due
 from app.aio import end_tasks
@@ -32,7 +33,9 @@ from app.store.queue.workers import Released
 from app.store.responses import endings, queued
 from app.store.responses.endings import Overdue
 from app.store.tenants import limits, usage
+from app.store.webhooks import deliveries
 from app.streaming.pubsub import PubSub
+from app.webhooks.deliverer import Deliverer
 from config.logging.context import about
 from config.settings import Settings
 
@@ -53,6 +56,8 @@ SUSPECTS_SECONDS = 30.0
 """How long suspects wait for a worker without others' work: a start of an engine, mostly."""
 BATCH = 500
 """Rows per statement."""
+ABANDONED = timedelta(days=10)
+"""A delivery that has not ended for so long is of an endpoint that is disabled, or gone: tries end within five days."""
 ENTRIES = 10_000
 """Notes of usage that one statement adds to the ledger."""
 
@@ -82,6 +87,7 @@ class Maintenance:
         lost_seconds: float = LOST_SECONDS,
         metrics: MaintenanceMetrics | None = None,
         batches: BatchProgress | None = None,
+        webhooks: Deliverer | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -90,6 +96,7 @@ class Maintenance:
         self._round_seconds = round_seconds
         self._lost_seconds = lost_seconds
         self._batches = batches
+        self._webhooks = webhooks
         self._dispatcher = Dispatcher(db, queue)
         self._metrics = metrics or MaintenanceMetrics()
         self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
@@ -119,6 +126,7 @@ class Maintenance:
             self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
+            *([self._repeat(self._webhooks.wait, self.deliver)] if self._webhooks is not None else ()),
         )
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -245,6 +253,11 @@ class Maintenance:
         if self._batches is not None:
             await self._batches.advance()
 
+    async def deliver(self) -> None:
+        """Begins to deliver the events that are due to webhook endpoints."""
+        if self._webhooks is not None:
+            await self._webhooks.advance()
+
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
         now, settings = await retention.now(self._db), self._settings
@@ -260,6 +273,9 @@ class Maintenance:
             log.info("deleted %d responses at the end of their retention", deleted)
         while deleted := await retention.delete_batches(self._db, stored):
             log.info("deleted %d batches at the end of their retention", deleted)
+        kept = now - timedelta(seconds=settings.event_retention_seconds)
+        while await deliveries.delete_old(self._db, kept, kept - ABANDONED, BATCH):
+            pass
         if deleted := await retention.delete_conversations(self._db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
 
@@ -286,7 +302,8 @@ class Maintenance:
         """Erases the projects whose time has come."""
         await erase_due(self._db, self._pubsub, self._announcer)
 
-    async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, pause: float | Callable[[], Awaitable[None]], step: Callable[[], Awaitable[None]]) -> None:
+        wait = pause if callable(pause) else partial(asyncio.sleep, pause)
         name = getattr(step, "__name__", "maintenance")
         while True:
             try:
@@ -301,4 +318,4 @@ class Maintenance:
                 self._waiting.add(name)
             except Exception:
                 log.exception("%s went wrong", name)
-            await asyncio.sleep(seconds)
+            await wait()

@@ -303,6 +303,13 @@ class MaintenanceMetrics:
             registry=registry,
         )
         self.outside_endings = outside_endings(registry)
+        self.webhook_attempts = Counter(
+            "longhaul_webhook_attempts",
+            "Attempts to deliver an event to a webhook endpoint, by whether the endpoint took it.",
+            ("outcome",),
+            registry=registry,
+        )
+        _at_zero(self.webhook_attempts, ("delivered",), ("failed",))
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

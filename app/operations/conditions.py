@@ -55,6 +55,7 @@ class Code(StrEnum):
     WORKER_DRAINS = "worker_drains"
     STANDS_STILL = "stands_still"
     LIMITS_REACHED = "limits_reached"
+    WEBHOOKS_FAIL = "webhooks_fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +357,21 @@ def _limit(state: LimitState, names: Names) -> str:
     return f"{state.kind.value} of {names.project(state.project)} ({state.value:,}{of_model}, {state.remaining:,} left)"
 
 
+def _webhooks_fail(view: View) -> Iterator[Told]:
+    if bad := view.snapshot.webhooks.bad:
+        named = [
+            f"{each.id} of {view.names.project(each.project)}, for {span(each.failing_seconds)}"
+            f"{', and is disabled' if each.is_disabled else ''}"
+            for each in bad
+        ]
+        yield Told(
+            f"{count_of(len(bad), 'webhook endpoint')} of a project {'fails' if len(bad) == 1 else 'fail'}:"
+            f" {some_of(named, 3)}.",
+            "`GET /v1/webhook_endpoints/ID/deliveries`, with a key of the project, shows what the endpoint answers;"
+            " `disabled: false` enables it again.",
+        )
+
+
 CONDITIONS: Mapping[Code, _Test] = {
     Code.SCHEMA: _Test(Grade.WRONG, _schema),
     Code.REDIS_AWAY: _Test(Grade.WRONG, _redis_away),
@@ -373,6 +389,7 @@ CONDITIONS: Mapping[Code, _Test] = {
     Code.WORKER_DRAINS: _Test(Grade.ATTENTION, _worker_drains),
     Code.STANDS_STILL: _Test(Grade.ATTENTION, _stands_still),
     Code.LIMITS_REACHED: _Test(Grade.ATTENTION, _limits_reached),
+    Code.WEBHOOKS_FAIL: _Test(Grade.ATTENTION, _webhooks_fail),
 }
 
 

@@ -1,7 +1,7 @@
 """Encryption of text that others keep for the server, or that the database must not show.
 
-Clients keep sealed reasoning and compactions: they can neither read nor forge them. Headers for MCP servers are sealed
-in Postgres, so that a reader of the table does not see them.
+Clients keep sealed reasoning and compactions: they can neither read nor forge them. Headers for MCP servers,
+and secrets of webhooks, are sealed in Postgres, so that a reader of the table does not see them.
 
 The cipher is AES-SIV (RFC 5297). It is deterministic: the same text gives the same token, as replays need, and no
 nonce has to be unique. The keys are rows of Postgres, so all processes of a deployment share them (keys.py). A token
@@ -40,6 +40,7 @@ class SealedKind(Enum):
     HEADERS = "headers"
     PROMPT = "prompt"
     """What a worker is to count the tokens of, while it waits in Redis."""
+    WEBHOOK_SECRET = "webhook_secret"
 
 
 class BadSeal(Exception):

@@ -33,6 +33,8 @@ CHANNEL = "longhaul:events:2:"
 """The number is the version of the messages. Processes of another version are not heard; readers then poll Postgres."""
 _DOORBELL = "doorbell."
 """Doorbells are channels, too, whose messages hold nothing. No response's id begins like this."""
+ENDINGS = "endings"
+"""The doorbell that rings with every end of a response or a batch that is published, if anybody listens."""
 RECONNECT_SECONDS = 0.5
 
 SILENT_SECONDS = 5.0
@@ -48,6 +50,14 @@ KEY_SECONDS = 1.0
 MAX_PUBLISHED = 128
 """Chunks of one script: Redis sends nothing to a subscriber before its end, and cuts off one with 32 MB waiting."""
 _PUBLISH = "for i, channel in ipairs(KEYS) do redis.call('PUBLISH', channel, ARGV[i]) end"
+_PUBLISH_AND_RING = f"""
+if redis.call('PUBSUB', 'NUMSUB', KEYS[#KEYS])[2] == 0 then KEYS[#KEYS] = nil end
+{_PUBLISH}
+"""
+
+
+def _ring(doorbell: str) -> Chunk:
+    return Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")
 
 
 class _Channel:
@@ -130,9 +140,12 @@ class PubSub:
         return self._can_publish
 
     async def _publish(self, messages: Messages, chunks: Sequence[Chunk]) -> None:
-        channels = [CHANNEL + chunk.response_id for chunk in chunks]
-        packed = [messages.pack(chunk) for chunk in chunks]
-        await try_twice(lambda: run_script(self._client, _PUBLISH, channels, *packed))
+        rings = any(chunk.final for chunk in chunks)
+        published = [*chunks, _ring(ENDINGS)] if rings else chunks
+        script = _PUBLISH_AND_RING if rings else _PUBLISH
+        channels = [CHANNEL + chunk.response_id for chunk in published]
+        packed = [messages.pack(chunk) for chunk in published]
+        await try_twice(lambda: run_script(self._client, script, channels, *packed))
 
     async def _load_messages(self) -> Messages:
         if self._messages is None:
@@ -149,7 +162,7 @@ class PubSub:
 
     async def ring(self, doorbell: str) -> None:
         """Wakes whoever listens to the doorbell, in every process. Never raises, as `publish`."""
-        await self.publish([Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")])
+        await self.publish([_ring(doorbell)])
 
     async def tell_ends(self, *ids: str) -> None:
         """Tells those who wait for the ends of these, and find them in Postgres. Never raises, as `publish`."""

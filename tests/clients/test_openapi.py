@@ -138,6 +138,7 @@ def known(http: httpx.Client) -> dict[str, str]:
     lines = {"file": ("a.jsonl", orjson.dumps(line))}
     batch = {"endpoint": line["url"], "completion_window": "24h"}
     requests_file = http.post("/v1/files", data={"purpose": "batch"}, files=lines).json()["id"]
+    hook = {"name": "known", "url": "https://127.0.0.1:1/", "event_types": ["batch.failed"]}
     nobody_s = {"kind": "cancel", "filter": {"model": "nobody"}, "reason": "known"}
     return {
         "response_id": created("/v1/responses", model="scripted", input="Hello!")["id"],
@@ -146,6 +147,8 @@ def known(http: httpx.Client) -> dict[str, str]:
         "file_id": file["id"],
         "batch_id": created("/v1/batches", input_file_id=requests_file, **batch)["id"],
         "action_id": created("/v1/operator/actions", **nobody_s)["id"],
+        "webhook_endpoint_id": created("/v1/webhook_endpoints", **hook)["id"],
+        "event_id": "evt_0193",
         "model": "scripted",
         "project_id": "default",
         "service_account_id": account["id"],

@@ -22,7 +22,7 @@ from tests.support.tenants import Tenant, administration, tenant
 TABLES = (
     "chunks, responses, conversation_items, conversations, file_blocks, file_parts, files, batch_results, "
     "batches, workers, api_keys, audit_logs, bulk_actions, flows, queues, drains, pauses, "
-    "settlements, stored_changes, usage_entries, usage, limits"
+    "settlements, stored_changes, usage_entries, usage, limits, webhook_deliveries, webhook_endpoints"
 )
 """Each before those that it refers to, and before those that triggers write to when its rows are deleted."""
 LARGE_BYTES = 256 * 1024

@@ -38,10 +38,10 @@ def redirect(location: str) -> Answer:
 class LittleWeb:
     """Runs inside `with`. `answers` maps a path without its query to an answer, or to a function of the request."""
 
-    def __init__(self, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.answers: dict[str, Answer | Callable[[Asked], Answer]] = {}
         self.asked: list[Asked] = []
-        self._server = _Server((host, 0), _handler_of(self))
+        self._server = _Server((host, port), _handler_of(self))
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))

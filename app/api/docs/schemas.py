@@ -17,6 +17,7 @@ from app.protocol.requests.base import ItemStatus
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.request import AS_SENT, SAMPLING_DEFAULTS
 from app.protocol.requests.bodies.text_config import Effort, Reasoning, TextConfig
+from app.protocol.requests.bodies.webhooks import EventType
 from app.protocol.requests.fields import Metadata, OneOf
 from app.protocol.requests.items.content import ReasoningText, Refusal, SummaryText
 from app.protocol.requests.items.hosted import Action, CodeOutput, ListedTool
@@ -82,6 +83,55 @@ ModelList = shape(
     object=Literal["list"],
     data=array(Model),
     models=may_lack(list[Json], "If the request has `client_version`: the models in Codex's own form."),
+)
+
+# -- webhooks --------------------------------------------------------------------------------------------------
+
+_ENDPOINT: Json = {
+    **dict.fromkeys(("id", "name", "url", "signing_secret_hint"), str),
+    "object": Literal["webhook_endpoint"],
+    "event_types": list[EventType],
+    **dict.fromkeys(("created_at", "updated_at"), int),
+    "disabled": bool,
+    "disabled_reason": Literal["requested", "gone", "failing"] | None,
+    **dict.fromkeys(("disabled_at", "failing_since"), int | None),
+}
+WebhookEndpoint = shape("WebhookEndpoint", "`disabled`, its reason, and `failing_since` are extensions.", **_ENDPOINT)
+NewWebhookEndpoint = shape("NewWebhookEndpoint", **_ENDPOINT, signing_secret=str)
+WebhookEndpointDeleted = shape(
+    "WebhookEndpointDeleted", id=str, object=Literal["webhook_endpoint.deleted"], deleted=bool
+)
+WebhookTest = shape(
+    "WebhookTest",
+    object=Literal["webhook_endpoint.test"],
+    **dict.fromkeys(("event_type", "webhook_endpoint_id"), str),
+    status_code=int,
+    success=Literal[True],
+)
+WebhookEventTypes = shape("WebhookEventTypes", object=Literal["list"], data=list[EventType])
+_ABOUT = shape("EventData", id=str)
+Event = shape("Event", id=str, object=Literal["event"], created_at=int, type=EventType, data=_ABOUT)
+WebhookDelivery = shape(
+    "WebhookDelivery",
+    "Its id is that of its event.",
+    id=str,
+    object=Literal["webhook_endpoint.delivery"],
+    event_type=EventType,
+    data=_ABOUT,
+    status=Literal["pending", "delivered", "failed"],
+    created_at=int,
+    **dict.fromkeys(("next_attempt_at", "ended_at"), int | None),
+    attempts=array(shape("Attempt", at=int, status_code=int | None, error=str | None, body=str)),
+)
+WebhookEndpointList, WebhookDeliveryList, EventList = (
+    shape(
+        f"{of.__name__}List",
+        object=Literal["list"],
+        data=array(of),
+        **dict.fromkeys(("first_id", "last_id"), str),
+        has_more=bool,
+    )
+    for of in (WebhookEndpoint, WebhookDelivery, Event)
 )
 
 # -- batches ---------------------------------------------------------------------------------------------------

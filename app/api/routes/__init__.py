@@ -13,6 +13,7 @@ from app.api.routes import (
     operator,
     organization,
     responses,
+    webhooks,
     websocket,
 )
 
@@ -24,6 +25,7 @@ ROUTERS = (
     batches.router,
     conversations.router,
     files.router,
+    webhooks.router,
     models.router,
     *organization.ROUTERS,
     *operator.ROUTERS,

@@ -13,11 +13,9 @@ from app.aio import run_until
 from app.api.sse import disconnected, send_end
 from app.bounds import Bound
 
-_HEADERS = [
-    (b"content-type", b"application/x-ndjson"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
+JSON_LINES = b"application/x-ndjson"
+SSE = b"text/event-stream; charset=utf-8"
+_HEADERS = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 SILENT_PIECES = 40
 """So many empty pieces in a row become a blank line: proxies close what is silent, and readers skip it."""
 
@@ -30,17 +28,25 @@ class LineStream(Response):
     It takes a reader's place before it opens the source; errors until then go to the app's error handlers.
     """
 
-    def __init__(self, open_lines: OpenLines, readers: Bound, project: str, shutdown: asyncio.Event) -> None:
+    def __init__(
+        self,
+        open_lines: OpenLines,
+        readers: Bound,
+        project: str,
+        shutdown: asyncio.Event,
+        content_type: bytes = JSON_LINES,
+    ) -> None:
         super().__init__()
         self._open_lines = open_lines
         self._readers = readers
         self._project = project
         self._shutdown = shutdown
+        self._start_headers = [(b"content-type", content_type), *_HEADERS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._readers.take(self._project):
             lines = await self._open_lines()
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": self._start_headers})
             finished = await run_until(_send(send, lines), disconnected(receive), self._shutdown.wait())
             if not finished and self._shutdown.is_set():
                 await send_end(send)

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.protocol.status import BatchStatus, batch_sources_of
 from app.protocol.types import Json
 from app.store.columns import to_json
+from app.store.tables import EVENT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ _MOVE: dict[BatchStatus, TextClause] = {
     target: text(
         f"""
         UPDATE batches SET status = '{target.value}', {target.value}_at = now(),
+            event_id = {EVENT_ID.format("") if target.final else "NULL"},
             errors = coalesce(CAST(:errors AS json), errors)
         WHERE id = :id AND status IN ({", ".join(f"'{source.value}'" for source in batch_sources_of(target))})
         """

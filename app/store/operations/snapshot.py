@@ -40,6 +40,12 @@ MOST_READ = 10 * MOST_ENDED
 """Of each kind, with those that ended without a worker: a bulk cancel ends a hundred thousand of them at once."""
 MOST_NAMED = 20
 """Workers that died, and suspects."""
+MOST_ENDPOINTS = 20
+"""Webhook endpoints that are bad, those that fail for longest first."""
+FAILING_SECONDS = 3600.0
+"""For how long one fails that is bad."""
+DISABLED_DAYS = 7
+"""For how long one counts as bad that was disabled."""
 MOST_LIMITS = 100
 """Limits that are read, those with the most taken first."""
 FULL_PART = 0.99
@@ -191,6 +197,31 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
+class BadEndpoint:
+    """A webhook endpoint that has failed for a while, or that was disabled for it of late."""
+
+    id: str
+    project: str
+    failing_since: datetime
+    failing_seconds: float
+    is_disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Webhooks:
+    """Webhook endpoints, and how late their deliveries are."""
+
+    healthy: int = 0
+    failing: int = 0
+    """Since their last success."""
+    disabled: int = 0
+    late_seconds: float = 0.0
+    """Since the oldest delivery to a healthy endpoint was due."""
+    bad: Sequence[BadEndpoint] = ()
+    """Those that fail for longest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole deployment at one moment."""
 
@@ -208,6 +239,7 @@ class Snapshot:
     limits: Sequence[LimitState] = ()
     """Those of which hardly anything is left. One of requests a minute was used up within the last minute: its bucket
     gets room for one request every few seconds, and refuses all others between two of them."""
+    webhooks: Webhooks = field(default_factory=Webhooks)
 
     def is_paused(self, queue: str, project: str | None) -> bool:
         """Whether operators paused this project in the queue; None: all of the queue."""
@@ -418,6 +450,31 @@ _NEARLY_FULL = text(
 )
 
 
+_WEBHOOKS = text(
+    f"""
+    SELECT count(*) FILTER (WHERE e.failing_since IS NULL AND e.disabled_at IS NULL) AS healthy,
+        count(*) FILTER (WHERE e.failing_since IS NOT NULL AND e.disabled_at IS NULL) AS failing,
+        count(e.disabled_at) AS disabled,
+        coalesce(max({_AGE.format("f.due_at")}) FILTER (WHERE f.due_at < now()), 0) AS late_seconds
+    FROM webhook_endpoints e LEFT JOIN LATERAL (
+        SELECT d.due_at FROM webhook_deliveries d
+        WHERE d.endpoint = e.id AND e.failing_since IS NULL AND e.disabled_at IS NULL AND d.due_at IS NOT NULL
+        ORDER BY d.due_at LIMIT 1
+    ) f ON true
+    """
+)
+_BAD_ENDPOINTS = text(
+    f"""
+    SELECT e.id, e.project, e.failing_since, {_AGE.format("e.failing_since")} AS failing_seconds,
+        e.disabled_at IS NOT NULL AS is_disabled
+    FROM webhook_endpoints e
+    WHERE e.failing_since < now() - make_interval(secs => {FAILING_SECONDS}) AND (e.disabled_at IS NULL
+        OR e.disabled_reason = 'failing' AND e.disabled_at > now() - make_interval(days => {DISABLED_DAYS}))
+    ORDER BY e.failing_since, e.id LIMIT {MOST_ENDPOINTS}
+    """
+)
+
+
 async def read(db: Database, retention_seconds: float, *, by_key: bool = False) -> Snapshot:
     """All of it, as one snapshot of Postgres has it. Logs are kept for `retention_seconds`. Raises StoreUnavailable.
 
@@ -442,6 +499,7 @@ async def read(db: Database, retention_seconds: float, *, by_key: bool = False) 
             [Death(**row._mapping) for row in await connection.execute(_DEATHS, died)],
             [Suspect(**row._mapping) for row in await connection.execute(_SUSPECTS)],
             await _full_limits(connection),
+            await _webhooks(connection),
         )
 
 
@@ -450,6 +508,12 @@ def _worker(row: dict[str, Any]) -> Worker:
     is_offered = row.pop("is_offered") and row["layout"] >= LAYOUT
     load = load_of({"node": row["name"], "slots": row["slots"], **loads}) if is_offered else None
     return Worker(**row, load=load)
+
+
+async def _webhooks(connection: Connection) -> Webhooks:
+    counted = (await connection.execute(_WEBHOOKS)).one()
+    bad = [BadEndpoint(**row._mapping) for row in await connection.execute(_BAD_ENDPOINTS)]
+    return Webhooks(**counted._mapping, bad=bad)
 
 
 async def _full_limits(connection: Connection) -> Sequence[LimitState]:

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.protocol.events.chunk import Chunk
 from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.rows import CHUNKS, Ending
+from app.store.tables import RESPONSE_EVENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ INSERT_CHUNKS = text(
 )
 _UPDATE_ENDED = text(
     f"""
-    UPDATE responses r SET {_SET}, worker = NULL, log_bytes = l.bytes,
+    UPDATE responses r SET {_SET}, worker = NULL, event_id = {RESPONSE_EVENT}, log_bytes = l.bytes,
         log = CASE WHEN l.bytes >= 8192 THEN 'live' ELSE 'merged' END
     FROM unnest({named_arrays(_ENDED)}) AS e({_ENDED.names}) CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c WHERE c.response_id = e.ended_id

@@ -33,6 +33,7 @@ from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to
 from app.store.database import Database, StoreBusy
 from app.store.packing import unpack_events, unpack_tokens
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES, Ending
+from app.store.tables import RESPONSE_EVENT
 from config.logging.context import about
 
 log = logging.getLogger("longhaul.store")
@@ -123,7 +124,7 @@ _LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
 # Chunks and endings in one statement: one round trip, one commit.
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
-            request = coalesce(CAST(e.request AS json), r.request),
+            event_id = {RESPONSE_EVENT}, request = coalesce(CAST(e.request AS json), r.request),
             log_bytes = a.bytes + b.bytes, log = CASE WHEN a.bytes + b.bytes >= 8192 THEN 'live' ELSE 'merged' END
         FROM appended a CROSS JOIN LATERAL (
             SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c

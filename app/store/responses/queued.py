@@ -18,6 +18,7 @@ from app.sizes import WEIGHT_BYTES
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.rows import Notice
+from app.store.tables import RESPONSE_EVENT
 
 # In a long request it takes long to look for secrets.
 ENDS_AT_ONCE = f"""
@@ -27,13 +28,13 @@ ENDS_AT_ONCE = f"""
 
 # The rows are found by their keys alone and locked in the order of their ids, as in logs.py.
 _END = text(
-    """
+    f"""
     WITH locked AS MATERIALIZED (
         SELECT r.id FROM responses r WHERE r.id = ANY(CAST(:ids AS text[])) AND r.status = 'queued'
         ORDER BY r.id FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE responses r SET status = CAST(:status AS text), output = '[]', error = CAST(:error AS json),
-        error_code = CAST(:error_code AS text), finished_at = now(), log_bytes = o.bytes,
+        error_code = CAST(:error_code AS text), finished_at = now(), event_id = {RESPONSE_EVENT}, log_bytes = o.bytes,
         log = CASE WHEN o.bytes >= 8192 THEN 'live' ELSE 'merged' END
     FROM locked l CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c WHERE c.response_id = l.id

@@ -109,6 +109,17 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     "batch_results": {API: "SELECT", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "file_parts": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
     "file_blocks": {API: "SELECT, INSERT, UPDATE, DELETE", MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE"},
+    # -- webhooks; triggers write deliveries
+    "webhook_endpoints": {
+        API: "SELECT, INSERT, UPDATE, DELETE",
+        MAINTENANCE: "SELECT, UPDATE, DELETE",
+        MONITOR: "SELECT (id, project, failing_since, disabled_at, disabled_reason)",
+    },
+    "webhook_deliveries": {
+        API: "SELECT, UPDATE, DELETE",
+        MAINTENANCE: "SELECT, UPDATE, DELETE",
+        MONITOR: "SELECT (endpoint, due_at)",
+    },
     # -- what all share
     "keys": {API: "SELECT, INSERT, UPDATE", WORKER: "SELECT", MAINTENANCE: "SELECT"},
     "alembic_version": _ALL_READ,

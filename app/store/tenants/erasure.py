@@ -122,7 +122,17 @@ _DELETE_THE_REST = [
     text("DELETE FROM api_keys WHERE project = :project"),
     text("DELETE FROM limits WHERE project = :project"),
     text("DELETE FROM settlements WHERE project = :project"),
+    text("DELETE FROM webhook_endpoints WHERE project = :project"),
 ]
+_DELETE_DELIVERIES = text(
+    """
+    DELETE FROM webhook_deliveries WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM webhook_deliveries
+        WHERE project = :project AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
+        LIMIT :limit FOR UPDATE
+    ))
+    """
+)
 _FINISH = text("UPDATE projects SET erase_at = NULL, erased_at = now() WHERE id = :project AND erase_at = :at")
 
 
@@ -163,6 +173,11 @@ class Erasure:
         async with db.autocommit() as connection:
             return (await connection.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit})).rowcount
 
+    async def delete_deliveries(self, db: Database, limit: int) -> int:
+        """Deletes up to `limit` deliveries of its events; returns how many."""
+        async with db.autocommit() as connection:
+            return (await connection.execute(_DELETE_DELIVERIES, {**self._wanted, "limit": limit})).rowcount
+
     async def drop_files(self, db: Database, limit: int) -> int:
         """Drops up to `limit` of its files, and of what was to become one (store/files/expiry.py); returns how many."""
         values = {**self._wanted, "limit": limit}
@@ -170,7 +185,7 @@ class Erasure:
         return len(parts) + len(await db.execute(_DROP_FILES, values))
 
     async def finish(self, connection: AsyncConnection) -> bool:
-        """Deletes its keys, service accounts and limits, if it is archived, and notes the end of the erasure.
+        """Deletes its keys, limits and webhook endpoints, if it is archived, and notes the end of the erasure.
 
         Returns False if somebody else has, or if the project is to be erased at another time.
         """

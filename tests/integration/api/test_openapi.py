@@ -88,6 +88,8 @@ async def test_no_value_of_a_parameter_is_a_server_error(api: Api, document: Jso
         "action_id": "action_1",
         "batch_id": "batch_1",
         "file_id": "file_1",
+        "webhook_endpoint_id": "we_1",
+        "event_id": "evt_1",
     }
     tried = 0
     for template, operations in document["paths"].items():

@@ -20,6 +20,7 @@ from app.ids import (
     new_conversation_id,
     new_file_id,
     new_response_id,
+    new_webhook_id,
     random_suffix,
 )
 from app.store.database import Database
@@ -68,6 +69,7 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
     call = {"type": "function_call", "call_id": f"call_{random_suffix()}", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": SECRET_TEXT}
     message = {"type": "message", "role": "user", "content": SECRET_TEXT}
+    hook = await hook_of(api)
     response = await api.background(input=[message, call, output], stream=True)
     await player.answer(SECRET_TEXT, response_id=response)
     running = await api.background(input=SECRET_TEXT)
@@ -99,7 +101,15 @@ async def make_things(api: Api, db: Database, player: Player, admin: Administrat
         "key": owner.key.row.id,
         "file": await file_of(api),
         "batch": await batch_of(api, db),
+        "hook": hook,
+        "event": (await api.client.get(f"/v1/webhook_endpoints/{hook}/deliveries")).json()["data"][0]["id"],
     }
+
+
+async def hook_of(api: Api) -> str:
+    body = {"name": SECRET_TEXT, "url": "https://hooks.example/", "event_types": ["response.completed"]}
+    made: str = (await api.client.post("/v1/webhook_endpoints", json=body)).json()["id"]
+    return made
 
 
 async def batch_of(api: Api, db: Database) -> str:
@@ -136,6 +146,8 @@ def nothing() -> Things:
         key=new_id("key"),
         file=new_file_id(),
         batch=new_batch_id(),
+        hook=new_webhook_id(),
+        event=f"evt_{'0' * 12}{suffix[-28:]}",
     )
 
 
@@ -157,7 +169,8 @@ class Way:
         values = {f"their_{name}": value for name, value in things.items()}
         values |= {f"own_{name}": value for name, value in own.items()}
         values |= {f"{name}_id": things[name] for name in ("response", "conversation", "item", "project", "key")}
-        values |= {f"{name}_id": things[name] for name in ("file", "batch")}
+        values |= {f"{name}_id": things[name] for name in ("file", "batch", "event")}
+        values["webhook_endpoint_id"] = things["hook"]
         values["service_account_id"] = things["account"]
         filled = json.loads(_filled(json.dumps(self.body), values))
         return self.method, _filled((self.path or self.route) + self.query, values), filled
@@ -192,8 +205,11 @@ APPROVAL = {"type": "mcp_approval_response", "approve": True, "approval_request_
 
 FILE = "/v1/files/{file_id}"
 BATCH = "/v1/batches/{batch_id}"
+HOOK = "/v1/webhook_endpoints/{webhook_endpoint_id}"
 BATCHED: Json = {"input_file_id": "{their_file}", "endpoint": CREATE, "completion_window": "24h"}
 READING = [
+    Way("GET", HOOK),
+    Way("GET", f"{HOOK}/deliveries"),
     Way("GET", BATCH),
     Way("GET", f"{BATCH}/results"),
     Way("GET", FILE),
@@ -223,6 +239,10 @@ CONTINUING = [
     Way("POST", ITEMS, body={"items": referring("{their_output_item}")}),
 ]
 ONLY_REFUSED = [
+    Way("GET", "/v1/webhook_endpoints", "?after={their_hook}"),
+    Way("POST", "/v1/webhook_endpoints", body={"name": "a"}),
+    Way("POST", f"{HOOK}/test", body={"event_type": "response.failed"}),
+    Way("GET", "/v1/events", "?after={their_event}"),
     Way("GET", CREATE, "?after={their_response}"),
     Way("GET", "/v1/batches", "?after={their_batch}"),
     Way("POST", "/v1/batches", body=BATCHED),
@@ -248,6 +268,10 @@ ONLY_REFUSED = [
 ]
 """Ways that need a worker, or that no caller may take."""
 CHANGING = [
+    Way("POST", f"{HOOK}/deliveries/{{event_id}}/replay"),
+    Way("POST", f"{HOOK}/rotate_secret"),
+    Way("POST", HOOK, body={"name": "b"}),
+    Way("DELETE", HOOK),
     Way("POST", f"{BATCH}/cancel"),
     Way("DELETE", FILE),
     Way("POST", CONVERSATION, body={"metadata": {"a": "b"}}),
@@ -307,7 +331,7 @@ async def snapshot(api: Api, things: Things) -> list[Any]:
 async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
     api: Api, as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player, admin: Administration
 ) -> None:
-    of_nobody = ("/health/", "/v1/models", "/docs", "/openapi.json", ORGANIZATION, OPERATOR)
+    of_nobody = ("/health/", "/v1/models", "/v1/webhook_event_types", "/docs", "/openapi.json", ORGANIZATION, OPERATOR)
     asked = {(way.method, way.route) for way in WAYS} | {("WEBSOCKET", CREATE)}
     assert asked == {each for each in routes_of(api) if not each[1].startswith(of_nobody)}, "every route"
     reds = await make_things(as_red, db, player, admin, red)

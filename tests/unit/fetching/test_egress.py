@@ -18,6 +18,10 @@ PRIVATE = [
     *("2001::1", "2001:db8::1", "2002:7f00:1::1", "2002:a00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd12::1"),
     *("fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1", "2001:10::1"),
 ]
+METADATA = [
+    *("169.254.169.254", "169.254.170.2", "::ffff:169.254.169.254", "64:ff9b::169.254.169.254", "fe80::1"),
+    *("fe80::1%eth0", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+]
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -30,7 +34,14 @@ def test_public_addresses_are_allowed_on_web_ports(address: str) -> None:
 def test_addresses_that_are_not_public_are_refused(address: str) -> None:
     assert not EgressPolicy().allows(address)
     everything = EgressPolicy(networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
-    assert everything.allows(address) and everything.allows_port(address, 22)
+    assert everything.allows(address) is everything.allows_port(address, 22) is (address not in METADATA)
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_a_metadata_service_is_refused_whatever_is_allowed(address: str) -> None:
+    everything = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+    for policy in (EgressPolicy(everything), EgressPolicy(internal=True), EgressPolicy(everything, internal=True)):
+        assert not policy.allows(address)
 
 
 def test_allowing_one_network_allows_no_other() -> None:

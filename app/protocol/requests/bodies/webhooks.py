@@ -1,0 +1,83 @@
+"""The bodies of `/v1/webhook_endpoints`, and the types of events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from app.protocol.requests.base import RequestModel, check_no_nul
+from app.protocol.requests.fields import OneOf
+from app.protocol.requests.validation import refused
+from app.protocol.status import BatchStatus, Status
+
+EVENT_TYPES = (
+    *(f"response.{each.value}" for each in Status if each.final),
+    *(f"batch.{each.value}" for each in BatchStatus if each.final),
+)
+"""What there is to be told: a background response, or a batch, has ended."""
+
+
+def _check_url(value: str) -> str:
+    try:
+        url = urlsplit(value)
+        is_good = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:
+        is_good = False
+    if not is_good or url.username is not None or url.fragment or not value.isprintable() or " " in value:
+        message = "Invalid '{path}': expected an https:// URL, without a user name, a password and a fragment."
+        raise refused(message, "invalid_value")
+    return value
+
+
+def _check_types(value: list[str]) -> list[str]:
+    return sorted(set(value))
+
+
+EventType = Annotated[str, OneOf(EVENT_TYPES)]
+_Types = Annotated[list[EventType], Field(min_length=1, max_length=64), AfterValidator(_check_types)]
+_Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(check_no_nul)]
+_Url = Annotated[str, Field(min_length=1, max_length=2048), AfterValidator(_check_url)]
+
+
+class CreateEndpoint(RequestModel):
+    """The body of `POST /v1/webhook_endpoints`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "jobs", "url": "https://hooks.example/longhaul", "event_types": ["batch.completed"]}]
+        }
+    )
+
+    event_types: _Types
+    name: _Name
+    url: _Url
+
+
+class UpdateEndpoint(RequestModel):
+    """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}`; what is left out stays. `disabled` is an
+    extension."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"disabled": False}]})
+
+    event_types: _Types | None = None
+    name: _Name | None = None
+    url: _Url | None = None
+    disabled: bool | None = None
+
+
+class RotateSecret(RequestModel):
+    """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}/rotate_secret`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keep_old_secret_active_for_24_hours": True}]})
+
+    keep_old_secret_active_for_24_hours: bool = False
+
+
+class TestEndpoint(RequestModel):
+    """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}/test`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"event_type": "response.completed"}]})
+
+    event_type: EventType

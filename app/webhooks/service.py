@@ -1,0 +1,138 @@
+"""A project's webhook endpoints, and what was delivered to them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import NoReturn
+
+import orjson
+
+from app.bounds import Bound
+from app.ids import may_exist, new_event_id, new_webhook_id, random_suffix
+from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
+from app.protocol.text import shortened
+from app.protocol.types import Json
+from app.responses.paging import Encoded, encoded_list, page_of
+from app.store.database import Database
+from app.store.keys import SharedSealer
+from app.store.paging import Page
+from app.store.responses.lookup import Hold
+from app.store.sealing import SealedKind
+from app.store.webhooks import deliveries, endpoints
+from app.store.webhooks.endpoints import EndpointRow
+from app.streaming.pubsub import ENDINGS, PubSub
+from app.webhooks.objects import delivery_object, endpoint_object
+from app.webhooks.sender import ANSWER_BYTES, Sender
+from app.webhooks.signing import SECRET_BYTES, hint_of, secret_of
+
+MOST_ENDPOINTS = 32
+"""Of a project."""
+TESTS = 32
+"""Tests that an API process makes at once: each waits for its answer."""
+KEEP_SECONDS = 86400.0
+"""How long an old secret signs, too, if the rotation asks for it."""
+DELIVERY_BYTES = 1024 + deliveries.MOST_ATTEMPTS * (ANSWER_BYTES + 128)
+"""Of a delivery in a list, at most."""
+
+
+class WebhookService:
+    """For the API. Its methods raise NotFound, InvalidRequest, StoreUnavailable and BoundReached."""
+
+    def __init__(self, db: Database, pubsub: PubSub, sealer: SharedSealer, sender: Sender, *, shares: bool) -> None:
+        self._db = db
+        self._pubsub = pubsub
+        self._sealer = sealer
+        self._sender = sender
+        self.tests = Bound("webhook tests", TESTS, shares=shares)
+
+    async def create(self, project: str, sent: CreateEndpoint) -> Json:
+        secret, sealed = await self._new_secret(project)
+        values = {
+            **sent.stored(),
+            "id": new_webhook_id(),
+            "project": project,
+            "secret": sealed,
+            "hint": hint_of(secret),
+        }
+        row = await endpoints.create(self._db, {**values, "most": MOST_ENDPOINTS})
+        if row is None:
+            message = f"The project has {MOST_ENDPOINTS} webhook endpoints already; delete one."
+            raise InvalidRequest(message, code="too_many_webhook_endpoints")
+        return endpoint_object(row, secret)
+
+    async def page(self, project: str, page: Page) -> Encoded:
+        rows = await endpoints.find_all(self._db, project)
+        return page_of([endpoint_object(row) for row in reversed(rows)], page)
+
+    async def get(self, project: str, endpoint_id: str) -> Json:
+        return endpoint_object(await self._find(project, endpoint_id))
+
+    async def update(self, project: str, endpoint_id: str, sent: UpdateEndpoint) -> Json:
+        row = await endpoints.update(self._db, project, _possible(endpoint_id), sent.stored())
+        return endpoint_object(row or _unknown(endpoint_id))
+
+    async def delete(self, project: str, endpoint_id: str) -> Json:
+        if not await endpoints.delete(self._db, project, _possible(endpoint_id)):
+            _unknown(endpoint_id)
+        return {"id": endpoint_id, "object": "webhook_endpoint.deleted", "deleted": True}
+
+    async def rotate(self, project: str, endpoint_id: str, *, keep_old: bool) -> Json:
+        secret, sealed = await self._new_secret(project)
+        keep_seconds = KEEP_SECONDS if keep_old else 0.0
+        row = await endpoints.rotate(self._db, project, _possible(endpoint_id), sealed, hint_of(secret), keep_seconds)
+        return endpoint_object(row or _unknown(endpoint_id), secret)
+
+    async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
+        """Sends a sample of the event, once, whether the endpoint is disabled or not."""
+        row = await self._find(project, endpoint_id)
+        signing = await endpoints.secrets_of(self._db, project, endpoint_id) or _unknown(endpoint_id)
+        event_id, now = new_event_id(), time.time()
+        about = {"id": f"{'batch' if event_type.startswith('batch.') else 'resp'}_{random_suffix()}"}
+        body = {"id": event_id, "object": "event", "created_at": int(now), "type": event_type, "data": about}
+        sealer = await self._sealer.get(project)
+        sealed = filter(None, [signing.secret, signing.old_secret])
+        keys = [sealer.unseal(SealedKind.WEBHOOK_SECRET, each) for each in sealed]
+        with self.tests.take(project):
+            outcome = await self._sender.send(row.url, event_id, orjson.dumps(body).decode(), keys, now)
+        if outcome.status is None:
+            message = f"The endpoint did not answer: {outcome.error}"
+            raise InvalidRequest(message, code="webhook_endpoint_unreachable")
+        tested = {"event_type": event_type, "webhook_endpoint_id": endpoint_id}
+        return {"object": "webhook_endpoint.test", "status_code": outcome.status, "success": True, **tested}
+
+    async def deliveries(self, project: str, endpoint_id: str, page: Page, hold: Hold) -> Encoded:
+        """The newest events first."""
+        await self._find(project, endpoint_id)
+        await hold(page.limit * DELIVERY_BYTES)
+        rows = await deliveries.find_page(self._db, project, endpoint_id, page.after, page.limit + 1)
+        shown = [delivery_object(row) for row in rows[: page.limit]]
+        return encoded_list([(each["id"], orjson.dumps(each)) for each in shown], has_more=len(rows) > page.limit)
+
+    async def replay(self, project: str, endpoint_id: str, event_id: str) -> Json:
+        """Sends an event once more, as if it had never been sent."""
+        row = await self._find(project, endpoint_id)
+        if row.disabled_at is not None:
+            raise InvalidRequest("The webhook endpoint is disabled; enable it first.", code="webhook_endpoint_disabled")
+        found = await deliveries.replay(self._db, project, endpoint_id, event_id) if may_exist(event_id) else None
+        if found is None:
+            raise NotFound(f"No such delivery: '{shortened(event_id)}'.", code="webhook_delivery_not_found")
+        await self._pubsub.ring(ENDINGS)
+        return delivery_object(found)
+
+    async def _find(self, project: str, endpoint_id: str) -> EndpointRow:
+        return await endpoints.find(self._db, project, _possible(endpoint_id)) or _unknown(endpoint_id)
+
+    async def _new_secret(self, project: str) -> tuple[str, str]:
+        """A secret, and what the store keeps of it."""
+        secret = secret_of(secrets.token_bytes(SECRET_BYTES))
+        return secret, (await self._sealer.get(project)).seal(SealedKind.WEBHOOK_SECRET, secret)
+
+
+def _possible(endpoint_id: str) -> str:
+    return endpoint_id if may_exist(endpoint_id) else _unknown(endpoint_id)
+
+
+def _unknown(endpoint_id: str) -> NoReturn:
+    raise NotFound(f"No such webhook endpoint: '{shortened(endpoint_id)}'.", code="webhook_endpoint_not_found")
