@@ -11,8 +11,8 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import text
 
-revision = "0012"
-down_revision = "0011"
+revision = "0016"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 

@@ -3,7 +3,8 @@
 What must always hold is a constraint: a final status has its time, `failed` has an error, only a response in progress
 has an owner, and what operators and clients make in a project names one that exists.
 
-Databases of versions before have the revisions 0001 to 0010, which nothing upgrades (app/store/migrate.py).
+Databases of earlier versions, and of 0.3.0 before its release, have the revisions 0001 to 0014. Nothing upgrades them
+(app/store/migrate.py).
 
 Triggers note what happens, whoever makes it happen: a worker, a cancel, maintenance, a process of another version. One
 settles: a response left the queue, or ended and used so much. The others note what a project's stored bytes gained or
@@ -19,7 +20,7 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import text
 
-revision = "0011"
+revision = "0015"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -1009,4 +1010,4 @@ def upgrade() -> None:
     op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
     for view in _VIEWS:
         op.execute(view)
-    op.execute("CREATE VIEW oldest_revision AS SELECT CAST('0011' AS text) AS revision")
+    op.execute("CREATE VIEW oldest_revision AS SELECT CAST('0015' AS text) AS revision")
