@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from config.families import ModelFiles, Reading, reading_of
-from config.models import NONE, DefaultSampling, ServedModel
+from config.models import AUTO, NONE, DefaultSampling, ServedModel
 from config.settings import ConfigError
 
 _NEEDED = [
@@ -47,7 +47,17 @@ def description(model: ServedModel) -> str:
     proof = None
     with suppress(ImportError):  # jinja may be missing where no worker runs
         proof = files.proof(reading, images=model.images)
-    return "; ".join([line, *(proof.lines() if proof is not None else ())])
+    return "; ".join([line, *_overruled(model, reading), *(proof.lines() if proof is not None else ())])
+
+
+def _overruled(model: ServedModel, reading: Reading) -> Iterator[str]:
+    """Where the models file sets another parser than the files say. Its worker proves whether it reads calls."""
+    if model.format == "harmony" or reading.format == "harmony":
+        return
+    for name in ("tool_parser", "reasoning_parser"):
+        chosen, read = getattr(model, name), getattr(reading, name)
+        if chosen != read and AUTO not in (chosen, read):
+            yield f"{name} {chosen or NONE} is set, its files say {read or NONE}"
 
 
 def _line(model: ServedModel, chosen: ServedModel, reason: str) -> str:

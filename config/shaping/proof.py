@@ -70,6 +70,8 @@ class Proof:
     """Why the model cannot be shown tools, or what they returned."""
     broken: str | None = None
     """Why it cannot be shown any message."""
+    unread: str | None = None
+    """What the parsers that the models file sets do not read of the template's calls. They are used all the same."""
 
     def refusal(self, messages: Sequence[Message], *, has_tools: bool) -> Refusal | None:
         """Why these messages, as they were sent, are refused."""
@@ -90,6 +92,8 @@ class Proof:
     def lines(self) -> Iterator[str]:
         """For operators."""
         yield from (f"refuses {what}: {why}" for what, why in self.refused.items())
+        if self.unread is not None:
+            yield self.unread
 
 
 AS_IT_IS = Proof()

@@ -87,6 +87,42 @@ async def test_an_agent_uses_a_hosted_mcp_tool_and_is_asked_for_approval(
     assert ("response.mcp_call.completed" in kinds) is (approve is not False)
 
 
+WEATHER: Any = {"type": "function", "name": "weather", "parameters": {}, "strict": False}
+CITIES = {"call_1": "Paris", "call_2": "Rome"}
+DEGREES = {"call_2": "Rome has 28 degrees", "call_1": "Paris has 17 degrees"}
+"""By call, in the order in which they arrive: the second call's output is there first."""
+IN_ORDER = f"{DEGREES['call_1']}; {DEGREES['call_2']}"
+
+
+def test_outputs_of_parallel_calls_that_arrive_in_another_order_are_shown_with_their_calls(client: OpenAI) -> None:
+    """A template that shows no ids, as this engine's, would give Rome the degrees of Paris."""
+    calls = [call("weather", city=city) for city in CITIES.values()]
+    asked: dict[str, Any] = {"model": MODEL, "tools": [WEATHER]}
+    first = client.responses.create(**asked, input=turns("".join(calls), "{results}"))
+    made = [item for item in first.output if item.type == "function_call"]
+    ids = dict(zip(CITIES, (item.call_id for item in made), strict=True))
+    outputs: list[Any] = [
+        {"type": "function_call_output", "call_id": ids[each], "output": output} for each, output in DEGREES.items()
+    ]
+    sent: list[Any] = [{"role": "user", "content": turns("", "{results}")}, *made, *outputs]
+    for fields in ({"input": outputs, "previous_response_id": first.id}, {"input": sent}):
+        assert client.responses.create(**asked, **fields).output_text == IN_ORDER
+
+
+def test_chat_shows_outputs_of_parallel_calls_in_the_order_of_their_calls(client: OpenAI) -> None:
+    calls: list[Any] = [
+        {"id": id_, "type": "function", "function": {"name": "weather", "arguments": f'{{"city": "{city}"}}'}}
+        for id_, city in CITIES.items()
+    ]
+    messages: list[Any] = [
+        {"role": "user", "content": turns("", "{results}")},
+        {"role": "assistant", "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": id_, "content": output} for id_, output in DEGREES.items()),
+    ]
+    answer = client.chat.completions.create(model=MODEL, messages=messages)
+    assert answer.choices[0].message.content == IN_ORDER
+
+
 async def final(client: AsyncOpenAI, response_id: str) -> Any:
     async def ended() -> Any:
         response = await client.responses.retrieve(response_id)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,25 @@ async def test_a_grammar_that_is_cheap_to_compile_and_dear_at_each_token_is_refu
     dear, cheap = await tried(probe, [Source("tag", each, "tools[0].format") for each in tags])
     assert dear.refusal.startswith("each token would take more than 30 ms to check")
     assert not cheap.refusal
+
+
+async def test_a_counter_that_is_dear_is_refused_also_behind_more_text_than_a_walk_takes() -> None:
+    from xgrammar import TokenizerInfo
+
+    words = ["".join(letters) for letters in product("bcdfghijklmnpqr", repeat=4)]  # a large vocabulary, as models have
+    many = [*(chr(code) for code in range(128)), *words]
+    probe = GrammarProbe(lambda: str(TokenizerInfo(many, stop_token_ids=[0]).serialize_json()), KEPT)
+    probe.start()
+    try:
+        texts = ("(axe){200}[^x]{0,2000}", "(axe){200}[^x]*")
+        made = await tried(probe, [Source("regex", text, "tools[0].format.definition") for text in texts])
+        formats = [{"type": "grammar", "grammar": each.ebnf} for each in made]
+        tags = [json.dumps({"type": "structural_tag", "format": each}) for each in formats]
+        dear, cheap = await tried(probe, [Source("tag", each, "tools[0].format.definition") for each in tags])
+        assert dear.refusal.startswith("each token would take more than 30 ms to check")
+        assert not cheap.refusal
+    finally:
+        await asyncio.to_thread(probe.close)
 
 
 async def test_a_small_schema_that_would_take_minutes_is_refused_by_its_field_and_hurts_nobody(

@@ -140,11 +140,45 @@ def test_the_parser_is_chosen_that_reads_what_the_template_writes(tmp_path: Path
 
 
 def test_a_model_whose_calls_no_parser_reads_calls_no_tools_and_says_why(tmp_path: Path) -> None:
-    strange = STRICT.replace("<tool_call>\n{", "<<{").replace("}\n</tool_call>", "}>>")
-    model, reason = fitted(tmp_path, strange, "hermes")
+    model, reason = fitted(tmp_path, STRANGE, "hermes")
     assert model.tool_parser is None
     assert model.proof.refused == {TOOLS_SHOWN: "hermes does not read a call"}
     assert reason == "tool_parser none after all: hermes does not read a call"
+
+
+STRANGE = STRICT.replace("<tool_call>\n{", "<<{").replace("}\n</tool_call>", "}>>")
+
+
+@pytest.mark.parametrize(
+    ("template", "parser", "said"),
+    [
+        (STRICT, "pythonic", "pythonic does not read a call; tool_parser hermes, reasoning_parser qwen3 would"),
+        (STRANGE, "hermes", "hermes does not read a call; no parser that is known reads all of it"),
+    ],
+)
+def test_a_parser_of_the_models_file_stays_and_the_log_warns_of_what_it_does_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, template: str, parser: str, said: str
+) -> None:
+    from workers.worker import registered_as
+
+    entry = replace(demo_model(path=folder_with(tmp_path, template)), tool_parser=parser, guessed=frozenset())
+    model, _ = resolved(replace(entry, proof=None))
+    assert model.proof is not None
+    assert (model.tool_parser, model.proof.refused) == (parser, {})
+    engine: Any = SimpleNamespace(proof=model.proof, efforts=None)
+    registered_as(model, engine)
+    [record] = [each for each in caplog.records if each.name == "longhaul.worker"]
+    assert (record.levelname, record.getMessage()) == (
+        "WARNING",
+        f"{model.name} may lose calls of tools, by the parsers of the models file: {said}",
+    )
+
+
+def test_a_parser_of_the_models_file_that_reads_all_is_proven_and_nothing_is_said(tmp_path: Path) -> None:
+    entry = replace(demo_model(path=folder_with(tmp_path, STRICT)), guessed=frozenset(), proof=None)
+    model, _ = resolved(replace(entry, tool_parser="hermes", reasoning_parser="qwen3"))
+    assert model.proof is not None
+    assert list(model.proof.lines()) == []
 
 
 def test_the_proof_costs_a_start_less_than_two_seconds_of_cpu_time() -> None:

@@ -28,12 +28,13 @@ _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def resolved(model: ServedModel) -> tuple[ServedModel, str]:
-    """See `config.model_files.resolved`. Parsers that follow from the files and do not fit the tokenizer are left out.
+    """See `config.model_files.resolved`. Parsers that follow from the files and do not fit the tokenizer are left out;
+    those of the models file stay, and `proof` says what they do not read.
 
     Imports vLLM, as `make_engine` does.
     """
     chosen, line = model_files.resolved(model)
-    if chosen.engine not in BY_VLLM or not chosen.guessed:
+    if chosen.engine not in BY_VLLM or (chosen.tool_parser is None and not chosen.guessed):
         return chosen, line
     _import_vllm(chosen)
     from workers.engine.vllm.loading import fitted

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO
 
 from app.killable.program import JobLimits, connected, limit_cpu, serve
 from app.protocol.types import Json
 from workers.engine.grammar_walk import PLAIN_STEPS, STEPS, WALKS, Walker
-from workers.engine.json_grammar import in_json_string
+from workers.engine.json_grammar import counters, in_json_string
 from workers.engine.mask_budget import BUDGET_SECONDS
 from workers.engine.schemas.loosening import loosened
 from workers.engine.schemas.schema_grammar import schema_grammar
-from workers.engine.schemas.tags import held
+from workers.engine.schemas.tags import definitions, held
 
 CPU_SECONDS = 2
 """CPU time for one job, to read what callers sent. A hundred strict tools take a few hundredths of a second."""
@@ -31,6 +32,7 @@ COMPILED_BYTES = 2**26
 """What a compiled grammar may hold: the engine keeps one for each running response, within a bound of all."""
 MAX_DEPTH = 10_000
 """Calls of Python in each other: a schema of a hundred levels takes a thousand."""
+_ALONE = "longhaul_counter"
 CHEAPER = "use fewer alternatives that begin alike, and no rule with two meanings"
 
 Compile = Callable[[str], Mapping[str, Any]]
@@ -66,12 +68,19 @@ def _compilers(vocabulary: str) -> tuple[Mapping[str, Compile], int]:
     def printed(format_: Json) -> str:
         return str(xgrammar.Grammar.from_structural_tag({"type": "structural_tag", "format": format_}))
 
+    def counted(definition: str) -> Iterator[float]:
+        """What each counter costs, which may stand behind more text than a walk takes."""
+        for counter in counters(definition):
+            alone = xgrammar.Grammar.from_ebnf(f"{definition}\n{_ALONE} ::= {counter}", root_rule_name=_ALONE)
+            yield walker.cost(compiler.compile_grammar(alone), STEPS)
+
     def tag(text: str) -> Mapping[str, Any]:
-        made = json.dumps(held(json.loads(text), printed))
+        asked = json.loads(text)
+        made = json.dumps(held(asked, printed))
         compiled = compiler.compile_structural_tag(made)
         if compiled.memory_size_bytes > COMPILED_BYTES:
             raise MemoryError
-        seconds = walker.cost(compiled)
+        seconds = max(walker.cost(compiled), *chain.from_iterable(map(counted, set(definitions(asked)))), 0.0)
         if seconds > BUDGET_SECONDS:
             raise ValueError(f"each token would take more than {1000 * BUDGET_SECONDS:.0f} ms to check; {CHEAPER}")
         return {"ebnf": made, "bytes": compiled.memory_size_bytes, "seconds": seconds}

@@ -34,10 +34,10 @@ class Walker:
         self._any = list(by_byte.values())
         self._plain = [[token for token in group if _is_plain(texts[token])] for group in self._any]
 
-    def cost(self, compiled: Any) -> float:
+    def cost(self, compiled: Any, plain_steps: int = PLAIN_STEPS) -> float:
         """CPU seconds for a token at the dearest place of the walks. Beyond BUDGET_SECONDS it walks no further."""
         chance, dearest = random.Random(0), 0.0
-        for steps, groups in ((PLAIN_STEPS, self._plain), *([(STEPS, self._any)] * WALKS)):
+        for steps, groups in ((plain_steps, self._plain), *([(STEPS, self._any)] * WALKS)):
             dearest = max(dearest, self._cost(compiled, steps, groups, chance))
             if dearest > BUDGET_SECONDS:
                 break

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 _LEXEME = re.compile(r'"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
+_COUNTER = re.compile(r"\b\w+\{\d+, ?-?\d*\}")
 _TOKEN_REFERENCE = re.compile(r"\b\w*(?:Dispatch|Token)\(")
 _CODE = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\(.)|(.)", re.DOTALL)
 _NAMED = {"n": 10, "r": 13, "t": 9, "b": 8, "f": 12, "v": 11, "0": 0, "a": 7, "e": 27}
@@ -26,6 +27,11 @@ def in_json_string(ebnf: str) -> str:
     if _TOKEN_REFERENCE.search(ebnf):
         raise ValueError("the grammar refers to tokens")
     return _LEXEME.sub(lambda found: _literal(found[0]) if found[0][0] == '"' else _class(found[0]), ebnf)
+
+
+def counters(ebnf: str) -> list[str]:
+    """The repetitions of a rule that are counted, as `rule{2, 9}`, each once."""
+    return sorted(set(_COUNTER.findall(_LEXEME.sub(" ", ebnf))))
 
 
 def class_of(ranges: Iterable[Range]) -> str:

@@ -207,6 +207,13 @@ def test_longhaul_models_says_what_was_chosen_and_why(
     assert second.endswith("\tformat chat, tool_parser none, reasoning_parser none")
 
 
+def test_longhaul_models_names_the_parsers_that_the_models_file_sets_against_its_files(tmp_path: Path) -> None:
+    qwen3(tmp_path / "weights")
+    said = description(model(tmp_path, 'path = "./weights"\ntool_parser = "pythonic"\nreasoning_parser = "qwen3"'))
+    assert "; tool_parser pythonic is set, its files say hermes" in said
+    assert "reasoning_parser qwen3 is set" not in said
+
+
 def test_a_model_that_is_resolved_needs_no_files(tmp_path: Path) -> None:
     entry = 'path = "org/m"\nformat = "chat"\ntool_parser = "hermes"\nreasoning_parser = "none"\ndefault_sampling = {}'
     served = model(tmp_path, entry)

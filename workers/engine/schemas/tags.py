@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -40,6 +40,15 @@ def held(node: Any, printed: Printed, known: dict[str, str] | None = None) -> An
         made = Grammar(node["json_schema"], node.get("excludes", ())) if is_json else _Parameters(node, printed)
         known[key] = made.text()
     return {"type": "grammar", "grammar": known[key]}
+
+
+def definitions(node: Any) -> Iterator[str]:
+    """The grammars that a tag has before its schemas are held: those of definitions that callers sent."""
+    if isinstance(node, dict) and node.get("type") == "grammar":
+        yield node["grammar"]
+        return
+    for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from definitions(each)
 
 
 class _Parameters:

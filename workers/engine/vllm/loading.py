@@ -18,7 +18,9 @@ from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.compat import configuration, masks, processes, renderer
 from workers.engine.vllm.front import Front, check_vocabulary, front_of, started_probe
 from workers.engine.vllm.output.output_parser import parser_class
-from workers.engine.vllm.output.proof import Written
+from workers.engine.vllm.output.proof import Fit, Written
+
+_PARSERS = frozenset({"tool_parser", "reasoning_parser"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,10 @@ class Loaded:
 
 
 def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
-    """The model without the guessed parsers that do not fit its tokenizer or read its calls, and why."""
+    """The model without the guessed parsers that do not fit its tokenizer or read its calls, and why.
+
+    A parser of the models file stays. What it does not read is in the proof (`Proof.unread`).
+    """
     try:
         config = configuration.model_config_of(engine_args(replace(model, reasoning_parser=None)))
         tokenizer = configuration.tokenizer_of_model(config)
@@ -54,7 +59,7 @@ def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
             reasons.append(f"{field} none after all: {error}")
             without: dict[str, Any] = {field: None}
             model = replace(model, **without)
-    if "tool_parser" in model.guessed and model.tool_parser is not None:
+    if model.tool_parser is not None:
         model, reason = _reading_calls(model, config, tokenizer)
         reasons += [reason] if reason else []
     return model, reasons
@@ -67,13 +72,24 @@ def _reading_calls(model: ServedModel, config: Any, tokenizer: Any) -> tuple[Ser
         return model, None
     with renderer.quiet():
         proof = proven(shown, first_shaping(model.tool_parser), images=model.images)
-        fit = Written(shown, proof, tokenizer, configuration.end_token_ids(config, tokenizer), config).fit(model)
+        written = Written(shown, proof, tokenizer, configuration.end_token_ids(config, tokenizer), config)
+        is_set = "tool_parser" not in model.guessed
+        fit = written.fit(replace(model, guessed=_PARSERS) if is_set else model)
     if fit.reason is None:
         return replace(model, proof=proof), None
+    if is_set:
+        return replace(model, proof=replace(proof, unread=_unread(fit))), None
     chosen = replace(model, proof=proof, tool_parser=fit.tool_parser, reasoning_parser=fit.reasoning_parser)
     if fit.tool_parser is None:
         return replace(chosen, proof=replace(proof, no_tools=fit.reason)), f"tool_parser none after all: {fit.reason}"
     return chosen, f"tool_parser {fit.tool_parser}, reasoning_parser {fit.reasoning_parser or NONE}: {fit.reason}"
+
+
+def _unread(fit: Fit) -> str:
+    would = "no parser that is known reads all of it"
+    if fit.tool_parser is not None:
+        would = f"tool_parser {fit.tool_parser}, reasoning_parser {fit.reasoning_parser or NONE} would"
+    return f"may lose calls of tools, by the parsers of the models file: {fit.reason}; {would}"
 
 
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
